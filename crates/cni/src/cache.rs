@@ -1,0 +1,369 @@
+//! The result cache: what was attached, with which config and result, so that DEL, CHECK and GC need nothing else.
+//!
+//! One file an attachment, `<dir>/results/<network>-<container>-<interface>`, in the established format (multus §10.6),
+//! so that either implementation can take down what the other set up.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::{fs, str};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::args::CniArgs;
+use crate::error::Error;
+use crate::files;
+use crate::json::{self, Object};
+use crate::result::CniResult;
+use crate::version::Version;
+
+const KIND: &str = "cniCacheV1";
+const MODE: u32 = 0o600;
+
+/// The folder that holds the results of a cache folder.
+const RESULTS: &str = "results";
+
+/// The cache in a folder (the CNI library's `cacheDir`).
+#[derive(Debug, Clone)]
+pub struct Cache {
+    results: PathBuf,
+}
+
+/// What identifies an attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key<'a> {
+    /// The network's name.
+    pub network: &'a str,
+    /// The sandbox.
+    pub container_id: &'a str,
+    /// The interface in it.
+    pub ifname: &'a str,
+}
+
+/// A cached attachment.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The network's name.
+    pub network: String,
+    /// The sandbox.
+    pub container_id: String,
+    /// The interface in it.
+    pub ifname: String,
+    /// The network's whole config.
+    pub config: Vec<u8>,
+    /// Path of the sandbox's network namespace, may be empty.
+    pub netns: String,
+    /// `CNI_ARGS` as pairs.
+    pub args: CniArgs,
+    /// Capability arguments by name.
+    pub capability_args: Object,
+    /// The final result as it was cached.
+    pub result: Option<Box<RawValue>>,
+}
+
+/// Why a cache file could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// The file could not be read, written or removed.
+    #[error("result cache {}: {cause}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        cause: io::Error,
+    },
+    /// The file is broken.
+    #[error("result cache {} is broken: {reason}", .path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    kind: String,
+    #[serde(default)]
+    container_id: String,
+    #[serde(default)]
+    config: String,
+    #[serde(default)]
+    if_name: String,
+    #[serde(default)]
+    network_name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    netns: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cni_args: Option<Vec<(String, String)>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    capability_args: Option<Object>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    result: Option<Box<RawValue>>,
+}
+
+impl Entry {
+    /// The cached result, read as the version it says, else `fallback`.
+    pub fn cni_result(&self, fallback: Version) -> Result<Option<CniResult>, Error> {
+        self.result
+            .as_ref()
+            .map(|raw| CniResult::parse(raw.get().as_bytes(), fallback))
+            .transpose()
+    }
+}
+
+impl Cache {
+    /// The cache in `dir`; the folder is created with the first write.
+    pub fn new(dir: &Path) -> Self {
+        Self {
+            results: dir.join(RESULTS),
+        }
+    }
+
+    /// The file of an attachment.
+    pub fn path(&self, key: Key<'_>) -> PathBuf {
+        self.results
+            .join(format!("{}-{}-{}", key.network, key.container_id, key.ifname))
+    }
+
+    /// Writes an attachment's file, atomically.
+    pub fn store(&self, entry: &Entry) -> Result<(), CacheError> {
+        let path = self.path(entry.key());
+        let file = File {
+            kind: KIND.to_owned(),
+            container_id: entry.container_id.clone(),
+            config: STANDARD.encode(&entry.config),
+            if_name: entry.ifname.clone(),
+            network_name: entry.network.clone(),
+            netns: entry.netns.clone(),
+            cni_args: Some(entry.args.pairs().to_vec()).filter(|args| !args.is_empty()),
+            capability_args: Some(entry.capability_args.clone()).filter(|args| !args.is_empty()),
+            result: entry.result.clone(),
+        };
+        let write = || {
+            files::create_private_folder(&self.results)?;
+            files::write_atomically(&path, &serde_json::to_vec(&file)?, MODE)
+        };
+        write().map_err(|cause| CacheError::Io {
+            path: path.clone(),
+            cause,
+        })
+    }
+
+    /// Reads an attachment's file. `None` when there is none, or when it is another attachment's: names are joined by
+    /// `-`, so that two attachments can share a file name.
+    pub fn load(&self, key: Key<'_>) -> Result<Option<Entry>, CacheError> {
+        let entry = self.read(&self.path(key))?;
+        Ok(entry.filter(|entry| entry.key() == key))
+    }
+
+    /// Removes an attachment's file; one that is gone already is fine.
+    pub fn remove(&self, key: Key<'_>) -> Result<(), CacheError> {
+        let path = self.path(key);
+        files::remove_if_present(&path).map_err(|cause| CacheError::Io { path, cause })
+    }
+
+    /// Every attachment in the cache, and what could not be read.
+    pub fn entries(&self) -> (Vec<Entry>, Vec<CacheError>) {
+        let (mut entries, mut errors) = (Vec::new(), Vec::new());
+        let folder = match fs::read_dir(&self.results) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return (entries, errors),
+            Err(cause) => {
+                return (
+                    entries,
+                    vec![CacheError::Io {
+                        path: self.results.clone(),
+                        cause,
+                    }],
+                );
+            }
+        };
+        for file in folder.flatten() {
+            // Temporary files of a write that is under way, or was cut off.
+            if file.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            match self.read(&file.path()) {
+                Ok(entry) => entries.extend(entry),
+                Err(error) => errors.push(error),
+            }
+        }
+        (entries, errors)
+    }
+
+    #[allow(clippy::unused_self, reason = "reads belong to the cache")]
+    fn read(&self, path: &Path) -> Result<Option<Entry>, CacheError> {
+        let broken = |reason: String| CacheError::Broken {
+            path: path.to_owned(),
+            reason,
+        };
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(cause) => {
+                return Err(CacheError::Io {
+                    path: path.to_owned(),
+                    cause,
+                });
+            }
+        };
+        let file: File = serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        if file.kind != KIND {
+            return Err(broken(format!("unknown kind \"{}\"", file.kind)));
+        }
+        let config = STANDARD
+            .decode(&file.config)
+            .map_err(|error| broken(format!("config: {error}")))?;
+        Ok(Some(Entry {
+            network: file.network_name,
+            container_id: file.container_id,
+            ifname: file.if_name,
+            config,
+            netns: file.netns,
+            args: file.cni_args.unwrap_or_default().into_iter().collect(),
+            capability_args: file.capability_args.unwrap_or_default(),
+            result: file.result,
+        }))
+    }
+
+    /// Replaces the cached result of an attachment by what `edit` makes of it; `Ok(false)` when there is none.
+    pub fn edit_result(
+        &self,
+        key: Key<'_>,
+        edit: impl FnOnce(&mut Object) -> Result<(), json::Error>,
+    ) -> Result<bool, CacheError> {
+        let Some(mut entry) = self.load(key)? else {
+            return Ok(false);
+        };
+        let Some(raw) = &entry.result else {
+            return Ok(false);
+        };
+        let broken = |error: json::Error| CacheError::Broken {
+            path: self.path(key),
+            reason: error.to_string(),
+        };
+        let mut object = Object::parse(raw.get().as_bytes()).map_err(broken)?;
+        edit(&mut object).map_err(broken)?;
+        let text = RawValue::from_string(object.to_json()).map_err(|error| broken(error.into()))?;
+        entry.result = Some(text);
+        self.store(&entry)?;
+        Ok(true)
+    }
+}
+
+impl Entry {
+    /// What identifies this attachment.
+    pub fn key(&self) -> Key<'_> {
+        Key {
+            network: &self.network,
+            container_id: &self.container_id,
+            ifname: &self.ifname,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> Entry {
+        Entry {
+            network: "n".into(),
+            container_id: "c".into(),
+            ifname: "net1".into(),
+            config: br#"{"name":"n","big":9007199254740993}"#.to_vec(),
+            netns: "/run/netns/x".into(),
+            args: CniArgs::parse("A=1;B=2").unwrap(),
+            capability_args: Object::parse(br#"{"ips":["10.0.0.1/8"]}"#).unwrap(),
+            result: RawValue::from_string(
+                r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/8"}]}"#.into(),
+            )
+            .ok(),
+        }
+    }
+
+    #[test]
+    fn the_file_has_the_established_format() {
+        // multus#49
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        cache.store(&entry()).unwrap();
+        let text = fs::read_to_string(folder.path().join("results/n-c-net1")).unwrap();
+        let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            file,
+            serde_json::json!({"kind":"cniCacheV1","containerId":"c","ifName":"net1","networkName":"n",
+                "netns":"/run/netns/x","cniArgs":[["A","1"],["B","2"]],"capabilityArgs":{"ips":["10.0.0.1/8"]},
+                "config":STANDARD.encode(r#"{"name":"n","big":9007199254740993}"#),
+                "result":{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/8"}]}})
+        );
+        let read = cache.load(entry().key()).unwrap().unwrap();
+        assert_eq!(read.config, entry().config);
+        assert_eq!(read.args, entry().args);
+        assert_eq!(read.cni_result(Version::LATEST).unwrap().unwrap().ips.len(), 1);
+        assert_eq!(cache.entries().0.len(), 1);
+        cache.remove(entry().key()).unwrap();
+        cache.remove(entry().key()).unwrap();
+        assert!(cache.load(entry().key()).unwrap().is_none());
+    }
+
+    #[test]
+    fn another_attachment_of_the_same_file_name_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        cache
+            .store(&Entry {
+                network: "a-b".into(),
+                container_id: "c".into(),
+                ..entry()
+            })
+            .unwrap();
+        let other = Key {
+            network: "a",
+            container_id: "b-c",
+            ifname: "net1",
+        };
+        assert!(cache.path(other).exists());
+        assert!(cache.load(other).unwrap().is_none());
+    }
+
+    #[test]
+    fn broken_files_are_reported_and_do_not_hide_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        cache.store(&entry()).unwrap();
+        fs::write(folder.path().join("results/x"), "{\"kind\":").unwrap();
+        fs::write(folder.path().join("results/y"), "{\"kind\":\"other\"}").unwrap();
+        let (entries, errors) = cache.entries();
+        assert_eq!((entries.len(), errors.len()), (1, 2));
+    }
+
+    #[test]
+    fn a_result_can_be_edited() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        cache.store(&entry()).unwrap();
+        assert!(
+            cache
+                .edit_result(entry().key(), |result| {
+                    result.remove("ips");
+                    Ok(())
+                })
+                .unwrap()
+        );
+        let read = cache.load(entry().key()).unwrap().unwrap();
+        assert_eq!(read.result.unwrap().get(), r#"{"cniVersion":"1.0.0"}"#);
+        let missing = Key {
+            network: "zzz",
+            container_id: "c",
+            ifname: "net1",
+        };
+        assert!(!cache.edit_result(missing, |_| Ok(())).unwrap());
+    }
+}

@@ -1,0 +1,581 @@
+//! The runtime's side: a network's plugins called in order, each seeing the result of the one before
+//! (multus §10.3 to §10.7).
+
+use serde_json::value::RawValue;
+
+use crate::args::CniArgs;
+use crate::cache::{Cache, Entry, Key};
+use crate::config::{NetworkConfig, NetworkList, ValidAttachment};
+use crate::env::{Variables, Verb, is_identifier, validate_ifname};
+use crate::error::{Error, code, internal};
+use crate::exec::Invoker;
+use crate::json::Object;
+use crate::names::{CNI_ARGS, CNI_COMMAND, CNI_CONTAINERID, CNI_IFNAME, CNI_NETNS, CNI_PATH, key};
+use crate::result::CniResult;
+use crate::version::Version;
+
+/// What a network is attached to.
+#[derive(Debug, Clone, Default)]
+pub struct Attachment {
+    /// The sandbox.
+    pub container_id: String,
+    /// Path of the sandbox's network namespace; empty when it is gone.
+    pub netns: String,
+    /// The interface in it.
+    pub ifname: String,
+    /// `CNI_ARGS`.
+    pub args: CniArgs,
+    /// Capability arguments by name; a plugin gets those that its config says it takes.
+    pub capability_args: Object,
+}
+
+/// Runs one plugin: a binary, or a function in a test or in-process.
+pub trait Runner {
+    /// Runs `plugin` with the `CNI_*` variables and the config on its input; returns what it printed.
+    fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error>;
+
+    /// What `CNI_PATH` tells plugins.
+    fn path(&self) -> String;
+}
+
+impl Runner for Invoker {
+    fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
+        Self::run(self, plugin, variables, config)
+    }
+
+    fn path(&self) -> String {
+        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.to_string_lossy()).collect();
+        dirs.join(":")
+    }
+}
+
+/// Calls networks by way of a runner and remembers results in a cache.
+#[derive(Debug)]
+pub struct Chain<'a, R> {
+    /// Runs the plugins.
+    pub runner: &'a R,
+    /// Where results are kept.
+    pub cache: &'a Cache,
+}
+
+impl<R: Runner> Chain<'_, R> {
+    /// Attaches: every plugin in order; the first failure stops without any undo. The result is cached. Returns the
+    /// last plugin's result.
+    pub fn add(&self, network: &NetworkList, attachment: &Attachment) -> Result<CniResult, Error> {
+        validate(network, attachment)?;
+        let version = network_version(network)?;
+        let mut previous: Option<(CniResult, Box<RawValue>)> = None;
+        for plugin in &network.plugins {
+            let raw = previous.as_ref().map(|(_, raw)| &**raw);
+            let config = prepare(network, plugin, attachment, raw)?;
+            let result = self
+                .call(Verb::Add, plugin.plugin(), attachment, &config)
+                .and_then(|printed| CniResult::parse(&printed, version))
+                .map_err(|error| named(&error, network, plugin, "add"))?;
+            let text = result
+                .to_json(version)
+                .and_then(|json| serde_json::value::to_raw_value(&json).map_err(internal));
+            previous = Some((
+                result,
+                text.map_err(|error| named(&error, network, plugin, "add"))?,
+            ));
+        }
+        let Some((result, raw)) = previous else {
+            return Err(Error::internal(format!(
+                "network \"{}\" has no plugins",
+                network.name
+            )));
+        };
+        self.cache
+            .store(&Entry {
+                network: network.name.clone(),
+                container_id: attachment.container_id.clone(),
+                ifname: attachment.ifname.clone(),
+                config: network.text.clone().into_bytes(),
+                netns: attachment.netns.clone(),
+                args: attachment.args.clone(),
+                capability_args: attachment.capability_args.clone(),
+                result: Some(raw),
+            })
+            .map_err(|error| {
+                Error::internal(format!(
+                    "failed to set network \"{}\" cached result: {error}",
+                    network.name
+                ))
+            })?;
+        Ok(result)
+    }
+
+    /// Detaches: every plugin in reverse; the first failure stops and the cache file stays, success removes it. From
+    /// 0.4.0 on the plugins get the cached result; a cache that can not be read is not waited for.
+    pub fn del(&self, network: &NetworkList, attachment: &Attachment) -> Result<(), Error> {
+        let version = network_version(network)?;
+        let key = key_of(network, attachment);
+        let previous = if version.has_check() {
+            self.cached(key, version).ok().flatten()
+        } else {
+            None
+        };
+        for plugin in network.plugins.iter().rev() {
+            let config = prepare(network, plugin, attachment, previous.as_deref())?;
+            self.call(Verb::Del, plugin.plugin(), attachment, &config)
+                .map_err(|error| named(&error, network, plugin, "delete"))?;
+        }
+        self.cache.remove(key).map_err(internal)
+    }
+
+    /// Verifies an attachment with every plugin in order.
+    pub fn check(&self, network: &NetworkList, attachment: &Attachment) -> Result<(), Error> {
+        let version = network_version(network)?;
+        if !version.has_check() {
+            return Err(Error::internal(format!(
+                "configuration version \"{}\" does not support the CHECK command",
+                network.version_text
+            )));
+        }
+        if network.disable_check {
+            return Ok(());
+        }
+        let previous = self.cached(key_of(network, attachment), version)?;
+        for plugin in &network.plugins {
+            let config = prepare(network, plugin, attachment, previous.as_deref())?;
+            self.call(Verb::Check, plugin.plugin(), attachment, &config)
+                .map_err(|error| named(&error, network, plugin, "check"))?;
+        }
+        Ok(())
+    }
+
+    /// Asks every plugin in order whether it could serve ADD; the first error is returned as it is. Before 1.1.0
+    /// nothing is asked.
+    pub fn status(&self, network: &NetworkList) -> Result<(), Error> {
+        if !network_version(network)?.has_gc_and_status() {
+            return Ok(());
+        }
+        let nowhere = Attachment::default();
+        for plugin in &network.plugins {
+            let config = prepare(network, plugin, &nowhere, None)?;
+            self.call(Verb::Status, plugin.plugin(), &nowhere, &config)?;
+        }
+        Ok(())
+    }
+
+    /// Takes down every cached attachment of the network that is not in `valid`, then (from 1.1.0) has each plugin do
+    /// the same for what the cache does not know. Errors are joined.
+    pub fn gc(&self, network: &NetworkList, valid: &[ValidAttachment]) -> Result<(), Error> {
+        if network.disable_gc {
+            return Ok(());
+        }
+        let version = network_version(network)?;
+        let mut errors = Vec::new();
+        let (entries, broken) = self.cache.entries();
+        errors.extend(broken.iter().map(ToString::to_string));
+        for entry in entries {
+            let known = ValidAttachment {
+                container_id: entry.container_id.clone(),
+                ifname: entry.ifname.clone(),
+            };
+            if entry.network != network.name || valid.contains(&known) {
+                continue;
+            }
+            let attachment = Attachment {
+                container_id: entry.container_id,
+                netns: entry.netns,
+                ifname: entry.ifname,
+                args: entry.args,
+                capability_args: entry.capability_args,
+            };
+            if let Err(error) = self.del(network, &attachment) {
+                errors.push(error.to_string());
+            }
+        }
+        if version.has_gc_and_status() {
+            let nowhere = Attachment::default();
+            for plugin in &network.plugins {
+                let mut config = prepare(network, plugin, &nowhere, None)?;
+                config.set(key::VALID_ATTACHMENTS, &valid).map_err(internal)?;
+                config.set(key::ATTACHMENTS, &valid).map_err(internal)?;
+                if let Err(error) = self.call(Verb::Gc, plugin.plugin(), &nowhere, &config) {
+                    errors.push(error.to_string());
+                }
+            }
+        }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::internal(errors.join("; ")))
+        }
+    }
+
+    fn cached(&self, key: Key<'_>, version: Version) -> Result<Option<Box<RawValue>>, Error> {
+        let Some(entry) = self.cache.load(key).map_err(internal)? else {
+            return Ok(None);
+        };
+        let Some(result) = entry.cni_result(version)? else {
+            return Ok(None);
+        };
+        serde_json::value::to_raw_value(&result.to_json(version)?)
+            .map(Some)
+            .map_err(internal)
+    }
+
+    fn call(
+        &self,
+        verb: Verb,
+        plugin: &str,
+        attachment: &Attachment,
+        config: &Object,
+    ) -> Result<Vec<u8>, Error> {
+        let mut variables: Variables = [
+            (CNI_COMMAND, verb.as_str().to_owned()),
+            (CNI_ARGS, attachment.args.to_string()),
+            (CNI_PATH, self.runner.path()),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        // Present and empty for GC and STATUS, so that nothing of the caller's own environment shows through.
+        variables.insert(CNI_CONTAINERID.to_owned(), attachment.container_id.clone());
+        variables.insert(CNI_NETNS.to_owned(), attachment.netns.clone());
+        variables.insert(CNI_IFNAME.to_owned(), attachment.ifname.clone());
+        self.runner.run(plugin, &variables, config.to_json().as_bytes())
+    }
+}
+
+fn key_of<'a>(network: &'a NetworkList, attachment: &'a Attachment) -> Key<'a> {
+    Key {
+        network: &network.name,
+        container_id: &attachment.container_id,
+        ifname: &attachment.ifname,
+    }
+}
+
+fn network_version(network: &NetworkList) -> Result<Version, Error> {
+    network
+        .version()
+        .ok_or_else(|| Version::unsupported(&network.version_text, &Version::ALL))
+}
+
+/// What a plugin gets: its config with the network's name and version, the capability arguments that it takes, and the
+/// result of the plugin before.
+fn prepare(
+    network: &NetworkList,
+    plugin: &NetworkConfig,
+    attachment: &Attachment,
+    previous: Option<&RawValue>,
+) -> Result<Object, Error> {
+    let mut config = plugin.object.clone();
+    let edit = |config: &mut Object| {
+        if !network.single {
+            config.set(key::NAME, &network.name)?;
+            config.set(key::CNI_VERSION, &network.version_text)?;
+        }
+        let mut runtime = Object::default();
+        for (name, value) in attachment
+            .capability_args
+            .iter()
+            .filter(|(name, _)| plugin.has_capability(name))
+        {
+            runtime.set_raw(name, value.to_owned());
+        }
+        if !runtime.is_empty() {
+            config.set(key::RUNTIME_CONFIG, &runtime)?;
+        }
+        if let Some(previous) = previous {
+            config.set_raw(key::PREV_RESULT, previous.to_owned());
+        }
+        Ok::<(), crate::json::Error>(())
+    };
+    edit(&mut config).map_err(internal)?;
+    Ok(config)
+}
+
+/// Which plugin of a list failed; one plugin alone needs no such name. Code and details stay.
+fn named(error: &Error, network: &NetworkList, plugin: &NetworkConfig, doing: &str) -> Error {
+    if network.single {
+        return error.clone();
+    }
+    let name = match plugin.name() {
+        "" => String::new(),
+        name => format!(" name=\"{name}\""),
+    };
+    error.prefixed(&format!(
+        "plugin type=\"{}\"{name} failed ({doing})",
+        plugin.plugin()
+    ))
+}
+
+fn validate(network: &NetworkList, attachment: &Attachment) -> Result<(), Error> {
+    if attachment.container_id.is_empty() {
+        return Err(Error::new(code::UNKNOWN_CONTAINER, "missing containerID"));
+    }
+    crate::env::validate_container_id(&attachment.container_id)?;
+    if network.name.is_empty() {
+        return Err(Error::new(code::INVALID_NETWORK_CONFIG, "missing network name:"));
+    }
+    if !is_identifier(&network.name) {
+        return Err(Error::new(
+            code::INVALID_NETWORK_CONFIG,
+            "invalid characters found in network name",
+        )
+        .with_details(&network.name));
+    }
+    validate_ifname(&attachment.ifname)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Plugins that note each call and answer with one interface named after themselves.
+    #[derive(Default)]
+    struct Fake {
+        calls: RefCell<Vec<(String, String, Value)>>,
+        failing: BTreeSet<&'static str>,
+    }
+
+    impl Fake {
+        fn names(&self) -> Vec<String> {
+            self.calls
+                .borrow()
+                .iter()
+                .map(|(verb, plugin, _)| format!("{verb} {plugin}"))
+                .collect()
+        }
+    }
+
+    impl Runner for Fake {
+        fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
+            let config: Value = serde_json::from_slice(config).unwrap();
+            let version = config["cniVersion"].clone();
+            self.calls
+                .borrow_mut()
+                .push((variables[CNI_COMMAND].clone(), plugin.to_owned(), config));
+            if self.failing.contains(plugin) {
+                return Err(Error::new(code::TRY_AGAIN_LATER, "later"));
+            }
+            Ok(
+                json!({ "cniVersion": version, "interfaces": [{ "name": plugin }] })
+                    .to_string()
+                    .into_bytes(),
+            )
+        }
+        fn path(&self) -> String {
+            "/bin".into()
+        }
+    }
+
+    struct Bench {
+        fake: Fake,
+        folder: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new(failing: &[&'static str]) -> Self {
+            let fake = Fake {
+                failing: failing.iter().copied().collect(),
+                ..Fake::default()
+            };
+            Self {
+                fake,
+                folder: tempfile::tempdir().unwrap(),
+            }
+        }
+        fn with<T>(&self, act: impl FnOnce(Chain<'_, Fake>) -> T) -> T {
+            let cache = Cache::new(self.folder.path());
+            act(Chain {
+                runner: &self.fake,
+                cache: &cache,
+            })
+        }
+        fn results(&self) -> usize {
+            std::fs::read_dir(self.folder.path().join("results")).map_or(0, Iterator::count)
+        }
+    }
+
+    fn list(version: &str) -> NetworkList {
+        let text = json!({ "cniVersion": version, "name": "n", "plugins": [
+            { "type": "a", "capabilities": { "ips": true }, "unknown": 9_007_199_254_740_993_u64 },
+            { "type": "b", "name": "second", "capabilities": { "mac": false } }] });
+        NetworkList::parse(text.to_string().as_bytes()).unwrap()
+    }
+
+    fn attachment() -> Attachment {
+        Attachment {
+            container_id: "c".into(),
+            netns: "/run/netns/x".into(),
+            ifname: "net1".into(),
+            args: CniArgs::parse("K=V").unwrap(),
+            capability_args: Object::parse(br#"{"ips": ["10.0.0.1/8"], "mac": "02:00:00:00:00:01"}"#)
+                .unwrap(),
+        }
+    }
+
+    #[test]
+    fn plugins_are_chained_and_undone_in_reverse() {
+        let bench = Bench::new(&[]);
+        let result = bench
+            .with(|chain| chain.add(&list("1.0.0"), &attachment()))
+            .unwrap();
+        assert_eq!(result.interfaces[0].name, "b");
+        let calls = bench.fake.calls.borrow().clone();
+        assert_eq!(calls[0].2["name"], "n");
+        assert_eq!(calls[0].2["cniVersion"], "1.0.0");
+        assert_eq!(calls[0].2["unknown"], 9_007_199_254_740_993_u64);
+        assert_eq!(calls[0].2["prevResult"], Value::Null);
+        assert_eq!(calls[1].2["prevResult"]["interfaces"][0]["name"], "a");
+        // multus#15
+        assert_eq!(calls[0].2["runtimeConfig"], json!({ "ips": ["10.0.0.1/8"] }));
+        assert_eq!(calls[1].2.get("runtimeConfig"), None);
+        assert_eq!(bench.results(), 1);
+
+        bench
+            .with(|chain| chain.check(&list("1.0.0"), &attachment()))
+            .unwrap();
+        bench
+            .with(|chain| chain.del(&list("1.0.0"), &attachment()))
+            .unwrap();
+        assert_eq!(
+            bench.fake.names(),
+            ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
+        );
+        assert_eq!(
+            bench.fake.calls.borrow()[2].2["prevResult"]["interfaces"][0]["name"],
+            "b"
+        );
+        assert_eq!(
+            bench.fake.calls.borrow()[4].2["prevResult"]["interfaces"][0]["name"],
+            "b"
+        );
+        assert_eq!(bench.results(), 0);
+    }
+
+    #[test]
+    fn a_failure_names_the_plugin_and_keeps_its_code() {
+        let bench = Bench::new(&["b"]);
+        let error = bench
+            .with(|chain| chain.add(&list("1.0.0"), &attachment()))
+            .unwrap_err();
+        assert_eq!(
+            error,
+            Error::new(11, "plugin type=\"b\" name=\"second\" failed (add): later")
+        );
+        assert_eq!(bench.results(), 0);
+        let error = bench
+            .with(|chain| chain.del(&list("1.0.0"), &attachment()))
+            .unwrap_err();
+        assert_eq!(
+            error.msg,
+            "plugin type=\"b\" name=\"second\" failed (delete): later"
+        );
+        assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "DEL b"]);
+    }
+
+    #[test]
+    fn check_needs_its_version() {
+        // multus#50
+        let bench = Bench::new(&[]);
+        let error = bench
+            .with(|chain| chain.check(&list("0.3.1"), &attachment()))
+            .unwrap_err();
+        assert_eq!(
+            error.msg,
+            "configuration version \"0.3.1\" does not support the CHECK command"
+        );
+        let mut disabled = list("0.4.0");
+        disabled.disable_check = true;
+        bench.with(|chain| chain.check(&disabled, &attachment())).unwrap();
+        assert!(bench.fake.names().is_empty());
+    }
+
+    #[test]
+    fn status_is_asked_from_one_one_on() {
+        // multus#51
+        let bench = Bench::new(&["a"]);
+        bench.with(|chain| chain.status(&list("1.0.0"))).unwrap();
+        let error = bench.with(|chain| chain.status(&list("1.1.0"))).unwrap_err();
+        assert_eq!(error, Error::new(11, "later"));
+    }
+
+    #[test]
+    fn gc_takes_down_what_is_not_valid() {
+        let bench = Bench::new(&[]);
+        let network = list("1.1.0");
+        bench.with(|chain| chain.add(&network, &attachment())).unwrap();
+        bench
+            .with(|chain| {
+                chain.add(
+                    &network,
+                    &Attachment {
+                        container_id: "live".into(),
+                        ..attachment()
+                    },
+                )
+            })
+            .unwrap();
+        bench.fake.calls.borrow_mut().clear();
+        let valid = [ValidAttachment {
+            container_id: "live".into(),
+            ifname: "net1".into(),
+        }];
+        bench.with(|chain| chain.gc(&network, &valid)).unwrap();
+        assert_eq!(bench.fake.names(), ["DEL b", "DEL a", "GC a", "GC b"]);
+        let config = &bench.fake.calls.borrow()[2].2;
+        let expected = json!([{ "containerID": "live", "ifname": "net1" }]);
+        assert_eq!(
+            (
+                &config["cni.dev/valid-attachments"],
+                &config["cni.dev/attachments"]
+            ),
+            (&expected, &expected)
+        );
+        assert_eq!(bench.results(), 1);
+    }
+
+    #[test]
+    fn add_is_validated_before_anything_runs() {
+        let bench = Bench::new(&[]);
+        for (attachment, code) in [
+            (
+                Attachment {
+                    container_id: String::new(),
+                    ..attachment()
+                },
+                3,
+            ),
+            (
+                Attachment {
+                    container_id: "a b".into(),
+                    ..attachment()
+                },
+                4,
+            ),
+            (
+                Attachment {
+                    ifname: "sixteen-chars-xx".into(),
+                    ..attachment()
+                },
+                4,
+            ),
+        ] {
+            assert_eq!(
+                bench
+                    .with(|chain| chain.add(&list("1.0.0"), &attachment))
+                    .unwrap_err()
+                    .code,
+                code
+            );
+        }
+        // multus#34
+        let nameless = NetworkList::parse_single(br#"{"type":"a"}"#).unwrap();
+        let error = bench
+            .with(|chain| chain.add(&nameless, &attachment()))
+            .unwrap_err();
+        assert_eq!((error.code, error.msg.as_str()), (7, "missing network name:"));
+        assert!(bench.fake.names().is_empty());
+    }
+}

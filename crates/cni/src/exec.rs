@@ -1,0 +1,262 @@
+//! Running plugins that are binaries (multus §10.3, cni-plugins §1.6).
+
+use std::fmt;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::env::{Variables, Verb};
+use crate::error::Error;
+use crate::names::CNI_COMMAND;
+use crate::plugin::Call;
+use crate::result::CniResult;
+
+/// Changes a command before it is started, such as by a change of its root.
+pub type Prepare = Arc<dyn Fn(&mut Command) + Send + Sync>;
+
+/// Finds plugins in folders and runs them.
+#[derive(Clone, Default)]
+pub struct Invoker {
+    /// Where plugins are looked for, in order.
+    pub dirs: Vec<PathBuf>,
+    /// The environment that plugins start from; `CNI_*` variables of the call come on top.
+    pub base: Variables,
+    /// What is done to the command before it is started.
+    pub prepare: Option<Prepare>,
+}
+
+impl fmt::Debug for Invoker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invoker")
+            .field("dirs", &self.dirs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How often a binary that is being replaced ("text file busy") is tried, and how long apart.
+const BUSY_TRIES: u32 = 6;
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a pipe takes without a reader; larger configs are written by a thread of their own.
+const PIPE_CAPACITY: usize = 32 * 1024;
+
+impl Invoker {
+    /// The binary of a plugin: the first regular file of that name in the folders (links followed).
+    pub fn find(&self, plugin: &str) -> Result<PathBuf, Error> {
+        if plugin.is_empty() {
+            return Err(Error::internal("no plugin name provided"));
+        }
+        if plugin.contains('/') {
+            return Err(Error::internal(format!("invalid plugin name: {plugin}")));
+        }
+        self.dirs
+            .iter()
+            .map(|dir| dir.join(plugin))
+            .find(|path| path.is_file())
+            .ok_or_else(|| {
+                let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display().to_string()).collect();
+                Error::internal(format!(
+                    "failed to find plugin \"{plugin}\" in path [{}]",
+                    dirs.join(" ")
+                ))
+            })
+    }
+
+    /// Runs a plugin with the given `CNI_*` variables on top of [`base`](Self::base), `config` on its standard input,
+    /// and returns what it printed. What it says on standard error is passed on.
+    pub fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
+        let path = self.find(plugin)?;
+        let output = self.output(&path, variables, config)?;
+        if !output.stderr.is_empty() {
+            // Nobody left to tell when our own standard error is closed.
+            let _ = io::stderr().write_all(&output.stderr);
+        }
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        Err(failure(&output))
+    }
+
+    fn output(&self, path: &Path, variables: &Variables, config: &[u8]) -> Result<Output, Error> {
+        let mut tries = 1;
+        loop {
+            match self.attempt(path, variables, config) {
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+                    tries += 1;
+                    // The kernel does not say when the writer closes the file.
+                    thread::sleep(BUSY_PAUSE);
+                }
+                outcome => {
+                    return outcome.map_err(|error| {
+                        Error::internal(format!("failed to run plugin {}: {error}", path.display()))
+                    });
+                }
+            }
+        }
+    }
+
+    fn attempt(&self, path: &Path, variables: &Variables, config: &[u8]) -> io::Result<Output> {
+        let mut command = Command::new(path);
+        command
+            .env_clear()
+            .envs(&self.base)
+            .envs(variables)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(prepare) = &self.prepare {
+            prepare(&mut command);
+        }
+        let mut child = command.spawn()?;
+        let stdin = child.stdin.take();
+        // A plugin may end without reading its input: a broken pipe is no failure of ours.
+        let feed = move |stdin: Option<std::process::ChildStdin>, config: &[u8]| {
+            if let Some(mut stdin) = stdin {
+                let _ = stdin.write_all(config);
+            }
+        };
+        if config.len() <= PIPE_CAPACITY {
+            feed(stdin, config);
+            return child.wait_with_output();
+        }
+        thread::scope(|scope| {
+            scope.spawn(move || feed(stdin, config));
+            child.wait_with_output()
+        })
+    }
+}
+
+/// The error of a plugin that failed: its own if it printed one, else what can be said of it.
+fn failure(output: &Output) -> Error {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    if stdout.trim().is_empty() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Error::internal(if stderr.is_empty() {
+            format!("netplugin failed with no error message: {}", ending(output))
+        } else {
+            format!("netplugin failed: {stderr:?}")
+        });
+    }
+    crate::json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        Error::internal(format!(
+            "netplugin failed but error parsing its diagnostic message {stdout:?}: {error}"
+        ))
+    })
+}
+
+fn ending(output: &Output) -> String {
+    match (output.status.code(), output.status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => output.status.to_string(),
+    }
+}
+
+/// Calls the IPAM plugin of a call with the caller's environment and whole config (cni-plugins §1.6). For ADD the result
+/// is returned; a result without version has the config's.
+pub fn delegate(call: &Call, plugin: &str, verb: Verb) -> Result<Option<CniResult>, Error> {
+    let invoker = Invoker {
+        dirs: call.request.path.clone(),
+        base: call.variables.clone(),
+        prepare: None,
+    };
+    let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();
+    let printed = invoker.run(plugin, &variables, &call.stdin)?;
+    match verb {
+        Verb::Add => CniResult::parse(&printed, call.version).map(Some),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn with_plugin(script: &str, test: impl FnOnce(&Invoker)) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fake");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        test(&Invoker {
+            dirs: vec!["/nowhere".into(), folder.path().into()],
+            ..Invoker::default()
+        });
+    }
+
+    fn run(script: &str) -> Result<String, Error> {
+        let mut outcome = None;
+        with_plugin(script, |invoker| {
+            let variables = [("CNI_COMMAND".to_owned(), "ADD".to_owned())].into();
+            outcome = Some(invoker.run("fake", &variables, b"{\"in\": 1}"));
+        });
+        outcome
+            .unwrap()
+            .map(|printed| String::from_utf8(printed).unwrap())
+    }
+
+    #[test]
+    fn input_and_environment_reach_the_plugin() {
+        assert_eq!(
+            run("echo \"$CNI_COMMAND\"; /bin/cat").unwrap(),
+            "ADD\n{\"in\": 1}"
+        );
+    }
+
+    #[test]
+    fn failures_are_told_apart() {
+        // multus#74
+        let msg = |script: &str| run(script).unwrap_err().msg;
+        assert_eq!(
+            msg("exit 3"),
+            "netplugin failed with no error message: exit status 3"
+        );
+        assert_eq!(
+            msg("echo 'no luck' >&2; exit 1"),
+            "netplugin failed: \"no luck\\n\""
+        );
+        assert!(
+            msg("echo nonsense; exit 1")
+                .starts_with("netplugin failed but error parsing its diagnostic message")
+        );
+        // cni-plugins#8
+        let typed = run("echo '{\"code\":11,\"msg\":\"later\",\"other\":1}'; exit 1").unwrap_err();
+        assert_eq!(typed, Error::new(11, "later"));
+    }
+
+    #[test]
+    fn names_are_looked_up_in_the_folders_alone() {
+        let invoker = Invoker {
+            dirs: vec!["/a".into(), "/b".into()],
+            ..Invoker::default()
+        };
+        let msg = |name: &str| invoker.find(name).unwrap_err().msg;
+        assert_eq!(msg(""), "no plugin name provided");
+        assert_eq!(msg("../x"), "invalid plugin name: ../x");
+        assert_eq!(msg("x"), "failed to find plugin \"x\" in path [/a /b]");
+    }
+
+    #[test]
+    fn a_large_config_does_not_stall() {
+        with_plugin("/bin/cat", |invoker| {
+            let config = vec![b' '; 300_000];
+            assert_eq!(
+                invoker.run("fake", &Variables::new(), &config).unwrap().len(),
+                config.len()
+            );
+        });
+        with_plugin("exit 0", |invoker| {
+            assert!(
+                invoker
+                    .run("fake", &Variables::new(), &vec![b' '; 300_000])
+                    .is_ok()
+            );
+        });
+    }
+}

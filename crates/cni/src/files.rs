@@ -1,0 +1,75 @@
+//! Files that must survive a crash.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Writes a file so that a reader, or a restart after a crash, sees the old content or the new one whole: to a
+/// temporary file in the same folder, flushed to disk, renamed over the target. `mode` is the new file's.
+///
+/// On failure the temporary file is removed and the target is as it was.
+pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    static SERIAL: AtomicU64 = AtomicU64::new(0);
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no file name"))?;
+    // A leading dot keeps it out of sight of whatever lists configs by their extension.
+    let temporary = folder.join(format!(
+        ".{}.{}-{}.tmp",
+        name.to_string_lossy(),
+        std::process::id(),
+        SERIAL.fetch_add(1, Ordering::Relaxed)
+    ));
+    let write = || {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode)
+            .open(&temporary)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        File::open(folder)?.sync_all()
+    };
+    write().inspect_err(|_| {
+        // The write's own error says more than a failed clean-up would.
+        let _ = fs::remove_file(&temporary);
+    })
+}
+
+/// Creates a folder and those above it with mode 0700; one that exists stays as it is.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Removes a file; one that is gone already is fine.
+pub fn remove_if_present(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_replaces_and_leaves_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        write_atomically(&path, b"one", 0o600).unwrap();
+        write_atomically(&path, b"two", 0o600).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(write_atomically(&folder.path().join("no/such"), b"x", 0o600).is_err());
+        remove_if_present(&path).unwrap();
+        remove_if_present(&path).unwrap();
+    }
+}

@@ -1,0 +1,15 @@
+//! The product on the real two-node cluster: kubectl, pods and packets.
+//!
+//! The tests share one cluster and change what is deployed on it, so each holds the stage for itself.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends where it fails"
+)]
+
+mod attach;
+mod crash;
+mod operator;
+mod support;

@@ -1,0 +1,446 @@
+//! The stage that all tests share: the cluster, its nodes, and what is on them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cluster::{Cluster, Kubectl, run, wait};
+use serde_json::{Value, json};
+
+pub use e2e::{NODES, OPERATOR_NAMESPACE};
+
+/// How long anything may take; generous, because machines differ by a factor of ten.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+const CR: [&str; 3] = ["get", "networkaddonsconfig", "cluster"];
+
+/// The cluster with the product on it, held by one test at a time.
+pub struct Stage {
+    cluster: Cluster,
+    kubectl: Kubectl,
+    image: String,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// What attachments leave on a node.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HostState {
+    pub veths: BTreeSet<String>,
+    pub namespaces: BTreeSet<String>,
+    pub scratch: BTreeSet<String>,
+    pub results: BTreeSet<String>,
+    pub leases: BTreeSet<String>,
+}
+
+impl Stage {
+    /// The stage, once it is this test's turn; `None` where there is none, which is said.
+    pub fn enter() -> Option<Self> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(image) = std::env::var(e2e::IMAGE_VARIABLE) else {
+            println!("skipped: no cluster with the product on it; run `cargo xtask test e2e`");
+            return None;
+        };
+        let cluster = Cluster::from_env().expect("the cluster");
+        let kubectl = cluster.kubectl();
+        let stage = Self {
+            cluster,
+            kubectl,
+            image,
+            _turn: turn,
+        };
+        stage.available();
+        Some(stage)
+    }
+
+    /// The image under test.
+    pub fn image(&self) -> String {
+        self.image.clone()
+    }
+
+    /// SHA-256 of the image's `weft-cni`, in hex.
+    pub fn image_binary_digest(&self) -> String {
+        let binary = std::env::var(e2e::CNI_BINARY_VARIABLE).expect("path of weft-cni");
+        let output = run::output(Command::new("sha256sum").arg(binary)).unwrap();
+        output.split_whitespace().next().unwrap().to_owned()
+    }
+
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        self.try_kubectl(args).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub fn try_kubectl(&self, args: &[&str]) -> Result<String, String> {
+        self.kubectl.run(args).map_err(|error| error.to_string())
+    }
+
+    pub fn json(&self, args: &[&str]) -> Value {
+        self.kubectl.json(args).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs a command in a node's namespaces.
+    pub fn node(&self, node: &str, argv: &[&str]) -> String {
+        let mut command = self.cluster.node_command(node, argv).expect("a node");
+        run::output(&mut command).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits for a condition; when it does not come, says what the cluster looks like.
+    pub fn wait<T>(&self, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+        let outcome = wait::until_some(what, DEADLINE, &mut condition, || self.evidence());
+        outcome.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits until an observation equals what is expected; shows both when it does not.
+    pub fn wait_equal<T: PartialEq + std::fmt::Debug>(
+        &self,
+        what: &str,
+        expected: &T,
+        mut observe: impl FnMut() -> T,
+    ) {
+        let mut last = None;
+        let outcome = wait::until_some(
+            what,
+            DEADLINE,
+            || {
+                let now = observe();
+                let equal = now == *expected;
+                last = Some(now);
+                equal.then_some(())
+            },
+            || self.evidence(),
+        );
+        if let Err(error) = outcome {
+            panic!("expected {expected:#?}\nfound {last:#?}\n{error}");
+        }
+    }
+
+    fn evidence(&self) -> String {
+        let show = |args: &[&str]| self.try_kubectl(args).unwrap_or_else(|error| error);
+        let logs = |app: &str| {
+            show(&[
+                "-n",
+                OPERATOR_NAMESPACE,
+                "logs",
+                "-l",
+                app,
+                "--tail=40",
+                "--prefix",
+                "--all-containers",
+            ])
+        };
+        format!(
+            "-- pods\n{}\n-- events\n{}\n-- status\n{}\n-- operator\n{}\n-- multus\n{}",
+            show(&["get", "pods", "-A", "-o", "wide"]),
+            show(&["get", "events", "-A", "--sort-by=.lastTimestamp"])
+                .lines()
+                .rev()
+                .take(40)
+                .collect::<Vec<_>>()
+                .join("\n"),
+            show(&[CR[0], CR[1], CR[2], "-o", "jsonpath={.status}"]),
+            logs("name=cluster-network-addons-operator"),
+            logs("app=multus"),
+        )
+    }
+
+    pub fn network_addons_config(&self) -> Value {
+        self.json(&CR)
+    }
+
+    pub fn condition(&self, kind: &str) -> Option<Value> {
+        let config = self.network_addons_config();
+        let conditions = config["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == kind)
+    }
+
+    pub fn patch_config(&self, patch: &Value) {
+        self.kubectl(&["patch", CR[1], CR[2], "--type=json", "-p", &patch.to_string()]);
+    }
+
+    /// Waits until the CR is Available and its workloads are as the spec asks.
+    pub fn available(&self) {
+        self.wait("the CR is Available, not Degraded and not Progressing", || {
+            let is = |kind: &str, status: &str| self.condition(kind).is_some_and(|c| c["status"] == status);
+            (is("Available", "True") && is("Degraded", "False") && is("Progressing", "False")).then_some(())
+        });
+    }
+
+    pub fn daemonset_uid(&self, name: &str) -> Option<String> {
+        let found = self
+            .kubectl
+            .get(["-n", OPERATOR_NAMESPACE, "daemonset", name])
+            .unwrap();
+        found.and_then(|set| set["metadata"]["uid"].as_str().map(str::to_owned))
+    }
+
+    /// What attachments have left on a node at this moment.
+    pub fn host_state(&self, node: &str) -> HostState {
+        let lines = |argv: &[&str]| -> BTreeSet<String> {
+            let output = self
+                .cluster
+                .node_command(node, argv)
+                .and_then(|mut command| run::output(&mut command));
+            output
+                .unwrap_or_default()
+                .lines()
+                .map(str::to_owned)
+                .filter(|line| !line.is_empty())
+                .collect()
+        };
+        let files =
+            |folder: &str| lines(&["find", folder, "-maxdepth", "1", "-type", "f", "!", "-name", ".*"]);
+        let listed = lines(&["ip", "-o", "link", "show", "type", "veth"]);
+        HostState {
+            veths: listed
+                .iter()
+                .filter_map(|line| line.split(": ").nth(1).map(str::to_owned))
+                .collect(),
+            namespaces: lines(&["find", "/run/netns", "-mindepth", "1", "-maxdepth", "1"]),
+            scratch: files("/var/lib/cni/multus"),
+            results: files("/var/lib/cni/multus/results"),
+            leases: lines(&["find", "/var/lib/cni/networks", "-type", "f", "-name", "*.*.*.*"]),
+        }
+    }
+
+    /// Process ids (as this machine counts) of a weft daemon on a node.
+    pub fn daemon_pids(&self, node: &str, daemon: &str) -> Vec<u32> {
+        let node_ns = self.node(node, &["stat", "-Lc", "%i", "/proc/self/ns/net"]);
+        let node_ns: u64 = node_ns.trim().parse().unwrap();
+        fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+            .filter(|pid| {
+                let root = format!("/proc/{pid}");
+                let command = fs::read(format!("{root}/cmdline")).unwrap_or_default();
+                let ours = String::from_utf8_lossy(&command)
+                    .split('\0')
+                    .any(|argument| argument.ends_with(daemon));
+                let ns = fs::metadata(Path::new(&root).join("ns/net"))
+                    .map(|meta| meta.ino())
+                    .ok();
+                ours && ns == Some(node_ns)
+            })
+            .collect()
+    }
+
+    pub fn kill_9(&self, pid: u32) {
+        // It may be gone by now.
+        let _ = run::output(Command::new("kill").args(["-9", &pid.to_string()]));
+    }
+
+    /// A bridge on one node, removed when dropped.
+    pub fn temporary_bridge<'a>(&'a self, node: &'a str, name: &'a str) -> impl Drop + 'a {
+        struct Bridge<'a>(&'a Stage, &'a str, &'a str);
+        impl Drop for Bridge<'_> {
+            fn drop(&mut self) {
+                self.0.node(self.1, &["ip", "link", "delete", self.2]);
+            }
+        }
+        self.node(node, &["ip", "link", "add", name, "type", "bridge"]);
+        self.node(node, &["ip", "link", "set", name, "up"]);
+        Bridge(self, node, name)
+    }
+
+    /// Audit events recorded so far.
+    fn audit(&self) -> Vec<Value> {
+        let log = fs::read_to_string(self.cluster.audit_log()).unwrap();
+        log.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    /// Waits until the operator has gone quiet: no request but watches for a while.
+    pub fn settle(&self) {
+        let mut last = (0, std::time::Instant::now());
+        self.wait("the operator's requests cease", || {
+            let count = operator_requests(&self.audit()).len();
+            if count != last.0 {
+                last = (count, std::time::Instant::now());
+            }
+            (last.1.elapsed() > Duration::from_secs(5)).then_some(())
+        });
+    }
+
+    /// The operator's requests during a span of time, watches left out.
+    pub fn observe(&self, span: Duration) -> Vec<Value> {
+        let before = operator_requests(&self.audit()).len();
+        let start = std::time::Instant::now();
+        self.wait("the observed time is over", || {
+            (start.elapsed() >= span).then_some(())
+        });
+        operator_requests(&self.audit()).split_off(before)
+    }
+}
+
+fn operator_requests(events: &[Value]) -> Vec<Value> {
+    let user = format!("system:serviceaccount:{OPERATOR_NAMESPACE}:cluster-network-addons-operator");
+    let wanted = |event: &&Value| event["user"]["username"] == user.as_str() && event["verb"] != "watch";
+    events.iter().filter(wanted).cloned().collect()
+}
+
+/// A namespace of a test's own, deleted when dropped.
+pub struct TestNamespace<'a> {
+    stage: &'a Stage,
+    name: &'static str,
+}
+
+/// A pod that is Ready.
+pub struct ReadyPod {
+    pub name: String,
+    object: Value,
+}
+
+impl<'a> TestNamespace<'a> {
+    pub fn create(stage: &'a Stage, name: &'static str) -> Self {
+        // One may be left by a run that was cut off.
+        let _ = stage.try_kubectl(&["delete", "namespace", name, "--ignore-not-found", "--wait"]);
+        stage.kubectl(&["create", "namespace", name]);
+        stage.wait("the namespace has its service account", || {
+            stage
+                .try_kubectl(&["-n", name, "get", "serviceaccount", "default"])
+                .ok()
+        });
+        Self { stage, name }
+    }
+
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        self.stage.kubectl(&[&["-n", self.name], args].concat())
+    }
+
+    pub fn apply(&self, object: &Value) {
+        let mut object = object.clone();
+        let place = |object: &mut Value| object["metadata"]["namespace"] = json!(self.name);
+        match object["items"].as_array_mut() {
+            Some(items) => items.iter_mut().for_each(place),
+            None => place(&mut object),
+        }
+        self.stage
+            .kubectl
+            .apply(&object.to_string())
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Waits until a pod is Ready.
+    pub fn ready(&self, name: &str) -> ReadyPod {
+        let object = self
+            .stage
+            .wait(&format!("pod {}/{name} is Ready", self.name), || {
+                let pod = self
+                    .stage
+                    .kubectl
+                    .get(["-n", self.name, "pod", name])
+                    .ok()
+                    .flatten()?;
+                let conditions = pod["status"]["conditions"].as_array()?;
+                let ready = conditions
+                    .iter()
+                    .any(|c| c["type"] == "Ready" && c["status"] == "True");
+                ready.then_some(pod)
+            });
+        ReadyPod {
+            name: name.to_owned(),
+            object,
+        }
+    }
+
+    pub fn exec(&self, pod: &str, argv: &[&str]) -> String {
+        self.kubectl(&[&["exec", pod, "--"], argv].concat())
+    }
+
+    /// Waits for an event of a pod whose message contains a text; returns the message.
+    pub fn wait_for_event(&self, pod: &str, reason: &str, text: &str) -> String {
+        self.stage
+            .wait(&format!("event {reason} of pod {pod} says \"{text}\""), || {
+                let events = self
+                    .stage
+                    .kubectl
+                    .json(["-n", self.name, "get", "events", "-o", "json"])
+                    .ok()?;
+                let events = events["items"].as_array()?.clone();
+                events.into_iter().find_map(|event| {
+                    let message = event["message"].as_str()?;
+                    let matches = event["involvedObject"]["name"] == pod
+                        && event["reason"] == reason
+                        && message.contains(text);
+                    matches.then(|| message.to_owned())
+                })
+            })
+    }
+
+    pub fn delete_pods(&self) {
+        self.kubectl(&["delete", "pods", "--all", "--wait", "--grace-period=1"]);
+    }
+}
+
+impl Drop for TestNamespace<'_> {
+    fn drop(&mut self) {
+        let _ = self
+            .stage
+            .try_kubectl(&["delete", "namespace", self.name, "--wait=false"]);
+    }
+}
+
+impl ReadyPod {
+    pub fn node(&self) -> &str {
+        self.object["spec"]["nodeName"].as_str().unwrap()
+    }
+
+    pub fn network_statuses(&self) -> Vec<Value> {
+        let annotation = &self.object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"];
+        let text = annotation
+            .as_str()
+            .unwrap_or_else(|| panic!("pod {} has no network-status", self.name));
+        serde_json::from_str(text).unwrap()
+    }
+
+    /// The entry of a network of the pod's own namespace.
+    pub fn network_status(&self, network: &str) -> Value {
+        let full = format!(
+            "{}/{network}",
+            self.object["metadata"]["namespace"].as_str().unwrap()
+        );
+        let statuses = self.network_statuses();
+        let found = statuses.iter().find(|status| status["name"] == full.as_str());
+        found
+            .unwrap_or_else(|| panic!("{full} is not in {statuses:#?}"))
+            .clone()
+    }
+}
+
+/// A NetworkAttachmentDefinition over a bridge, addresses by the pod.
+pub fn bridge_network(name: &str, bridge: &str) -> Value {
+    let config = json!({
+        "cniVersion": "1.0.0", "name": name, "type": "cnv-bridge", "bridge": bridge,
+        "capabilities": { "ips": true }, "ipam": { "type": "static" },
+    });
+    json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": name }, "spec": { "config": config.to_string() },
+    })
+}
+
+/// A pod that sleeps, on a node or wherever it fits, with a selection of networks.
+pub fn pod(name: &str, node: Option<&str>, networks: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "annotations": { "k8s.v1.cni.cncf.io/networks": networks.to_string() } },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main", "image": cluster::image::BUSYBOX, "imagePullPolicy": "IfNotPresent",
+                "command": ["sleep", "infinity"],
+            }],
+        },
+    });
+    if let Some(node) = node {
+        pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+    }
+    pod
+}
