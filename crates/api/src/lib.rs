@@ -1,1 +1,17 @@
-//! api.
+//! Every wire format that a user of Weft writes or reads: custom resources, labels, annotations.
+//!
+//! ```text
+//! user ── NetworkAddonsConfig ──> operator        (network_addons)
+//! user ── NetworkAttachmentDefinition ──> multus  (net_attach_def)
+//! ```
+//!
+//! Types and schemas only: nothing here does I/O. The custom resource definitions are generated
+//! from the types, checked in under `deploy/crds/`, and a test fails when the files are stale.
+
+pub mod names;
+pub mod net_attach_def;
+pub mod network_addons;
+pub mod placement;
+mod schema;
+
+pub use schema::Error;

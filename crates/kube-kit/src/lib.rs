@@ -1,1 +1,41 @@
-//! kube-kit.
+//! What every controller of Weft shares.
+//!
+//! ```text
+//!             watch ──> cache ──> queue ──> reconcile (the component's own, pure)
+//!               │         │                     │ rendered objects
+//!   API server <┤         └── live objects ──> merge::plan ──> apply ──> API server
+//!               │                               │
+//!               └── conditions, events <────────┴──> inventory ──> prune
+//! ```
+//!
+//! Pure modules ([`merge`], [`inventory`], [`conditions`], [`queue`]'s back-off) take values and return plans; the
+//! modules at the edge ([`client`], [`apply`], [`watch`], [`cache`], [`events`], [`serve`]) carry them out. Everything
+//! is made for one current-thread runtime a process ([`process::run`]): locks are held for a few instructions and
+//! never across an await.
+
+pub mod apply;
+pub mod cache;
+pub mod client;
+pub mod conditions;
+pub mod defaults;
+pub mod events;
+pub mod inventory;
+pub mod merge;
+pub mod object;
+pub mod patch;
+pub mod process;
+pub mod queue;
+pub mod serve;
+pub mod shutdown;
+pub mod watch;
+
+/// The client library that this crate's interfaces are written in, so that users of both agree on one version.
+pub use kube;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex; the data stays usable when another holder panicked, because every critical section here leaves
+/// it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

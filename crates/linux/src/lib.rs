@@ -1,1 +1,31 @@
-//! linux.
+//! The kernel as Weft sees it: synchronous, one netlink socket per network namespace, typed errors.
+//!
+//! ```text
+//!  netns::NetNs ──run──> route::Socket::open      one per namespace, stays there after the thread left
+//!                            │
+//!          link · port · vlan · address · routes · neighbour      requests and answers on that socket
+//!                            │
+//!          monitor::LinkMonitor, monitor::AddressMonitor          events: nothing here polls by time
+//!
+//!  sysctl, arp: files below /proc/sys, of the namespace that the thread is in
+//!  process: what has to happen between fork and exec
+//! ```
+//!
+//! Nothing here knows CNI or Kubernetes. It is the only crate of the workspace that may say `unsafe`.
+
+pub mod address;
+pub mod arp;
+mod error;
+pub mod link;
+pub mod monitor;
+pub mod neighbour;
+pub mod netns;
+pub mod port;
+pub mod process;
+pub mod random;
+pub mod route;
+pub mod routes;
+pub mod sysctl;
+pub mod vlan;
+
+pub use error::{Errno, Error, Feature, Result};

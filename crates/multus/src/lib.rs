@@ -1,1 +1,236 @@
-//! multus.
+//! The multus daemon: attaches the pods of its node to more than one network, by calling other CNI plugins.
+//!
+//! ```text
+//! runtime ──> multus-shim ──unix socket──> server ──> daemon ──> resolve ── NADs, annotations ──┐
+//!                                                        │                                      v
+//! API server <── network-status, events ─────────────────┴── attach: delegates by exec, chrooted to the host
+//!      │                                                       │
+//!      └── watches: pods of the node, NADs (cluster)           └── scratch file, result cache (for DEL)
+//!
+//! primary CNI configuration ──inotify──> conf_keeper ──> 00-multus.conf
+//! ```
+//!
+//! # The life of `00-multus.conf`
+//!
+//! The file sends the runtime to the shim, so it appears only when the API serves. It stays when the daemon ends: during
+//! a restart or a rolling update the shim waits, while without the file pods would become ready without their secondary
+//! networks. It goes when multus is removed from the cluster. The daemon tells the two apart when it is asked to end, by
+//! one request to the API server: the objects that give it access (binding, service account) are removed before its
+//! DaemonSet, so 401 or 403 means removal. Every other outcome, no answer included, keeps the file.
+
+use anyhow::Context as _;
+use clap::Args as ClapArgs;
+use kube_kit::shutdown::Shutdown;
+use prometheus_client::registry::Registry;
+use std::env;
+use std::path::PathBuf;
+use std::process::exit;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+pub mod attach;
+pub mod cluster;
+pub mod conf_file;
+pub mod conf_keeper;
+pub mod daemon;
+pub mod daemon_config;
+pub mod default_route;
+pub mod delegate;
+pub mod locks;
+pub mod metrics;
+pub mod names;
+pub mod net_conf;
+pub mod netns;
+pub mod pod_body;
+pub mod request;
+pub mod resolve;
+pub mod scratch;
+pub mod server;
+pub mod watch_dir;
+pub mod workers;
+
+use cluster::Cluster;
+use conf_keeper::{ConfKeeper, Ended};
+use daemon::Daemon;
+use daemon_config::{ConfSource, DaemonConfig};
+use metrics::Metrics;
+use server::{Api, Phase};
+
+/// How long calls may take that are being worked on when the daemon is asked to end: less than the pod's grace period.
+const GRACE: Duration = Duration::from_secs(8);
+/// How long the API server may take to say whether multus was removed.
+const REFUSAL_WAIT: Duration = Duration::from_secs(2);
+/// How long the last answers may take to be sent.
+const LINGER: Duration = Duration::from_secs(1);
+/// What the established daemon exits with after it printed its version.
+const VERSION_EXIT: i32 = 4;
+
+/// The command line of `weft multus-daemon`.
+#[derive(Debug, Clone, ClapArgs)]
+#[command(disable_version_flag = true)]
+pub struct Args {
+    /// The daemon's configuration
+    #[arg(long, default_value = names::DAEMON_CONFIG)]
+    pub config: PathBuf,
+    /// Print the version and exit with 4
+    #[arg(long, short = 'v')]
+    pub version: bool,
+    /// Exit with 0 if the daemon of this node serves and runtimes are sent to it
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Why the daemon ended, other than by being asked to.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause:#}")]
+pub struct Stop {
+    /// What the process exits with.
+    pub code: i32,
+    /// Why.
+    pub cause: anyhow::Error,
+}
+
+impl Stop {
+    fn with(code: i32) -> impl FnOnce(anyhow::Error) -> Self {
+        move |cause| Self { code, cause }
+    }
+}
+
+/// Runs the daemon until it is asked to end. Exits the process itself where the code has a meaning (multus.md §7.6).
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let Args { config, version, check } = args;
+    if version {
+        println!("multus-daemon: version:{}", env!("CARGO_PKG_VERSION"));
+        exit(VERSION_EXIT);
+    }
+    let config = DaemonConfig::load(&config).with_context(|| format!("configuration {}", config.display()));
+    if check {
+        return is_serving(&config?);
+    }
+    let outcome = match config {
+        Ok(config) => start(config).await,
+        Err(cause) => Err(Stop { code: 1, cause }),
+    };
+    if let Err(stop) = outcome {
+        tracing::error!("{stop}");
+        exit(stop.code);
+    }
+    Ok(())
+}
+
+/// The probe: the API says that it is ready, and the runtime's configuration is there.
+fn is_serving(config: &DaemonConfig) -> anyhow::Result<()> {
+    plugins::multus_shim::probe(&config.socket())?;
+    let file = match &config.conf_source {
+        ConfSource::Auto => config.conf_file(),
+        ConfSource::File(source) => config.cni_config_dir.join(source.file_name().unwrap_or_default()),
+    };
+    anyhow::ensure!(file.exists(), "{} is not there", file.display());
+    Ok(())
+}
+
+async fn start(config: DaemonConfig) -> Result<(), Stop> {
+    let uid = rustix::process::geteuid();
+    if !uid.is_root() {
+        let uid = uid.as_raw();
+        let text = format!("failed to run multus-daemon with root: not root, now running in uid: {uid}");
+        return Err(Stop { code: 1, cause: anyhow::anyhow!(text) });
+    }
+    let node = env::var(names::NODE_NAME).ok().filter(|node| !node.is_empty());
+    let shutdown = Shutdown::on_signals().context("signal handlers").map_err(Stop::with(3))?;
+    let client = kube_kit::client::client(names::COMPONENT).await.context("Kubernetes client").map_err(Stop::with(3))?;
+    serve(config, client, node.as_deref(), shutdown).await
+}
+
+/// The daemon with everything given from outside: what [`run`] runs, and tests.
+pub async fn serve(
+    config: DaemonConfig,
+    client: kube::Client,
+    node: Option<&str>,
+    shutdown: Shutdown,
+) -> Result<(), Stop> {
+    let config = Arc::new(config);
+    let metrics = Metrics::default();
+    let _figures = figures(&config, &metrics).await?;
+    let cluster = Arc::new(Cluster::start(client, node));
+    let daemon = Arc::new(Daemon::new(Arc::clone(&config), Arc::clone(&cluster)));
+    let (phase, phases) = watch::channel(Phase::Starting);
+    let api = Api::new(daemon, phases, metrics);
+    let socket = config.socket();
+    let listener = server::listen(&socket)
+        .with_context(|| format!("cannot listen at {}", socket.display()))
+        .map_err(Stop::with(3))?;
+    let closing = Shutdown::new();
+    let server = spawn_server(listener, &api, &closing);
+    tracing::info!("multus-daemon started");
+
+    let ended = tokio::select! {
+        ended = keep_conf(&config, &phase) => ended,
+        () = shutdown.wait() => Ok(()),
+    };
+    phase.send_replace(Phase::Draining);
+    if ended.is_ok() && config.conf_source == ConfSource::Auto && cluster.is_refused(REFUSAL_WAIT, node).await {
+        tracing::info!("multus was removed from the cluster: removing {}", names::CONF_FILE);
+        remove_conf(&config);
+    }
+    if timeout(GRACE, api.idle()).await.is_err() {
+        tracing::warn!("calls are still being worked on, ending nevertheless");
+    }
+    closing.trigger();
+    // Connections without a request end with the process.
+    let _ = timeout(LINGER, server).await;
+    ended
+}
+
+fn spawn_server(listener: UnixListener, api: &Arc<Api<Cluster>>, closing: &Shutdown) -> JoinHandle<()> {
+    let router = server::router(Arc::clone(api));
+    let closed = closing.clone();
+    let serving = axum::serve(listener, router).with_graceful_shutdown(async move { closed.wait().await });
+    tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the API ended");
+        }
+    })
+}
+
+async fn figures(config: &DaemonConfig, metrics: &Metrics) -> Result<Option<kube_kit::serve::Server>, Stop> {
+    let Some(port) = config.metrics_port else { return Ok(None) };
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let router = kube_kit::serve::metrics(Arc::new(registry));
+    let server = kube_kit::serve::Server::on_port(port, router).await;
+    server.map(Some).context("metrics").map_err(Stop::with(3))
+}
+
+/// Opens the daemon for ADD once the default network is there, and keeps the runtime's configuration. Ends only by an
+/// error.
+async fn keep_conf(config: &Arc<DaemonConfig>, phase: &watch::Sender<Phase>) -> Result<(), Stop> {
+    if config.conf_source != ConfSource::Auto {
+        if let Err(error) = conf_keeper::copy_provided(config) {
+            tracing::error!(error = %conf_keeper::chain(&error), "cannot copy the provided configuration");
+        }
+        phase.send_replace(Phase::Serving);
+        return futures::future::pending().await;
+    }
+    let code = |error: &conf_keeper::Error| if matches!(error, conf_keeper::Error::NotReady(_)) { 1 } else { 2 };
+    let found = ConfKeeper::find(Arc::clone(config)).await;
+    let mut keeper = found.map_err(|error| Stop { code: code(&error), cause: error.into() })?;
+    phase.send_replace(Phase::Serving);
+    keeper.write().map_err(|error| Stop { code: 3, cause: error.into() })?;
+    match keeper.keep().await {
+        Ended::ReadinessLost => {
+            remove_conf(config);
+            Err(Stop { code: 2, cause: anyhow::anyhow!("the default network is not ready any more") })
+        }
+    }
+}
+
+fn remove_conf(config: &DaemonConfig) {
+    if let Err(error) = conf_keeper::remove(config) {
+        tracing::error!(error = %conf_keeper::chain(&error), "cannot remove 00-multus.conf");
+    }
+}

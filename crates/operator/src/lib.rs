@@ -1,1 +1,111 @@
-//! operator.
+//! The cluster network add-ons operator: deploys what the one `NetworkAddonsConfig` asks for.
+//!
+//! ```text
+//! NetworkAddonsConfig ──> configuration: validate, defaults, change_safe
+//!                                 │ complete specification
+//!          components ──> render: objects in order, with labels and owners
+//!                                 │
+//!             watches ──> reconcile: apply ──> prune ──> status, events
+//! ```
+//!
+//! Everything above `reconcile` is pure. What is there is compared with what the watches know, so that
+//! the operator asks for nothing and writes nothing while nothing changes, and restores at once what
+//! somebody else changed. [`manifests`] renders what installs the operator itself.
+
+pub mod applied;
+pub mod cluster_facts;
+pub mod components;
+pub mod configuration;
+pub mod controller;
+pub mod detect;
+pub mod duration;
+pub mod general;
+pub mod images;
+pub mod labels;
+pub mod mac;
+pub mod manifest;
+pub mod manifests;
+pub mod messages;
+pub mod names;
+pub mod rbac;
+pub mod reconcile;
+pub mod render;
+pub mod resource;
+pub mod settings;
+pub mod status;
+pub mod tls;
+pub mod watches;
+pub mod workloads;
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use kube_kit::{client, serve, shutdown::Shutdown};
+
+use controller::Operator;
+use settings::Settings;
+
+/// Port of the probes.
+const HEALTH_PORT: u16 = 8081;
+
+/// Arguments of `weft operator`: those of the established operator.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Args {
+    /// Kubeconfig to use instead of the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Log level: debug, info, error, or a number of steps above info. Wins over `CNAO_LOG_LEVEL`.
+    #[arg(long, value_name = "LEVEL")]
+    pub zap_log_level: Option<String>,
+    /// Accepted for compatibility.
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true)]
+    pub zap_devel: Option<Option<String>>,
+    /// Accepted for compatibility: logs are JSON lines.
+    #[arg(long, hide = true)]
+    pub zap_encoder: Option<String>,
+    /// Accepted for compatibility.
+    #[arg(long, hide = true)]
+    pub zap_stacktrace_level: Option<String>,
+    /// Accepted for compatibility: times are RFC 3339.
+    #[arg(long, hide = true)]
+    pub zap_time_encoding: Option<String>,
+}
+
+impl Args {
+    /// The log level that flag and environment ask for, for whoever sets up the log.
+    pub fn log_level(&self) -> &'static str {
+        settings::log_level(
+            self.zap_log_level.as_deref(),
+            std::env::var(names::env::LOG_LEVEL).ok().as_deref(),
+        )
+    }
+}
+
+/// Runs the operator until SIGTERM or SIGINT.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let Args {
+        kubeconfig,
+        zap_log_level: _,
+        zap_devel: _,
+        zap_encoder: _,
+        zap_stacktrace_level: _,
+        zap_time_encoding: _,
+    } = args;
+    let settings = Settings::read(|name| std::env::var(name).ok())?;
+    tracing::info!(
+        version = settings.operator_version,
+        "cluster-network-addons-operator version"
+    );
+    let shutdown = Shutdown::on_signals().context("signal handlers")?;
+    let client = client::client_from("operator", kubeconfig.as_deref()).await?;
+
+    // Both probes answer as soon as the server runs: the status says how the work goes.
+    let readiness = serve::Readiness::new();
+    readiness.set(true);
+    let probes = serve::Server::on_port(HEALTH_PORT, serve::probes(readiness)).await?;
+
+    let operator = Operator::start(client, settings).await?;
+    operator.run(&shutdown).await;
+    probes.stop().await;
+    Ok(())
+}

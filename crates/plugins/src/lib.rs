@@ -1,1 +1,69 @@
-//! plugins.
+//! The CNI plugins that Weft brings, one module each, and the binary `weft-cni` that is all of them.
+//!
+//! ```text
+//! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
+//!
+//!   bridge ──> ipam ──> static_ipam in process, others exec'ed
+//!      │
+//!      ├──> veth        a pair, one end in the container
+//!      ├──> interface   addresses, routes, duplicate address detection
+//!      └──> check       what CHECK compares
+//!   tuning, loopback, passthru, multus_shim
+//! ```
+//!
+//! Every plugin is a [`cni::plugin::Plugin`]: it keeps nothing between calls and never looks at the process'
+//! own environment, so that a daemon can run it on a thread as well.
+
+pub mod bridge;
+mod check;
+mod interface;
+mod ipam;
+pub mod loopback;
+mod messages;
+pub mod multus_shim;
+pub mod names;
+pub mod passthru;
+mod pod;
+pub mod static_ipam;
+pub mod tuning;
+mod veth;
+
+use cni::plugin::Plugin;
+
+pub use bridge::Bridge;
+pub use loopback::Loopback;
+pub use multus_shim::MultusShim;
+pub use passthru::Passthru;
+pub use static_ipam::StaticIpam;
+pub use tuning::Tuning;
+
+/// All plugins, by name.
+pub const PLUGINS: &[&dyn Plugin] = &[
+    &Bridge,
+    &Loopback,
+    &MultusShim::new(),
+    &Passthru,
+    &StaticIpam,
+    &Tuning,
+];
+
+/// The plugin called `name`; a leading `cnv-` does not count.
+pub fn plugin_by_name(name: &str) -> Option<&'static dyn Plugin> {
+    let name = name.strip_prefix(names::PREFIX).unwrap_or(name);
+    PLUGINS.iter().copied().find(|plugin| plugin.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_are_found_with_and_without_the_prefix() {
+        for name in ["bridge", "tuning", "static", "loopback"] {
+            assert_eq!(plugin_by_name(name).unwrap().name(), name);
+            assert_eq!(plugin_by_name(&format!("cnv-{name}")).unwrap().name(), name);
+        }
+        assert!(plugin_by_name("weft-cni").is_none());
+        assert!(plugin_by_name("cnv-cnv-bridge").is_none());
+    }
+}

@@ -1,1 +1,134 @@
-fn main() {}
+//! `weft`: every long-running component of Weft and its command line in one binary.
+//!
+//! ```text
+//! argv[0] ─┐
+//!          ├─> argv: upstream names, Go-style flags ──> clap ──> one component's run(args)
+//! flags ───┘
+//! ```
+
+mod argv;
+mod logging;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use kube_kit::process;
+use kube_kit::shutdown::Shutdown;
+use logging::Format;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use tokio::sync::oneshot;
+
+/// What `weft --help` says first; lines are short, because they are shown as they are.
+const ABOUT: &str = "\
+Additional networks for Kubernetes
+
+Weft replaces the programs that the cluster network add-ons operator deploys,
+and that operator. Install it by its manifests:
+
+  weft manifests --image REF | kubectl apply -f -
+
+and ask for components in a NetworkAddonsConfig named `cluster`. The other
+commands are what the containers of those components run. Each also answers to
+the name of the program that it replaces (multus-daemon, install_multus,
+bridge-marker, ...), and understands Go-style flags (-node-name X).";
+
+const AFTER: &str = "\
+WEFT_LOG says what is logged: error, warn, info (the default), debug, trace, or
+more exactly for single modules: info,kube=debug.";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "weft",
+    version,
+    about = "Additional networks for Kubernetes",
+    long_about = ABOUT,
+    after_help = AFTER,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Deploy the components that the NetworkAddonsConfig asks for
+    Operator(operator::Args),
+    /// Print or write the manifests that install the operator
+    Manifests(operator::manifests::Args),
+    /// Attach the pods of this node to more networks than the cluster's
+    MultusDaemon(multus::Args),
+    InstallMultus(installer::multus::Args),
+    InstallPlugins(installer::plugins::Args),
+    BridgeMarker(markers::bridge::Args),
+}
+
+fn main() -> ExitCode {
+    let (arguments, own_name) = argv::rewrite(std::env::args_os());
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error, own_name.as_ref()),
+    };
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Operator(args) => {
+            logging::start(Format::Json, args.log_level());
+            process::run(operator::run(args))?
+        }
+        Command::Manifests(args) => operator::manifests::run(args),
+        Command::MultusDaemon(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(multus::run(args))?
+        }
+        Command::InstallMultus(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            installer::multus::run(args)
+        }
+        Command::InstallPlugins(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(until_signal(move || installer::plugins::run(args)))?
+        }
+        Command::BridgeMarker(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(markers::bridge::run(args))?
+        }
+    }
+}
+
+/// Runs blocking work on a thread of its own, and leaves it at SIGTERM or SIGINT: the first process of a container is
+/// not ended by a signal that it does not ask for. Only for work that may stop anywhere.
+async fn until_signal(work: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> anyhow::Result<()> {
+    let shutdown = Shutdown::on_signals()?;
+    let (done, outcome) = oneshot::channel();
+    std::thread::spawn(move || {
+        // Nobody waits any more when a signal came first.
+        let _ = done.send(work());
+    });
+    tokio::select! {
+        outcome = outcome => outcome?,
+        () = shutdown.wait() => Ok(()),
+    }
+}
+
+/// Shows help or what is wrong with the arguments.
+fn refuse(error: &clap::Error, own_name: Option<&OsString>) -> ExitCode {
+    // Nothing can be done when even that can't be shown.
+    let _ = error.print();
+    let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    // The program of that name fails when it is asked for help (multus.md §8.2).
+    let established = own_name.is_some_and(|name| name == "install_multus");
+    if help && !established {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,32 @@
+//! Keys, groups and names that users, other operators and our own components meet.
+
+/// API group of [`NetworkAddonsConfig`](crate::network_addons::NetworkAddonsConfig).
+pub const NETWORK_ADDONS_GROUP: &str = "networkaddonsoperator.network.kubevirt.io";
+/// Kind of the operator's configuration resource.
+pub const NETWORK_ADDONS_KIND: &str = "NetworkAddonsConfig";
+/// Version that is stored and that owner references name.
+pub const NETWORK_ADDONS_STORED_VERSION: &str = "v1";
+/// Version of the first generation, served for manifests that still use it.
+pub const NETWORK_ADDONS_OLD_VERSION: &str = "v1alpha1";
+/// The one object of the kind that the operator acts upon.
+pub const NETWORK_ADDONS_SINGLETON: &str = "cluster";
+
+/// API group of [`NetworkAttachmentDefinition`](crate::net_attach_def::NetworkAttachmentDefinition).
+pub const NET_ATTACH_DEF_GROUP: &str = "k8s.cni.cncf.io";
+/// Kind of a network that pods can be attached to.
+pub const NET_ATTACH_DEF_KIND: &str = "NetworkAttachmentDefinition";
+
+/// Label with the operator version that rendered an object (operator §8.2).
+pub const VERSION_LABEL: &str = "networkaddonsoperator.network.kubevirt.io/version";
+/// Label that marks what the operator's metrics Service selects (operator §8.2).
+pub const PROMETHEUS_LABEL: &str = "prometheus.cnao.io";
+/// Relationship label: who manages the object.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Relationship label: the part of the whole, copied from the configuration resource.
+pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+/// Relationship label: the whole, copied from the configuration resource.
+pub const PART_OF_LABEL: &str = "app.kubernetes.io/part-of";
+/// Relationship label: the version of the whole, copied from the configuration resource.
+pub const PRODUCT_VERSION_LABEL: &str = "app.kubernetes.io/version";
+/// Annotation that keeps the operator from owning a rendered object (operator §8.3).
+pub const REJECT_OWNER_ANNOTATION: &str = "networkaddonsoperator.network.kubevirt.io/rejectOwner";

@@ -1,0 +1,105 @@
+//! What every generated schema goes through, so that a definition says exactly what its specification
+//! says: schemars and kube mark each optional field as nullable and each defaulted one with its
+//! default, neither of which these APIs have.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Map, Value, json};
+
+/// Why a definition could not be generated.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The schema does not have the shape that the type allows.
+    #[error("the generated schema of {name} does not fit into a CustomResourceDefinition")]
+    Shape {
+        /// Name of the definition.
+        name: String,
+        /// What serde says.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+const API_VERSION: &str = "Version of the schema of this object. Servers convert recognised versions to the \
+                           stored one and reject others.";
+const KIND: &str = "Kind of this object. It cannot be changed.";
+const METADATA: &str = "Name, labels and other metadata of the object.";
+
+/// Turns a derived definition into the one that is shipped.
+///
+/// `nullable` names the properties that accept `null`; `texts` are the descriptions of `spec` and
+/// `status`, in this order.
+pub(crate) fn finish(
+    crd: CustomResourceDefinition,
+    nullable: &[&str],
+    texts: &[&str],
+) -> Result<CustomResourceDefinition, Error> {
+    let name = crd.metadata.name.clone().unwrap_or_default();
+    let shape = |source| Error::Shape {
+        name: name.clone(),
+        source,
+    };
+    let mut value = serde_json::to_value(crd).map_err(shape)?;
+    // An empty list says nothing; the API server would drop it as well.
+    if let Some(names) = value.pointer_mut("/spec/names").and_then(Value::as_object_mut) {
+        names.retain(|_, field| field.as_array().is_none_or(|list| !list.is_empty()));
+    }
+    for version in value
+        .pointer_mut("/spec/versions")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        if let Some(version) = version.as_object_mut() {
+            version.retain(|key, field| {
+                key == "subresources" && field != &json!({})
+                    || field.as_array().is_none_or(|list| !list.is_empty()) && key != "subresources"
+            });
+        }
+        if let Some(root) = version
+            .pointer_mut("/schema/openAPIV3Schema")
+            .and_then(Value::as_object_mut)
+        {
+            root.insert("type".into(), json!("object"));
+            root.remove("required");
+            root.remove("title");
+            if let Some(properties) = root.get_mut("properties").and_then(Value::as_object_mut) {
+                properties.insert(
+                    "apiVersion".into(),
+                    json!({ "type": "string", "description": API_VERSION }),
+                );
+                properties.insert("kind".into(), json!({ "type": "string", "description": KIND }));
+                properties.insert(
+                    "metadata".into(),
+                    json!({ "type": "object", "description": METADATA }),
+                );
+                for (key, text) in ["spec", "status"].into_iter().zip(texts) {
+                    if let Some(Value::Object(node)) = properties.get_mut(key) {
+                        node.insert("description".into(), json!(text));
+                    }
+                }
+            }
+            trim(root, false, nullable);
+        }
+    }
+    serde_json::from_value(value).map_err(shape)
+}
+
+/// Walks the nodes of a schema; `property` maps inside of it are not mistaken for nodes.
+fn trim(node: &mut Map<String, Value>, may_be_null: bool, nullable: &[&str]) {
+    node.remove("default");
+    if !may_be_null {
+        node.remove("nullable");
+    }
+    if let Some(Value::Object(properties)) = node.get_mut("properties") {
+        for (name, property) in properties.iter_mut() {
+            if let Some(property) = property.as_object_mut() {
+                trim(property, nullable.contains(&name.as_str()), nullable);
+            }
+        }
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(Value::Object(inner)) = node.get_mut(key) {
+            trim(inner, false, nullable);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The definitions checked in under `deploy/crds/` are the generated ones.
+
+use std::{env, fs, path::Path};
+
+use serde::Serialize;
+
+#[test]
+fn checked_in_definitions_are_fresh() {
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
+    check(
+        &crds.join("network-addons-config.crd.yaml"),
+        &api::network_addons::crd().expect("a definition"),
+    );
+    check(
+        &crds.join("network-attachment-definition.crd.yaml"),
+        &api::net_attach_def::crd().expect("a definition"),
+    );
+}
+
+fn check(path: &Path, definition: &impl Serialize) {
+    let fresh = serde_saphyr::to_string(definition).expect("YAML");
+    if env::var_os("UPDATE_GENERATED").is_some() {
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        fs::write(path, &fresh).expect("a written file");
+    }
+    let stored = fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        stored == fresh,
+        "{} is stale: run the tests of this crate once with UPDATE_GENERATED=1, and review the difference",
+        path.display()
+    );
+}

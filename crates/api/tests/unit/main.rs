@@ -1,0 +1,6 @@
+//! The generated definitions, compared with the tables of the specification.
+
+#[cfg(test)]
+mod definitions;
+#[cfg(test)]
+mod generated_files;

@@ -1,0 +1,261 @@
+use super::layout::{Entry, entries};
+use super::*;
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+const CONTENT: &str = "#!/bin/sh\necho \"$(basename \"$0\")\"\n";
+const HOST: &str = "/var/lib/cni/bin";
+
+struct Node {
+    root: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let root = tempfile::tempdir().expect("a directory");
+        fs::write(root.path().join("weft-cni"), CONTENT).expect("a binary");
+        fs::create_dir(root.path().join("bin")).expect("a directory");
+        Self { root }
+    }
+
+    fn bin(&self) -> PathBuf {
+        self.root.path().join("bin")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.bin().join(name)
+    }
+
+    fn args(&self, host_dir: Option<&str>, names: &[&str]) -> Args {
+        Args {
+            to: self.bin(),
+            host_dir: host_dir.map(PathBuf::from),
+            from: self.root.path().join("weft-cni"),
+            check: false,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    fn installation(&self) -> Installation {
+        let args = self.args(Some(HOST), &["bridge", "tuning"]);
+        Installation::new(&args.to, args.host_dir.as_deref(), &args.from, &args.names)
+            .expect("an installation")
+    }
+
+    /// What the directory holds: `-> target` for a link, the content for a file. What vanishes meanwhile is left out.
+    fn listing(&self) -> BTreeMap<String, String> {
+        let read = |path: &Path| match fs::read_link(path) {
+            Ok(target) => Some(format!("-> {}", target.display())),
+            Err(_) => fs::read_to_string(path).ok(),
+        };
+        let entries = fs::read_dir(self.bin()).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| {
+                Some((
+                    entry.file_name().to_string_lossy().into_owned(),
+                    read(&entry.path())?,
+                ))
+            })
+            .collect()
+    }
+}
+
+fn listing(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+    entries
+        .iter()
+        .map(|(name, content)| ((*name).to_owned(), (*content).to_owned()))
+        .collect()
+}
+
+fn fresh() -> BTreeMap<String, String> {
+    listing(&[
+        ("bridge", "-> /var/lib/cni/bin/cnv-bridge"),
+        ("cnv-bridge", CONTENT),
+        ("cnv-tuning", CONTENT),
+        ("tuning", "-> /var/lib/cni/bin/cnv-tuning"),
+    ])
+}
+
+#[test]
+fn an_empty_directory_gets_binaries_and_links() {
+    // cni-plugins#71
+    let node = Node::new();
+    assert!(node.installation().ensure().expect("installed"));
+    assert_eq!(node.listing(), fresh());
+    let metadata = |name: &str| fs::symlink_metadata(node.path(name)).expect("metadata");
+    assert_eq!(metadata("cnv-bridge").permissions().mode() & 0o7777, 0o755);
+    assert!(metadata("cnv-bridge").is_file() && metadata("cnv-tuning").is_file());
+    assert_eq!(
+        metadata("cnv-bridge").ino(),
+        metadata("cnv-tuning").ino(),
+        "stored once"
+    );
+}
+
+#[test]
+fn a_plugin_of_the_platform_is_respected() {
+    // cni-plugins#71
+    let node = Node::new();
+    fs::write(node.path("bridge"), "theirs").expect("a plugin");
+    fs::write(node.path("cnv-bridge"), "ours of long ago").expect("a plugin");
+    node.installation().ensure().expect("installed");
+    let mut expected = fresh();
+    expected.insert("bridge".to_owned(), "theirs".to_owned());
+    expected.insert("cnv-bridge".to_owned(), "-> /var/lib/cni/bin/bridge".to_owned());
+    assert_eq!(node.listing(), expected);
+}
+
+#[test]
+fn a_second_run_changes_nothing() {
+    // cni-plugins#71
+    let node = Node::new();
+    node.installation().ensure().expect("installed");
+    let inode = || fs::metadata(node.path("cnv-bridge")).expect("metadata").ino();
+    let before = inode();
+    let mut again = node.installation();
+    assert!(!again.ensure().expect("installed"));
+    assert_eq!(node.listing(), fresh());
+    assert_eq!(inode(), before);
+}
+
+#[test]
+fn the_plugins_run_by_all_their_names() {
+    // cni-plugins#71
+    let node = Node::new();
+    let args = node.args(Some(&node.bin().display().to_string()), &["bridge", "tuning"]);
+    Installation::new(&args.to, args.host_dir.as_deref(), &args.from, &args.names)
+        .and_then(|mut installation| installation.ensure())
+        .expect("installed");
+    for name in ["bridge", "cnv-bridge", "tuning", "cnv-tuning"] {
+        let output = crate::testing::when_free(|| Command::new(node.path(name)).output());
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), name);
+    }
+}
+
+#[test]
+fn foreign_links_stale_binaries_and_wrong_modes_are_replaced() {
+    let node = Node::new();
+    symlink("/nowhere", node.path("bridge")).expect("a link");
+    fs::write(node.path("cnv-bridge"), "old").expect("a file");
+    symlink("/nowhere", node.path("cnv-tuning")).expect("a link");
+    node.installation().ensure().expect("installed");
+    assert_eq!(node.listing(), fresh());
+    fs::set_permissions(node.path("cnv-tuning"), Permissions::from_mode(0o644)).expect("a mode");
+    let mut installation = node.installation();
+    assert!(installation.ensure().expect("installed"));
+    assert!(!installation.ensure().expect("installed"));
+}
+
+#[test]
+fn one_lost_binary_is_linked_to_the_one_that_is_left() {
+    let node = Node::new();
+    let mut installation = node.installation();
+    installation.ensure().expect("installed");
+    assert!(
+        !installation.ensure().expect("installed"),
+        "reads what was written"
+    );
+    fs::remove_file(node.path("cnv-bridge")).expect("removed");
+    assert!(installation.ensure().expect("installed"));
+    assert_eq!(node.listing(), fresh());
+    let inode = |name: &str| fs::metadata(node.path(name)).expect("metadata").ino();
+    assert_eq!(inode("cnv-bridge"), inode("cnv-tuning"));
+}
+
+#[test]
+fn the_check_names_what_is_missing() {
+    let node = Node::new();
+    let check = Args {
+        check: true,
+        ..node.args(Some(HOST), &["bridge"])
+    };
+    let error = run(check.clone()).expect_err("nothing is installed");
+    let expected = format!(
+        "not installed: {}, {}",
+        node.path("cnv-bridge").display(),
+        node.path("bridge").display()
+    );
+    assert_eq!(error.to_string(), expected);
+    assert!(node.listing().is_empty(), "a check writes nothing");
+    node.installation().ensure().expect("installed");
+    run(check.clone()).expect("everything is installed");
+    fs::write(node.path("cnv-bridge"), "other").expect("a file");
+    run(check).expect_err("the content is wrong");
+}
+
+#[test]
+fn without_a_host_directory_plain_copies_are_made() {
+    let node = Node::new();
+    fs::write(node.path("ovs"), "old").expect("a file");
+    run(node.args(None, &["ovs", "ovs-mirror-producer"])).expect("installed");
+    assert_eq!(
+        node.listing(),
+        listing(&[("ovs", CONTENT), ("ovs-mirror-producer", CONTENT)])
+    );
+    run(Args {
+        check: true,
+        ..node.args(None, &["ovs", "ovs-mirror-producer"])
+    })
+    .expect("checked");
+}
+
+#[test]
+fn what_is_not_a_file_name_is_refused() {
+    for name in ["", "..", "a/b", ".hidden"] {
+        let node = Node::new();
+        let error = run(node.args(None, &[name])).expect_err("an error");
+        assert_eq!(error.to_string(), format!("'{name}' is not a plugin name"));
+    }
+}
+
+#[test]
+fn entries_follow_what_the_platform_ships() {
+    let host = Path::new("/opt/cni/bin");
+    let link = |name: &str, target: &str| Entry::Link {
+        name: name.to_owned(),
+        target: PathBuf::from(target),
+    };
+    assert_eq!(
+        entries("x", Some(host), false),
+        [Entry::Binary("cnv-x".to_owned()), link("x", "/opt/cni/bin/cnv-x")]
+    );
+    assert_eq!(entries("x", Some(host), true), [link("cnv-x", "/opt/cni/bin/x")]);
+    assert_eq!(entries("x", None, true), [Entry::Binary("x".to_owned())]);
+}
+
+#[test]
+fn what_goes_missing_comes_back() {
+    let node = Node::new();
+    let mut installation = node.installation();
+    let mut watcher = Watcher::open(&node.bin()).expect("a watch");
+    installation.ensure().expect("installed");
+    let (repaired, repairs) = mpsc::channel();
+    std::thread::spawn(move || {
+        while watcher.changed().is_ok() {
+            if installation.ensure().is_ok_and(|changed| changed) && repaired.send(()).is_err() {
+                break;
+            }
+        }
+    });
+    let damages: [&dyn Fn(); 3] = [
+        &|| fs::remove_file(node.path("cnv-bridge")).expect("removed"),
+        &|| fs::write(node.path("cnv-tuning"), "other").expect("written"),
+        &|| fs::remove_dir_all(node.bin()).expect("removed"),
+    ];
+    for damage in damages {
+        damage();
+        let deadline = Instant::now() + Duration::from_mins(1);
+        // A removal of many entries may be repaired in several steps.
+        while node.listing() != fresh() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            repairs
+                .recv_timeout(left)
+                .unwrap_or_else(|_| panic!("not repaired: {:?}", node.listing()));
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Carries out what [`crate::merge`] decides.
+//!
+//! ```text
+//! rendered ──> live object (cache, else GET) ──> plan ──> POST | PUT | DELETE and POST | nothing
+//!                     ▲                                        │ conflict: read again
+//!                     └────────────────────────────────────────┘
+//! ```
+
+use crate::cache::{Cache, Lookup};
+use crate::client;
+use crate::lock;
+use crate::merge::{self, Change, Difference, Policy};
+use crate::object::{self, Kind, ObjectId};
+use kube::Client;
+use kube::core::{Request, params};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Mutex;
+use std::time::Duration;
+use thiserror::Error;
+
+/// How long one request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often an object that others write at the same time is read anew before giving up.
+const ATTEMPTS: usize = 3;
+
+/// What became of a rendered object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// It was not there.
+    Created,
+    /// It was different.
+    Updated,
+    /// It was as rendered, nothing was written.
+    Unchanged,
+    /// It was different in a field that can't change, and was made anew.
+    Recreated,
+}
+
+/// What became of an object that has to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleted {
+    /// It is deleted, or on its way.
+    Deleted,
+    /// It was not there.
+    Absent,
+    /// The API server does not serve its kind.
+    UnknownKind,
+    /// It is there, and belongs to somebody else.
+    NotOwned,
+}
+
+/// What was attempted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// Reading an object.
+    Read,
+    /// Creating or updating one.
+    Apply,
+    /// Deleting one.
+    Delete,
+    /// Patching one.
+    Patch,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Apply => "apply",
+            Self::Delete => "delete",
+            Self::Patch => "patch",
+        })
+    }
+}
+
+/// Something that could not be done with an object: `could not apply (<group>/<version>, Kind=<Kind>) <ns>/<name>:
+/// <cause>`, the text that users see in conditions. The cause is part of the text and not repeated in the chain.
+#[derive(Debug, Error)]
+#[error("could not {attempt} {id}: {cause}")]
+pub struct Error {
+    /// What was attempted.
+    pub attempt: Attempt,
+    /// With which object.
+    pub id: ObjectId,
+    /// Why it failed.
+    pub cause: Cause,
+}
+
+/// Why something could not be done with an object.
+#[derive(Debug, Error)]
+pub enum Cause {
+    /// The object itself is refused before it is sent.
+    #[error("{0}")]
+    Refused(merge::Error),
+    /// The API server does not serve the kind (or we do not handle it).
+    #[error("no matches for kind \"{kind}\" in version \"{api_version}\"")]
+    UnknownKind {
+        /// Kind as in YAML.
+        kind: String,
+        /// `group/version`.
+        api_version: String,
+    },
+    /// The API server's answer, or why there is none.
+    #[error("{}", client::message(.0))]
+    Request(Box<kube::Error>),
+    /// There is no answer in time.
+    #[error("no answer from the API server within {} seconds", .0.as_secs())]
+    Timeout(Duration),
+}
+
+impl Cause {
+    /// The HTTP status code of the API server's answer, 0 when there is none.
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Request(error) => match error.as_ref() {
+                kube::Error::Api(status) => status.code,
+                _ => 0,
+            },
+            Self::UnknownKind { .. } => 404,
+            Self::Refused(_) | Self::Timeout(_) => 0,
+        }
+    }
+
+    /// Whether somebody else wrote the object, or created it, at the same time.
+    fn is_conflict(&self) -> bool {
+        self.code() == 409
+    }
+
+    fn is_not_found(&self) -> bool {
+        self.code() == 404
+    }
+
+    /// A 404 that names no object is about the kind.
+    fn from_request(error: kube::Error, id: &ObjectId) -> Self {
+        if let kube::Error::Api(status) = &error
+            && status.code == 404
+            && status
+                .details
+                .as_ref()
+                .is_none_or(|details| details.name.is_empty())
+        {
+            return Self::unknown_kind(id);
+        }
+        Self::Request(Box::new(error))
+    }
+
+    fn unknown_kind(id: &ObjectId) -> Self {
+        Self::UnknownKind {
+            kind: id.kind.clone(),
+            api_version: id.api_version(),
+        }
+    }
+}
+
+impl Error {
+    /// Whether the API server does not serve the object's kind.
+    pub fn is_unknown_kind(&self) -> bool {
+        matches!(self.cause, Cause::UnknownKind { .. })
+    }
+
+    /// Whether there is no such object.
+    pub fn is_not_found(&self) -> bool {
+        self.cause.is_not_found() && !self.is_unknown_kind()
+    }
+}
+
+/// Brings objects into the cluster and out of it.
+pub struct Applier {
+    client: Client,
+    policy: Policy,
+    cache: Cache,
+    /// What writes came back with, so that a server that fills in more than we know of is not written to for ever.
+    learned: Mutex<HashMap<ObjectId, Learned>>,
+}
+
+#[derive(Debug)]
+struct Learned {
+    rendered: u64,
+    differences: Vec<Difference>,
+}
+
+impl Applier {
+    /// An applier that reads every object from the API server.
+    pub fn new(client: Client, policy: Policy) -> Self {
+        Self::with_cache(client, policy, Cache::new())
+    }
+
+    /// An applier that believes the cache where it knows something.
+    pub fn with_cache(client: Client, policy: Policy, cache: Cache) -> Self {
+        Self {
+            client,
+            policy,
+            cache,
+            learned: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// The client that requests go through.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The cache that live objects are taken from.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Makes the live object the rendered one, writing only when they differ (operator.md §9.1).
+    ///
+    /// # Errors
+    /// When the object is refused, by us or by the API server, or somebody else keeps writing it.
+    pub async fn apply(&self, rendered: &Value) -> Result<Applied, Error> {
+        let id = ObjectId::of(rendered);
+        let failed = |cause| Error {
+            attempt: Attempt::Apply,
+            id: id.clone(),
+            cause,
+        };
+        // Refuse before asking: without a name there is nothing to ask for.
+        merge::plan(rendered, None, &self.policy).map_err(|error| failed(Cause::Refused(error)))?;
+        let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(&id)))?;
+        let mut live = match self.cache.lookup(&id) {
+            Lookup::Present(object) => Some(Value::clone(&object)),
+            Lookup::Absent => None,
+            Lookup::Unknown => self.read(kind, &id).await.map_err(failed)?,
+        };
+        let mut attempt = 1;
+        loop {
+            match self.attempt(kind, &id, rendered, live.as_ref()).await {
+                Ok(applied) => return Ok(applied),
+                Err(cause)
+                    if attempt < ATTEMPTS
+                        && (cause.is_conflict() || (live.is_some() && cause.is_not_found())) =>
+                {
+                    attempt += 1;
+                    live = self.read(kind, &id).await.map_err(failed)?;
+                }
+                Err(cause) => return Err(failed(cause)),
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        kind: Kind,
+        id: &ObjectId,
+        rendered: &Value,
+        live: Option<&Value>,
+    ) -> Result<Applied, Cause> {
+        let fingerprint = fingerprint(rendered);
+        let known = self.known(id, fingerprint);
+        let change = merge::plan_knowing(rendered, live, &self.policy, &known).map_err(Cause::Refused)?;
+        let (applied, stored) = match change {
+            Change::Unchanged => return Ok(Applied::Unchanged),
+            Change::Create(object) => (Applied::Created, self.create(kind, id, &object).await?),
+            Change::Update(object) => (Applied::Updated, self.replace(kind, id, &object).await?),
+            Change::Recreate(object) => {
+                if let Some(live) = live {
+                    self.remove(kind, id, uid(live)).await?;
+                }
+                (Applied::Recreated, self.create(kind, id, &object).await?)
+            }
+        };
+        self.learn(id, fingerprint, rendered, &stored);
+        self.cache.put(&stored);
+        tracing::info!(object = %id, ?applied, "applied");
+        Ok(applied)
+    }
+
+    fn known(&self, id: &ObjectId, fingerprint: u64) -> Vec<Difference> {
+        lock(&self.learned)
+            .get(id)
+            .filter(|learned| learned.rendered == fingerprint)
+            .map(|learned| learned.differences.clone())
+            .unwrap_or_default()
+    }
+
+    fn learn(&self, id: &ObjectId, rendered_as: u64, rendered: &Value, stored: &Value) {
+        let differences = merge::differences(rendered, stored, &self.policy).unwrap_or_default();
+        let mut learned = lock(&self.learned);
+        if differences.is_empty() {
+            learned.remove(id);
+        } else {
+            let paths: Vec<&str> = differences
+                .iter()
+                .map(|difference| difference.path.as_str())
+                .collect();
+            tracing::debug!(object = %id, ?paths, "the server stores more than was sent");
+            learned.insert(
+                id.clone(),
+                Learned {
+                    rendered: rendered_as,
+                    differences,
+                },
+            );
+        }
+    }
+
+    /// The live object, asked of the API server; `None` when there is none.
+    ///
+    /// # Errors
+    /// When there is no answer, or the kind is not served.
+    pub async fn get(&self, id: &ObjectId) -> Result<Option<Value>, Error> {
+        let failed = |cause| Error {
+            attempt: Attempt::Read,
+            id: id.clone(),
+            cause,
+        };
+        let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(id)))?;
+        self.read(kind, id).await.map_err(failed)
+    }
+
+    /// Deletes an object if one of its owners is of this kind (operator.md §9.2).
+    ///
+    /// # Errors
+    /// When the API server refuses or does not answer.
+    pub async fn delete_if_owned(&self, id: &ObjectId, owner_kind: &str) -> Result<Deleted, Error> {
+        self.delete_when(id, |live| object::owned_by(live, owner_kind))
+            .await
+    }
+
+    /// Deletes an object, whoever owns it.
+    ///
+    /// # Errors
+    /// When the API server refuses or does not answer.
+    pub async fn delete(&self, id: &ObjectId) -> Result<Deleted, Error> {
+        self.delete_when(id, |_| true).await
+    }
+
+    async fn delete_when(&self, id: &ObjectId, may: impl Fn(&Value) -> bool) -> Result<Deleted, Error> {
+        let failed = |cause| Error {
+            attempt: Attempt::Delete,
+            id: id.clone(),
+            cause,
+        };
+        let Some(kind) = id.known_kind() else {
+            return Ok(Deleted::UnknownKind);
+        };
+        for _ in 0..ATTEMPTS {
+            // The cache may not select what an older version made: deleting asks.
+            let live = match self.read(kind, id).await {
+                Ok(Some(live)) => live,
+                Ok(None) => return Ok(Deleted::Absent),
+                Err(Cause::UnknownKind { .. }) => return Ok(Deleted::UnknownKind),
+                Err(cause) => return Err(failed(cause)),
+            };
+            if !may(&live) {
+                return Ok(Deleted::NotOwned);
+            }
+            match self.remove(kind, id, uid(&live)).await {
+                Ok(()) => {
+                    tracing::info!(object = %id, "deleted");
+                    return Ok(Deleted::Deleted);
+                }
+                // Another object of this name by now: look who owns it.
+                Err(cause) if cause.is_conflict() => {}
+                Err(cause) => return Err(failed(cause)),
+            }
+        }
+        Ok(Deleted::NotOwned)
+    }
+
+    /// Applies a merge patch to an object or one of its subresources (`status`) and returns what it became.
+    ///
+    /// # Errors
+    /// When there is no such object, or the API server refuses or does not answer.
+    pub async fn merge_patch(
+        &self,
+        id: &ObjectId,
+        subresource: Option<&str>,
+        patch: &Value,
+    ) -> Result<Value, Error> {
+        let failed = |cause| Error {
+            attempt: Attempt::Patch,
+            id: id.clone(),
+            cause,
+        };
+        let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(id)))?;
+        let parameters = params::PatchParams::default();
+        let patch = params::Patch::Merge(patch);
+        let request = requests(kind, id);
+        let request = match subresource {
+            Some(subresource) => request.patch_subresource(subresource, &id.name, &parameters, &patch),
+            None => request.patch(&id.name, &parameters, &patch),
+        };
+        let stored = self.send(id, request).await.map_err(failed)?;
+        self.cache.put(&stored);
+        Ok(stored)
+    }
+
+    async fn read(&self, kind: Kind, id: &ObjectId) -> Result<Option<Value>, Cause> {
+        match self
+            .send(
+                id,
+                requests(kind, id).get(&id.name, &params::GetParams::default()),
+            )
+            .await
+        {
+            Ok(live) => Ok(Some(live)),
+            Err(cause @ Cause::UnknownKind { .. }) => Err(cause),
+            Err(cause) if cause.is_not_found() => Ok(None),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    async fn create(&self, kind: Kind, id: &ObjectId, object: &Value) -> Result<Value, Cause> {
+        self.send(
+            id,
+            requests(kind, id).create(&params::PostParams::default(), object.to_string().into_bytes()),
+        )
+        .await
+    }
+
+    async fn replace(&self, kind: Kind, id: &ObjectId, object: &Value) -> Result<Value, Cause> {
+        let body = object.to_string().into_bytes();
+        self.send(
+            id,
+            requests(kind, id).replace(&id.name, &params::PostParams::default(), body),
+        )
+        .await
+    }
+
+    /// Deletes this very object; one of the same name that was made since is left alone (409).
+    async fn remove(&self, kind: Kind, id: &ObjectId, uid: Option<String>) -> Result<(), Cause> {
+        let preconditions = params::Preconditions {
+            uid,
+            resource_version: None,
+        };
+        let parameters = params::DeleteParams::default().preconditions(preconditions);
+        match self
+            .send(id, requests(kind, id).delete(&id.name, &parameters))
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(cause) if cause.is_not_found() => Ok(()),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    async fn send<E: Into<RequestError>>(
+        &self,
+        id: &ObjectId,
+        request: Result<axum::http::Request<Vec<u8>>, E>,
+    ) -> Result<Value, Cause> {
+        let request =
+            request.map_err(|error| Cause::Request(Box::new(kube::Error::BuildRequest(error.into()))))?;
+        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
+            Ok(answer) => answer.map_err(|error| Cause::from_request(error, id)),
+            Err(_) => Err(Cause::Timeout(PATIENCE)),
+        }
+    }
+}
+
+type RequestError = kube::core::request::Error;
+
+/// Requests for objects beside this one.
+fn requests(kind: Kind, id: &ObjectId) -> Request {
+    Request::new(kind.path(id.namespace.as_deref()))
+}
+
+fn uid(object: &Value) -> Option<String> {
+    object
+        .pointer("/metadata/uid")
+        .and_then(Value::as_str)
+        .map(str::to_owned)
+}
+
+fn fingerprint(rendered: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    rendered.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_read_as_users_know_them() {
+        let id = object::CERTIFICATE.object(Some("addons"), "c");
+        let error = Error {
+            attempt: Attempt::Apply,
+            id: id.clone(),
+            cause: Cause::unknown_kind(&id),
+        };
+        assert_eq!(
+            error.to_string(),
+            "could not apply (cert-manager.io/v1, Kind=Certificate) addons/c: \
+             no matches for kind \"Certificate\" in version \"cert-manager.io/v1\""
+        );
+        let id = object::SERVICE_ACCOUNT.object(Some("addons"), "s");
+        let cause = Cause::Refused(merge::Error::ServiceAccountWithSecrets);
+        let error = Error {
+            attempt: Attempt::Apply,
+            id,
+            cause,
+        };
+        assert_eq!(
+            error.to_string(),
+            "could not apply (/v1, Kind=ServiceAccount) addons/s: cannot create ServiceAccount with secrets"
+        );
+    }
+}

@@ -1,0 +1,387 @@
+//! Events that `kubectl describe` shows: an identical one is counted, not repeated.
+
+use crate::client;
+use crate::lock;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::core::{Request, params};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How many different events are remembered, to be counted when they happen again.
+const REMEMBERED: usize = 256;
+
+/// How many events an object may have in a row, and how long it takes to earn another one, as in the established
+/// client library: a controller in trouble must not flood the API server.
+const BURST: f64 = 25.0;
+const EARN: Duration = Duration::from_mins(5);
+
+/// How long publishing may take; events are a courtesy.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How an event is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Things went as they should.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        })
+    }
+}
+
+/// Publishes core/v1 events in the name of one component. Clones share what is remembered.
+#[derive(Clone)]
+pub struct Recorder {
+    client: Client,
+    component: Arc<str>,
+    host: Arc<str>,
+    memory: Arc<Mutex<Memory>>,
+}
+
+impl Recorder {
+    /// A recorder for a component (`source.component` of its events).
+    pub fn new(client: Client, component: &str) -> Self {
+        Self::on_host(client, component, "")
+    }
+
+    /// Like [`Recorder::new`], naming the node that the component runs on (`source.host`).
+    pub fn on_host(client: Client, component: &str, host: &str) -> Self {
+        Self {
+            client,
+            component: component.into(),
+            host: host.into(),
+            memory: Arc::default(),
+        }
+    }
+
+    /// Publishes an event about an object, in its namespace, or in `default` for a cluster-scoped object. Never
+    /// fails: what can't be published is logged.
+    pub async fn publish(&self, regarding: &ObjectReference, kind: Kind, reason: &str, message: &str) {
+        let key = Key {
+            object: (
+                regarding.kind.clone().unwrap_or_default(),
+                regarding.namespace.clone().unwrap_or_default(),
+                regarding.name.clone().unwrap_or_default(),
+                regarding.uid.clone().unwrap_or_default(),
+            ),
+            kind,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        let decision = lock(&self.memory).decide(&key, Instant::now());
+        let sent = match decision {
+            Decision::Drop => {
+                tracing::debug!(reason, message, "event left out, too many about this object");
+                return;
+            }
+            Decision::Count { name, count } => match self.count(regarding, &name, count).await {
+                // Events are deleted after an hour: begin a new one.
+                Err(Failure::Gone) => self.create(&key, regarding).await,
+                other => other,
+            },
+            Decision::Create => self.create(&key, regarding).await,
+        };
+        if let Err(Failure::Other(error)) = sent {
+            tracing::warn!(reason, message, error, "cannot publish the event");
+        }
+    }
+
+    async fn create(&self, key: &Key, regarding: &ObjectReference) -> Result<(), Failure> {
+        let now = Timestamp::now();
+        let name = event_name(&key.object.2, now);
+        let event = event(key, regarding, &name, now, &self.component, &self.host);
+        let request =
+            requests(regarding).create(&params::PostParams::default(), event.to_string().into_bytes());
+        self.send(request).await?;
+        lock(&self.memory).remember(key.clone(), name, Instant::now());
+        Ok(())
+    }
+
+    async fn count(&self, regarding: &ObjectReference, name: &str, count: u32) -> Result<(), Failure> {
+        let patch = json!({"count": count, "lastTimestamp": seconds(Timestamp::now())});
+        let patch = params::Patch::Merge(&patch);
+        self.send(requests(regarding).patch(name, &params::PatchParams::default(), &patch))
+            .await
+    }
+
+    async fn send(
+        &self,
+        request: Result<axum::http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<(), Failure> {
+        let request = request.map_err(|error| Failure::Other(error.to_string()))?;
+        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(Failure::Gone),
+            Ok(Err(error)) => Err(Failure::Other(client::message(&error))),
+            Err(_) => Err(Failure::Other("no answer from the API server".to_owned())),
+        }
+    }
+}
+
+enum Failure {
+    Gone,
+    Other(String),
+}
+
+/// Where events about an object live.
+fn namespace(regarding: &ObjectReference) -> &str {
+    regarding
+        .namespace
+        .as_deref()
+        .filter(|namespace| !namespace.is_empty())
+        .unwrap_or("default")
+}
+
+fn requests(regarding: &ObjectReference) -> Request {
+    Request::new(format!("/api/v1/namespaces/{}/events", namespace(regarding)))
+}
+
+/// Unique by time, and short enough whatever the object is called.
+fn event_name(object: &str, now: Timestamp) -> String {
+    let prefix: String = object.chars().take(200).collect();
+    format!("{prefix}.{:x}", now.as_nanosecond())
+}
+
+fn event(
+    key: &Key,
+    regarding: &ObjectReference,
+    name: &str,
+    now: Timestamp,
+    component: &str,
+    host: &str,
+) -> Value {
+    let mut source = json!({"component": component});
+    if !host.is_empty() {
+        source["host"] = json!(host);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace(regarding)},
+        "involvedObject": regarding,
+        "type": key.kind.to_string(),
+        "reason": key.reason,
+        "message": bounded(&key.message),
+        "source": source,
+        "reportingComponent": component,
+        "reportingInstance": host,
+        "firstTimestamp": seconds(now),
+        "lastTimestamp": seconds(now),
+        "count": 1,
+    })
+}
+
+/// The API server refuses messages of more than 1024 bytes.
+fn bounded(message: &str) -> &str {
+    const LIMIT: usize = 1024;
+    let mut end = message.len().min(LIMIT);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    &message[..end]
+}
+
+fn seconds(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    /// Kind, namespace, name and uid.
+    object: (String, String, String, String),
+    kind: Kind,
+    reason: String,
+    message: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    Create,
+    Count { name: String, count: u32 },
+    Drop,
+}
+
+/// What was published lately.
+#[derive(Debug, Default)]
+struct Memory {
+    events: HashMap<Key, Published>,
+    budgets: HashMap<(String, String, String, String), Budget>,
+}
+
+#[derive(Debug)]
+struct Published {
+    name: String,
+    count: u32,
+    last: Instant,
+}
+
+#[derive(Debug)]
+struct Budget {
+    left: f64,
+    at: Instant,
+}
+
+impl Memory {
+    /// What to do about an event that happens now.
+    fn decide(&mut self, key: &Key, now: Instant) -> Decision {
+        if self.budgets.len() >= REMEMBERED {
+            self.budgets.retain(|_, budget| budget.now(now) < BURST);
+        }
+        let budget = self
+            .budgets
+            .entry(key.object.clone())
+            .or_insert(Budget { left: BURST, at: now });
+        budget.left = budget.now(now);
+        budget.at = now;
+        if budget.left < 1.0 {
+            return Decision::Drop;
+        }
+        budget.left -= 1.0;
+        match self.events.get_mut(key) {
+            Some(published) => {
+                published.count = published.count.saturating_add(1);
+                published.last = now;
+                Decision::Count {
+                    name: published.name.clone(),
+                    count: published.count,
+                }
+            }
+            None => Decision::Create,
+        }
+    }
+
+    fn remember(&mut self, key: Key, name: String, now: Instant) {
+        if self.events.len() >= REMEMBERED {
+            let oldest = self
+                .events
+                .iter()
+                .min_by_key(|(_, published)| published.last)
+                .map(|(key, _)| key.clone());
+            if let Some(oldest) = oldest {
+                self.events.remove(&oldest);
+            }
+        }
+        self.events.insert(
+            key,
+            Published {
+                name,
+                count: 1,
+                last: now,
+            },
+        );
+    }
+}
+
+impl Budget {
+    fn now(&self, now: Instant) -> f64 {
+        let earned = now.duration_since(self.at).as_secs_f64() / EARN.as_secs_f64();
+        (self.left + earned).min(BURST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(message: &str) -> Key {
+        let object = (
+            "K".to_owned(),
+            String::new(),
+            "cluster".to_owned(),
+            "u".to_owned(),
+        );
+        Key {
+            object,
+            kind: Kind::Warning,
+            reason: "R".to_owned(),
+            message: message.to_owned(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn identical_events_are_counted() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.decide(&key("a"), Instant::now()), Decision::Create);
+        memory.remember(key("a"), "cluster.1".to_owned(), Instant::now());
+        assert_eq!(memory.decide(&key("b"), Instant::now()), Decision::Create);
+        for count in [2, 3] {
+            let name = "cluster.1".to_owned();
+            assert_eq!(
+                memory.decide(&key("a"), Instant::now()),
+                Decision::Count { name, count }
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_earns_its_events() {
+        let mut memory = Memory::default();
+        for _ in 0..25 {
+            assert_ne!(memory.decide(&key("a"), Instant::now()), Decision::Drop);
+        }
+        assert_eq!(memory.decide(&key("a"), Instant::now()), Decision::Drop);
+        tokio::time::advance(EARN).await;
+        assert_ne!(memory.decide(&key("a"), Instant::now()), Decision::Drop);
+        assert_eq!(memory.decide(&key("a"), Instant::now()), Decision::Drop);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_bounded() {
+        let mut memory = Memory::default();
+        for index in 0..2 * REMEMBERED {
+            memory.remember(key(&index.to_string()), String::new(), Instant::now());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(memory.events.len(), REMEMBERED);
+        assert!(
+            memory
+                .events
+                .contains_key(&key(&(2 * REMEMBERED - 1).to_string()))
+        );
+    }
+
+    #[test]
+    fn events_about_cluster_scoped_objects_live_in_the_default_namespace() {
+        let regarding = ObjectReference {
+            kind: Some("NetworkAddonsConfig".to_owned()),
+            name: Some("cluster".to_owned()),
+            ..ObjectReference::default()
+        };
+        let event = event(
+            &key("text"),
+            &regarding,
+            "cluster.1",
+            Timestamp::UNIX_EPOCH,
+            "cluster",
+            "",
+        );
+        assert_eq!(
+            event["metadata"],
+            json!({"name": "cluster.1", "namespace": "default"})
+        );
+        assert_eq!(event["type"], "Warning");
+        assert_eq!(event["source"], json!({"component": "cluster"}));
+        assert_eq!(event["firstTimestamp"], "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let message = "ä".repeat(1000);
+        assert_eq!(bounded(&message).len(), 1024);
+        let message = format!("a{message}");
+        assert_eq!(bounded(&message).len(), 1023);
+    }
+}

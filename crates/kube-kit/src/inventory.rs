@@ -1,0 +1,242 @@
+//! What was applied, written down where it survives a crash, so that what is no longer rendered is removed even when
+//! the process died in between (operator.md §9.2, §17.2).
+//!
+//! ```text
+//! before apply:  recorded := recorded ∪ rendered      (one write, only when something is new)
+//! after apply:   prune := recorded − rendered − protected, webhooks first
+//! after prune:   recorded := recorded − deleted       (one write, also after a failure)
+//! ```
+
+use crate::apply::{Applier, Deleted, Error};
+use crate::object::ObjectId;
+use serde_json::json;
+use thiserror::Error;
+
+/// Key of the ConfigMap that holds the applied configuration, beside the configuration itself.
+pub const KEY: &str = "inventory";
+
+/// Objects that we made, in the order in which they were rendered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inventory(Vec<ObjectId>);
+
+/// The recorded inventory is not one.
+#[derive(Debug, Error)]
+#[error("cannot read the inventory")]
+pub struct Malformed(#[source] serde_json::Error);
+
+impl Inventory {
+    /// What these objects are.
+    pub fn of(objects: impl IntoIterator<Item = ObjectId>) -> Self {
+        let mut inventory = Self::default();
+        for id in objects {
+            inventory.add(id);
+        }
+        inventory
+    }
+
+    /// Reads what [`Inventory::to_json`] wrote.
+    ///
+    /// # Errors
+    /// When it is not a JSON list of object identities. Unknown keys are ignored.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        serde_json::from_str::<Vec<ObjectId>>(text)
+            .map(Self::of)
+            .map_err(Malformed)
+    }
+
+    /// Compact JSON: a list of `{"group","version","kind","namespace","name"}`.
+    pub fn to_json(&self) -> String {
+        // Strings in a list: writing them cannot fail.
+        serde_json::to_string(&self.0).unwrap_or_default()
+    }
+
+    /// The objects in their order.
+    pub fn objects(&self) -> &[ObjectId] {
+        &self.0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the object is in it, in whatever version.
+    pub fn contains(&self, id: &ObjectId) -> bool {
+        self.0.iter().any(|known| known.same(id))
+    }
+
+    fn add(&mut self, id: ObjectId) {
+        match self.0.iter_mut().find(|known| known.same(&id)) {
+            // The version in which it is spoken about now.
+            Some(known) => *known = id,
+            None => self.0.push(id),
+        }
+    }
+
+    /// What to record before applying: everything that is recorded, then what is new. Equal to `self` when nothing is
+    /// new, so that nothing has to be written.
+    #[must_use]
+    pub fn union(&self, rendered: &Self) -> Self {
+        Self::of(self.0.iter().chain(&rendered.0).cloned())
+    }
+
+    /// Without this object.
+    #[must_use]
+    pub fn without(&self, id: &ObjectId) -> Self {
+        Self(self.0.iter().filter(|known| !known.same(id)).cloned().collect())
+    }
+
+    /// What to delete after applying: recorded, no longer rendered and not protected, webhook configurations first
+    /// (without their server they would block everybody), otherwise in the order in which they were rendered.
+    pub fn prune(&self, rendered: &Self, protected: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
+        let gone = self
+            .0
+            .iter()
+            .filter(|id| !rendered.contains(id) && !protected(id));
+        let (webhooks, others): (Vec<_>, Vec<_>) =
+            gone.cloned().partition(ObjectId::is_webhook_configuration);
+        webhooks.into_iter().chain(others).collect()
+    }
+}
+
+/// Where an inventory is recorded: a key of a ConfigMap.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    config_map: ObjectId,
+    key: String,
+}
+
+impl Ledger {
+    /// The key [`KEY`] of this ConfigMap, which must exist when something is recorded.
+    pub fn new(config_map: ObjectId) -> Self {
+        Self {
+            config_map,
+            key: KEY.to_owned(),
+        }
+    }
+
+    /// Records an inventory.
+    ///
+    /// # Errors
+    /// When the ConfigMap is not there or can't be written.
+    pub async fn record(&self, applier: &Applier, inventory: &Inventory) -> Result<(), Error> {
+        let patch = json!({"data": {self.key.as_str(): inventory.to_json()}});
+        applier
+            .merge_patch(&self.config_map, None, &patch)
+            .await
+            .map(|_| ())
+    }
+}
+
+/// Deletes what is planned, stopping at the first failure, and takes what is gone off the record. What remains after a
+/// failure or a crash is planned again the next time. Returns what is recorded now and what was deleted.
+///
+/// # Errors
+/// When an object can't be deleted, or the record can't be written.
+pub async fn prune(
+    applier: &Applier,
+    ledger: &Ledger,
+    recorded: &Inventory,
+    plan: &[ObjectId],
+    owner_kind: &str,
+) -> Result<(Inventory, Vec<ObjectId>), Error> {
+    let mut remaining = recorded.clone();
+    let mut deleted = Vec::new();
+    let mut failure = None;
+    for id in plan {
+        match applier.delete_if_owned(id, owner_kind).await {
+            Ok(outcome) => {
+                remaining = remaining.without(id);
+                if outcome == Deleted::Deleted {
+                    deleted.push(id.clone());
+                }
+            }
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
+    }
+    if remaining != *recorded {
+        ledger.record(applier, &remaining).await?;
+    }
+    failure.map_or(Ok((remaining, deleted)), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{
+        CLUSTER_ROLE, CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, DAEMON_SET, MUTATING_WEBHOOK_CONFIGURATION,
+        SERVICE,
+    };
+
+    fn inventory(names: &[&str]) -> Inventory {
+        Inventory::of(names.iter().map(|name| CONFIG_MAP.object(Some("ns"), name)))
+    }
+
+    #[test]
+    fn an_inventory_survives_being_written_down() {
+        let all = Inventory::of([CLUSTER_ROLE.object(None, "a"), DAEMON_SET.object(Some("ns"), "b")]);
+        assert_eq!(
+            all.to_json(),
+            r#"[{"group":"rbac.authorization.k8s.io","version":"v1","kind":"ClusterRole","name":"a"},{"group":"apps","version":"v1","kind":"DaemonSet","namespace":"ns","name":"b"}]"#
+        );
+        assert_eq!(Inventory::parse(&all.to_json()).expect("an inventory"), all);
+        let newer = r#"[{"version":"v1","kind":"Service","namespace":"ns","name":"s","component":"x"}]"#;
+        assert_eq!(
+            Inventory::parse(newer).expect("an inventory").objects(),
+            [SERVICE.object(Some("ns"), "s")]
+        );
+        assert!(Inventory::parse("{}").is_err());
+    }
+
+    #[test]
+    fn the_union_keeps_the_order_and_equals_the_record_when_nothing_is_new() {
+        let recorded = inventory(&["a", "b", "c"]);
+        assert_eq!(recorded.union(&inventory(&["c", "a"])), recorded);
+        assert_eq!(
+            recorded.union(&inventory(&["d", "a"])),
+            inventory(&["a", "b", "c", "d"])
+        );
+    }
+
+    #[test]
+    fn what_is_no_longer_rendered_is_planned_until_it_is_off_the_record() {
+        let before = inventory(&["a", "b", "c"]);
+        let rendered = inventory(&["b"]);
+        // The process may die at any point after this is written.
+        let recorded = before.union(&rendered);
+        let plan = recorded.prune(&rendered, |_| false);
+        assert_eq!(plan, inventory(&["a", "c"]).objects());
+        let after_one = recorded.without(&plan[0]);
+        assert_eq!(
+            after_one.union(&rendered).prune(&rendered, |_| false),
+            [plan[1].clone()]
+        );
+        assert!(after_one.without(&plan[1]).prune(&rendered, |_| false).is_empty());
+    }
+
+    #[test]
+    fn webhooks_go_first_and_what_is_protected_stays() {
+        let recorded = Inventory::of([
+            CUSTOM_RESOURCE_DEFINITION.object(None, "crd"),
+            SERVICE.object(Some("ns"), "webhook"),
+            MUTATING_WEBHOOK_CONFIGURATION.object(None, "webhook"),
+            DAEMON_SET.object(Some("ns"), "d"),
+        ]);
+        let plan = recorded.prune(&Inventory::default(), |id| id.kind == "CustomResourceDefinition");
+        let kinds: Vec<&str> = plan.iter().map(|id| id.kind.as_str()).collect();
+        assert_eq!(kinds, ["MutatingWebhookConfiguration", "Service", "DaemonSet"]);
+    }
+
+    #[test]
+    fn an_object_is_the_same_in_another_version() {
+        let mut old = CONFIG_MAP.object(Some("ns"), "a");
+        old.version = "v1beta1".to_owned();
+        let recorded = Inventory::of([old]);
+        let rendered = inventory(&["a"]);
+        assert!(recorded.prune(&rendered, |_| false).is_empty());
+        assert_eq!(recorded.union(&rendered), rendered);
+    }
+}

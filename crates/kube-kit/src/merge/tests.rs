@@ -1,0 +1,615 @@
+use super::*;
+use crate::object::owned_by;
+use serde_json::json;
+
+const OWNER: &str = "NetworkAddonsConfig";
+
+fn owner(uid: &str) -> Value {
+    json!({"apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": OWNER, "name": "cluster",
+        "uid": uid, "controller": true, "blockOwnerDeletion": true})
+}
+
+fn policy() -> Policy {
+    Policy::owned_by(OWNER)
+}
+
+fn object(api_version: &str, kind: &str, rest: &Value) -> Value {
+    let mut object =
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "namespace": "ns"}});
+    overlay(&mut object, rest);
+    object
+}
+
+/// Lays `upper` over `lower`: objects are merged, anything else replaced.
+fn overlay(lower: &mut Value, upper: &Value) {
+    match (lower, upper) {
+        (Value::Object(lower), Value::Object(upper)) => {
+            for (key, value) in upper {
+                overlay(lower.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (lower, upper) => *lower = upper.clone(),
+    }
+}
+
+/// The live object that an API server would make of a rendered one.
+fn live(rendered: &Value, filled: &Value) -> Value {
+    let mut live = rendered.clone();
+    overlay(
+        &mut live,
+        &json!({"metadata": {"uid": "u", "resourceVersion": "7", "generation": 3,
+        "creationTimestamp": "2024-01-01T00:00:00Z", "managedFields": [{"manager": "x"}]}}),
+    );
+    overlay(&mut live, filled);
+    live
+}
+
+fn update(rendered: &Value, live: &Value) -> Value {
+    match plan(rendered, Some(live), &policy()).expect("a plan") {
+        Change::Update(value) => value,
+        other => panic!("expected an update, got {other:?}"),
+    }
+}
+
+fn assert_unchanged(rendered: &Value, live: &Value) {
+    let found = differences(rendered, live, &policy()).expect("a comparison");
+    assert!(found.is_empty(), "{found:#?}");
+    assert_eq!(
+        plan(rendered, Some(live), &policy()).expect("a plan"),
+        Change::Unchanged
+    );
+}
+
+fn config_map(data: &Value) -> Value {
+    object("v1", "ConfigMap", &json!({ "data": data }))
+}
+
+fn daemon_set() -> Value {
+    object(
+        "apps/v1",
+        "DaemonSet",
+        &json!({"metadata": {"labels": {"tier": "node"}, "ownerReferences": [owner("1")]}, "spec": {
+            "selector": {"matchLabels": {"name": "x"}},
+            "updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {
+                "metadata": {"labels": {"name": "x", "np.kubevirt.io/allow": ""}, "annotations": {"description": "d"}},
+                "spec": {
+                    "hostNetwork": false,
+                    "serviceAccountName": "sa",
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                    "affinity": {},
+                    "initContainers": null,
+                    "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}],
+                    "containers": [{
+                        "name": "c", "image": "weft:v1", "command": ["/weft"],
+                        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                            {"name": "EMPTY", "value": ""}],
+                        "ports": [{"name": "health", "containerPort": 8081}],
+                        "resources": {"requests": {"cpu": "0.01", "memory": "15Mi"}},
+                        "readinessProbe": {"httpGet": {"path": "/healthz", "port": "health"}},
+                        "volumeMounts": [{"name": "bin", "mountPath": "/opt/cni/bin"}],
+                    }],
+                    "volumes": [{"name": "bin", "hostPath": {"path": "/opt/cni/bin"}}, {"name": "tmp", "emptyDir": {}},
+                        {"name": "cfg", "configMap": {"name": "cfg"}}],
+                },
+            },
+        }}),
+    )
+}
+
+/// What a real server returns for [`daemon_set`].
+fn live_daemon_set() -> Value {
+    let mut live = live(
+        &daemon_set(),
+        &json!({
+            "metadata": {"annotations": {"deprecated.daemonset.template.generation": "1"}},
+            "spec": {
+                "revisionHistoryLimit": 10,
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0}},
+                "template": {
+                    "metadata": {"creationTimestamp": null},
+                    "spec": {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
+                        "securityContext": {}, "serviceAccount": "sa", "terminationGracePeriodSeconds": 30},
+                },
+            },
+            "status": {"numberReady": 0},
+        }),
+    );
+    let spec = live
+        .pointer_mut("/spec/template/spec")
+        .and_then(Value::as_object_mut)
+        .expect("a pod");
+    for zero in ["hostNetwork", "affinity", "initContainers"] {
+        spec.remove(zero);
+    }
+    let container = live
+        .pointer_mut("/spec/template/spec/containers/0")
+        .expect("a container");
+    overlay(
+        container,
+        &json!({"imagePullPolicy": "IfNotPresent", "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File", "resources": {"requests": {"cpu": "10m"}},
+            "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}},
+                {"name": "EMPTY"}],
+            "ports": [{"name": "health", "containerPort": 8081, "protocol": "TCP"}],
+            "readinessProbe": {"httpGet": {"scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10,
+                "successThreshold": 1, "failureThreshold": 3}}),
+    );
+    overlay(
+        live.pointer_mut("/spec/template/spec/volumes").expect("volumes"),
+        &json!([{"name": "bin", "hostPath": {"path": "/opt/cni/bin", "type": ""}}, {"name": "tmp", "emptyDir": {}},
+            {"name": "cfg", "configMap": {"name": "cfg", "defaultMode": 420}}]),
+    );
+    live
+}
+
+#[test]
+fn what_is_not_there_is_created_as_rendered() {
+    let rendered = config_map(&json!({"a": "1"}));
+    assert_eq!(plan(&rendered, None, &policy()), Ok(Change::Create(rendered)));
+}
+
+#[test]
+fn an_object_without_a_name_is_refused() {
+    let rendered = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns"}});
+    assert_eq!(plan(&rendered, None, &policy()), Err(Error::NoName));
+}
+
+#[test]
+fn a_service_account_with_secrets_is_refused() {
+    // operator#62
+    let rendered = object("v1", "ServiceAccount", &json!({"secrets": [{"name": "token"}]}));
+    let error = plan(&rendered, None, &policy()).expect_err("an error");
+    assert_eq!(error.to_string(), "cannot create ServiceAccount with secrets");
+    assert_eq!(plan(&rendered, Some(&rendered), &policy()), Err(error));
+}
+
+#[test]
+fn labels_and_annotations_are_merged_and_the_rendered_value_wins() {
+    // operator#56
+    for place in ["labels", "annotations"] {
+        let rendered = object(
+            "v1",
+            "ConfigMap",
+            &json!({"metadata": {place: {"a": "new", "c": "c"}}}),
+        );
+        let live = object(
+            "v1",
+            "ConfigMap",
+            &json!({"metadata": {place: {"a": "old", "b": "b"}, "resourceVersion": "7"}}),
+        );
+        let update = update(&rendered, &live);
+        assert_eq!(update["metadata"][place], json!({"a": "new", "b": "b", "c": "c"}));
+        assert_eq!(update["metadata"]["resourceVersion"], "7");
+    }
+}
+
+#[test]
+fn foreign_labels_alone_are_no_difference_but_a_lost_one_of_ours_is() {
+    let rendered = object("v1", "ConfigMap", &json!({"metadata": {"labels": {"ours": ""}}}));
+    let with_more = object(
+        "v1",
+        "ConfigMap",
+        &json!({"metadata": {"labels": {"ours": "", "theirs": "1"}}}),
+    );
+    assert_unchanged(&rendered, &with_more);
+    let without = object(
+        "v1",
+        "ConfigMap",
+        &json!({"metadata": {"labels": {"theirs": "1"}}}),
+    );
+    assert_eq!(
+        update(&rendered, &without)["metadata"]["labels"],
+        json!({"ours": "", "theirs": "1"})
+    );
+}
+
+#[test]
+fn the_revision_of_a_deployment_is_kept() {
+    // operator#57
+    let annotations =
+        |value: &str| json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": value}}});
+    let mut live = object("apps/v1", "Deployment", &annotations("4"));
+    overlay(&mut live, &json!({"spec": {"replicas": 3}}));
+    for rendered in [annotations("1"), json!({})] {
+        let rendered = object("apps/v1", "Deployment", &rendered);
+        let update = update(&rendered, &live);
+        assert_eq!(
+            update["metadata"]["annotations"]["deployment.kubernetes.io/revision"],
+            "4"
+        );
+    }
+}
+
+#[test]
+fn the_cluster_address_of_a_service_is_kept() {
+    // operator#58
+    let live = object(
+        "v1",
+        "Service",
+        &json!({"spec": {"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"],
+        "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}], "type": "ClusterIP", "sessionAffinity": "None",
+        "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster"}}),
+    );
+    let same = object("v1", "Service", &json!({"spec": {"ports": [{"port": 80}]}}));
+    assert_unchanged(&same, &live);
+    for rendered in [
+        json!({}),
+        json!({"clusterIP": "None"}),
+        json!({"clusterIP": "10.9.9.9", "clusterIPs": ["10.9.9.9"]}),
+    ] {
+        let mut spec = json!({"ports": [{"port": 81}]});
+        overlay(&mut spec, &rendered);
+        let update = update(&object("v1", "Service", &json!({ "spec": spec })), &live);
+        assert_eq!(update["spec"]["clusterIP"], "10.0.0.9");
+        assert_eq!(update["spec"]["ports"], json!([{"port": 81}]));
+        assert_ne!(update["spec"].get("clusterIPs"), Some(&json!(["10.9.9.9"])));
+    }
+}
+
+#[test]
+fn the_secrets_of_a_service_account_are_kept() {
+    // operator#59
+    let live = object(
+        "v1",
+        "ServiceAccount",
+        &json!({"secrets": [{"name": "token-1"}],
+        "imagePullSecrets": [{"name": "pull-1"}]}),
+    );
+    assert_unchanged(&object("v1", "ServiceAccount", &json!({})), &live);
+    let rendered = object(
+        "v1",
+        "ServiceAccount",
+        &json!({"metadata": {"labels": {"a": "1"}}}),
+    );
+    let update = update(&rendered, &live);
+    assert_eq!(update["secrets"], json!([{"name": "token-1"}]));
+    assert_eq!(update["imagePullSecrets"], json!([{"name": "pull-1"}]));
+}
+
+fn webhooks(kind: &str, webhooks: &Value) -> Value {
+    object(
+        "admissionregistration.k8s.io/v1",
+        kind,
+        &json!({ "webhooks": webhooks }),
+    )
+}
+
+#[test]
+fn a_ca_bundle_survives_unless_one_is_rendered() {
+    // operator#60
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let live = webhooks(
+            kind,
+            &json!([
+                {"name": "a", "clientConfig": {"caBundle": "bGl2ZS1h"}, "timeoutSeconds": 10, "failurePolicy": "Fail"},
+                {"name": "b", "clientConfig": {"caBundle": "bGl2ZS1i"}},
+            ]),
+        );
+        let rendered = webhooks(
+            kind,
+            &json!([
+                {"name": "b", "clientConfig": {"service": {"name": "s"}}},
+                {"name": "a", "clientConfig": {"caBundle": "cmVuZGVyZWQ="}},
+            ]),
+        );
+        let update = update(&rendered, &live);
+        assert_eq!(
+            update["webhooks"][0]["clientConfig"],
+            json!({"caBundle": "bGl2ZS1i", "service": {"name": "s"}})
+        );
+        assert_eq!(update["webhooks"][1]["clientConfig"]["caBundle"], "cmVuZGVyZWQ=");
+        let same = webhooks(
+            kind,
+            &json!([{"name": "a", "clientConfig": {"caBundle": ""}}, {"name": "b"}]),
+        );
+        assert_unchanged(&same, &live);
+    }
+}
+
+#[test]
+fn webhooks_come_and_go_with_what_is_rendered() {
+    // operator#61
+    let live = webhooks("MutatingWebhookConfiguration", &json!([{"name": "old"}]));
+    let rendered = webhooks("MutatingWebhookConfiguration", &json!([{"name": "new"}]));
+    assert_eq!(update(&rendered, &live)["webhooks"], json!([{"name": "new"}]));
+    let both = webhooks(
+        "MutatingWebhookConfiguration",
+        &json!([{"name": "old"}, {"name": "new"}]),
+    );
+    assert_eq!(
+        update(&both, &live)["webhooks"],
+        json!([{"name": "old"}, {"name": "new"}])
+    );
+}
+
+#[test]
+fn a_tls_secret_that_exists_is_never_touched() {
+    // operator#63
+    let rendered = object(
+        "v1",
+        "Secret",
+        &json!({"type": "kubernetes.io/tls", "data": {"tls.crt": "bmV3"}}),
+    );
+    let live = object(
+        "v1",
+        "Secret",
+        &json!({"type": "kubernetes.io/tls", "data": {"tls.crt": "b2xk"}}),
+    );
+    assert_eq!(plan(&rendered, Some(&live), &policy()), Ok(Change::Unchanged));
+    assert_eq!(plan(&rendered, None, &policy()), Ok(Change::Create(rendered)));
+    let opaque = object(
+        "v1",
+        "Secret",
+        &json!({"type": "Opaque", "data": {"tls.crt": "b2xk"}}),
+    );
+    let rendered = object("v1", "Secret", &json!({"data": {"tls.crt": "bmV3"}}));
+    assert_eq!(update(&rendered, &opaque)["data"]["tls.crt"], "bmV3");
+}
+
+#[test]
+fn the_text_of_a_secret_is_compared_as_the_server_stores_it() {
+    let rendered = object("v1", "Secret", &json!({"stringData": {"key": "value"}}));
+    let live = object(
+        "v1",
+        "Secret",
+        &json!({"type": "Opaque", "data": {"key": "dmFsdWU="}}),
+    );
+    assert_unchanged(&rendered, &live);
+}
+
+#[test]
+fn what_the_server_filled_in_is_no_difference() {
+    assert_unchanged(&daemon_set(), &live_daemon_set());
+}
+
+#[test]
+fn what_somebody_changed_or_added_is_a_difference() {
+    let additions = [
+        ("/spec/template/metadata/annotations", json!({"added": "by hand"})),
+        ("/spec/template/metadata/labels", json!({"added": ""})),
+        ("/spec/template/spec", json!({"hostNetwork": true})),
+        ("/spec/template/spec", json!({"terminationGracePeriodSeconds": 5})),
+        ("/spec/template/spec", json!({"priorityClassName": "other"})),
+        (
+            "/spec/template/spec",
+            json!({"securityContext": {"runAsUser": 0}}),
+        ),
+        ("/spec/template/spec/nodeSelector", json!({"more": ""})),
+        ("/spec/template/spec/containers/0", json!({"image": "other:v1"})),
+        (
+            "/spec/template/spec/containers/0",
+            json!({"imagePullPolicy": "Always"}),
+        ),
+        ("/spec/template/spec/containers/0", json!({"args": ["--more"]})),
+        (
+            "/spec/template/spec/containers/0/resources",
+            json!({"limits": {"cpu": "1"}}),
+        ),
+        (
+            "/spec/template/spec/containers/0/readinessProbe",
+            json!({"periodSeconds": 11}),
+        ),
+        (
+            "/spec/template/spec/containers",
+            json!([{"name": "c"}, {"name": "sidecar"}]),
+        ),
+        ("/spec/template/spec/tolerations", json!([])),
+        ("/spec", json!({"minReadySeconds": 5})),
+        ("/spec/updateStrategy", json!({"type": "OnDelete"})),
+        ("/metadata/labels", json!({"tier": "other"})),
+    ];
+    for (place, addition) in additions {
+        let mut live = live_daemon_set();
+        overlay(live.pointer_mut(place).expect("the place"), &addition);
+        let update = update(&daemon_set(), &live);
+        assert_eq!(update["spec"], daemon_set()["spec"], "{place} {addition}");
+        assert_eq!(update["metadata"]["resourceVersion"], "7");
+        assert_eq!(update["metadata"]["uid"], "u");
+        assert_eq!(update["status"], json!({"numberReady": 0}), "the status stays");
+    }
+}
+
+#[test]
+fn data_rules_and_subjects_are_restored() {
+    let cases = [
+        (config_map(&json!({"a": "1"})), json!({"data": {"b": "2"}})),
+        (config_map(&json!({"a": "1"})), json!({"data": {"a": "2"}})),
+        (
+            config_map(&json!({"a": "1"})),
+            json!({"binaryData": {"b": "Mg=="}}),
+        ),
+        (
+            object(
+                "rbac.authorization.k8s.io/v1",
+                "ClusterRole",
+                &json!({"rules": [{"verbs": ["get"]}]}),
+            ),
+            json!({"rules": [{"verbs": ["get"]}, {"verbs": ["*"]}]}),
+        ),
+        (
+            object(
+                "rbac.authorization.k8s.io/v1",
+                "RoleBinding",
+                &json!({"subjects": [{"kind": "ServiceAccount", "name": "a"}]}),
+            ),
+            json!({"subjects": [{"kind": "ServiceAccount", "name": "b"}]}),
+        ),
+        (
+            object(
+                "security.openshift.io/v1",
+                "SecurityContextConstraints",
+                &json!({"users": []}),
+            ),
+            json!({"users": ["somebody"]}),
+        ),
+    ];
+    for (rendered, change) in cases {
+        let live = live(&rendered, &change);
+        let mut expected = rendered.clone();
+        expected["metadata"] = update(&rendered, &live)["metadata"].clone();
+        assert_eq!(update(&rendered, &live), expected);
+    }
+}
+
+#[test]
+fn an_empty_selector_or_rule_is_not_the_same_as_none() {
+    let policy = |spec: &Value| object("networking.k8s.io/v1", "NetworkPolicy", &json!({ "spec": spec }));
+    let all = policy(&json!({"podSelector": {}, "ingress": [{}], "policyTypes": ["Ingress"]}));
+    let none = policy(&json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
+    update(&all, &none);
+    update(&none, &all);
+    let any_namespace = policy(
+        &json!({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {}, "podSelector": {}}]}]}),
+    );
+    let here = policy(
+        &json!({"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}], "policyTypes": ["Ingress"]}),
+    );
+    update(&any_namespace, &here);
+}
+
+#[test]
+fn empty_containers_are_the_same_as_none() {
+    for empty in [json!({}), json!([]), json!(null)] {
+        let rendered = object(
+            "rbac.authorization.k8s.io/v1",
+            "ClusterRole",
+            &json!({ "rules": empty }),
+        );
+        let live = object(
+            "rbac.authorization.k8s.io/v1",
+            "ClusterRole",
+            &json!({ "rules": null }),
+        );
+        assert_unchanged(&rendered, &live);
+        assert_unchanged(
+            &rendered,
+            &object("rbac.authorization.k8s.io/v1", "ClusterRole", &json!({})),
+        );
+    }
+}
+
+#[test]
+fn rules_that_a_controller_aggregates_are_its_own() {
+    let role = |rest: &Value| object("rbac.authorization.k8s.io/v1", "ClusterRole", rest);
+    let rendered = role(
+        &json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}, "rules": []}),
+    );
+    let mut live = rendered.clone();
+    overlay(&mut live, &json!({"rules": [{"verbs": ["get"]}]}));
+    assert_unchanged(&rendered, &live);
+}
+
+#[test]
+fn foreign_owners_and_finalizers_stay_and_ours_are_brought_up_to_date() {
+    let stranger =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "s", "uid": "9", "controller": true});
+    let rendered = object(
+        "v1",
+        "ConfigMap",
+        &json!({"metadata": {"ownerReferences": [owner("2")]}}),
+    );
+    let live = object(
+        "v1",
+        "ConfigMap",
+        &json!({"metadata": {"finalizers": ["theirs/hold"],
+        "ownerReferences": [stranger, owner("1")]}}),
+    );
+    let update = update(&rendered, &live);
+    let mut no_longer_controller = stranger.clone();
+    no_longer_controller["controller"] = json!(false);
+    assert_eq!(
+        update["metadata"]["ownerReferences"],
+        json!([no_longer_controller, owner("2")])
+    );
+    assert_eq!(update["metadata"]["finalizers"], json!(["theirs/hold"]));
+    assert_unchanged(&rendered, &update);
+}
+
+#[test]
+fn a_stale_owner_of_ours_is_cleared_where_none_is_rendered() {
+    let crd = |owners: &Value| {
+        object(
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+            &json!({"metadata": {"ownerReferences": owners}}),
+        )
+    };
+    let stranger = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "s", "uid": "9"});
+    let update = update(&crd(&json!([])), &crd(&json!([owner("1"), stranger])));
+    assert_eq!(update["metadata"]["ownerReferences"], json!([stranger]));
+    assert!(!owned_by(&update, OWNER));
+}
+
+#[test]
+fn a_changed_selector_means_making_the_workload_anew_if_it_is_ours() {
+    let mut live = live_daemon_set();
+    live["spec"]["selector"]["matchLabels"] = json!({"app": "x"});
+    assert_eq!(
+        plan(&daemon_set(), Some(&live), &policy()),
+        Ok(Change::Recreate(daemon_set()))
+    );
+    live["metadata"]["ownerReferences"] = json!([]);
+    assert!(matches!(
+        plan(&daemon_set(), Some(&live), &policy()),
+        Ok(Change::Update(_))
+    ));
+    let binding = |role: &str| {
+        object(
+            "rbac.authorization.k8s.io/v1",
+            "RoleBinding",
+            &json!({"metadata": {"ownerReferences": [owner("1")]}, "roleRef": {"kind": "Role", "name": role}}),
+        )
+    };
+    assert_eq!(
+        plan(&binding("a"), Some(&binding("b")), &policy()),
+        Ok(Change::Recreate(binding("a")))
+    );
+}
+
+#[test]
+fn what_a_write_came_back_with_is_overlooked_the_next_time_and_nothing_else() {
+    let rendered = daemon_set();
+    let mut live = live_daemon_set();
+    live["spec"]["template"]["spec"]["newField"] = json!("filled by a newer server");
+    let known = differences(&rendered, &live, &policy()).expect("a comparison");
+    assert_eq!(known.len(), 1);
+    assert_eq!(known[0].to_string(), "spec.template.spec.newField");
+    assert_eq!(
+        plan_knowing(&rendered, Some(&live), &policy(), &known),
+        Ok(Change::Unchanged)
+    );
+    live["spec"]["template"]["spec"]["newField"] = json!("changed by hand");
+    assert!(matches!(
+        plan_knowing(&rendered, Some(&live), &policy(), &known),
+        Ok(Change::Update(_))
+    ));
+}
+
+#[test]
+fn a_definition_keeps_what_the_server_derived() {
+    let crd = object(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        &json!({"spec": {
+        "group": "g", "scope": "Cluster", "preserveUnknownFields": false,
+        "names": {"kind": "Thing", "plural": "things"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}}}]}}),
+    );
+    let mut live = live(
+        &crd,
+        &json!({"spec": {"conversion": {"strategy": "None"},
+        "names": {"listKind": "ThingList", "singular": "thing"}}, "status": {"storedVersions": ["v1"]}}),
+    );
+    live["spec"]
+        .as_object_mut()
+        .expect("a spec")
+        .remove("preserveUnknownFields");
+    assert_unchanged(&crd, &live);
+    live["spec"]["versions"][0]
+        .as_object_mut()
+        .expect("a version")
+        .remove("subresources");
+    update(&crd, &live);
+}

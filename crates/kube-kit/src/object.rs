@@ -1,0 +1,320 @@
+//! Kinds and names of objects, without asking the API server for its catalogue: components know what they handle.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt;
+
+/// A kind of object: how it is written in YAML and where it lives in the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind {
+    /// API group, empty for the core group.
+    pub group: &'static str,
+    /// API version within the group.
+    pub version: &'static str,
+    /// Name as in `kind:`.
+    pub kind: &'static str,
+    /// Name as in URLs.
+    pub plural: &'static str,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+}
+
+/// Declares the kinds as constants and collects them in [`ALL`].
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $group:literal $version:literal $kind:literal $plural:literal $scope:ident;)*) => {
+        $($(#[$doc])* pub const $name: Kind = Kind {
+            group: $group, version: $version, kind: $kind, plural: $plural, namespaced: kinds!(@$scope),
+        };)*
+        /// Every kind that [`find`] knows.
+        pub const ALL: &[Kind] = &[$($name),*];
+    };
+    (@cluster) => { false };
+    (@namespaced) => { true };
+}
+
+kinds! {
+    /// A namespace.
+    NAMESPACE = "" "v1" "Namespace" "namespaces" cluster;
+    /// A node.
+    NODE = "" "v1" "Node" "nodes" cluster;
+    /// A pod.
+    POD = "" "v1" "Pod" "pods" namespaced;
+    /// A service account.
+    SERVICE_ACCOUNT = "" "v1" "ServiceAccount" "serviceaccounts" namespaced;
+    /// A map of configuration files.
+    CONFIG_MAP = "" "v1" "ConfigMap" "configmaps" namespaced;
+    /// A secret.
+    SECRET = "" "v1" "Secret" "secrets" namespaced;
+    /// A service.
+    SERVICE = "" "v1" "Service" "services" namespaced;
+    /// The addresses behind a service.
+    ENDPOINTS = "" "v1" "Endpoints" "endpoints" namespaced;
+    /// One pod a node.
+    DAEMON_SET = "apps" "v1" "DaemonSet" "daemonsets" namespaced;
+    /// A number of interchangeable pods.
+    DEPLOYMENT = "apps" "v1" "Deployment" "deployments" namespaced;
+    /// A number of pods with names of their own.
+    STATEFUL_SET = "apps" "v1" "StatefulSet" "statefulsets" namespaced;
+    /// Permissions in the whole cluster.
+    CLUSTER_ROLE = "rbac.authorization.k8s.io" "v1" "ClusterRole" "clusterroles" cluster;
+    /// Who has them.
+    CLUSTER_ROLE_BINDING = "rbac.authorization.k8s.io" "v1" "ClusterRoleBinding" "clusterrolebindings" cluster;
+    /// Permissions in a namespace.
+    ROLE = "rbac.authorization.k8s.io" "v1" "Role" "roles" namespaced;
+    /// Who has them.
+    ROLE_BINDING = "rbac.authorization.k8s.io" "v1" "RoleBinding" "rolebindings" namespaced;
+    /// The definition of another kind.
+    CUSTOM_RESOURCE_DEFINITION =
+        "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions" cluster;
+    /// Which pods may talk to which.
+    NETWORK_POLICY = "networking.k8s.io" "v1" "NetworkPolicy" "networkpolicies" namespaced;
+    /// How many pods may be evicted at once.
+    POD_DISRUPTION_BUDGET = "policy" "v1" "PodDisruptionBudget" "poddisruptionbudgets" namespaced;
+    /// Who changes objects on their way in.
+    MUTATING_WEBHOOK_CONFIGURATION = "admissionregistration.k8s.io" "v1" "MutatingWebhookConfiguration"
+        "mutatingwebhookconfigurations" cluster;
+    /// Who may refuse objects on their way in.
+    VALIDATING_WEBHOOK_CONFIGURATION = "admissionregistration.k8s.io" "v1" "ValidatingWebhookConfiguration"
+        "validatingwebhookconfigurations" cluster;
+    /// What Prometheus scrapes.
+    SERVICE_MONITOR = "monitoring.coreos.com" "v1" "ServiceMonitor" "servicemonitors" namespaced;
+    /// What Prometheus records and alerts on.
+    PROMETHEUS_RULE = "monitoring.coreos.com" "v1" "PrometheusRule" "prometheusrules" namespaced;
+    /// What pods may do on OpenShift.
+    SECURITY_CONTEXT_CONSTRAINTS =
+        "security.openshift.io" "v1" "SecurityContextConstraints" "securitycontextconstraints" cluster;
+    /// A certificate wanted of cert-manager.
+    CERTIFICATE = "cert-manager.io" "v1" "Certificate" "certificates" namespaced;
+    /// Who signs it.
+    ISSUER = "cert-manager.io" "v1" "Issuer" "issuers" namespaced;
+    /// A secondary network.
+    NETWORK_ATTACHMENT_DEFINITION = "k8s.cni.cncf.io" "v1" "NetworkAttachmentDefinition"
+        "network-attachment-definitions" namespaced;
+    /// A wish for the node state components.
+    NMSTATE = "nmstate.io" "v1" "NMState" "nmstates" cluster;
+    /// A lock.
+    LEASE = "coordination.k8s.io" "v1" "Lease" "leases" namespaced;
+    /// The configuration of the add-ons operator.
+    NETWORK_ADDONS_CONFIG =
+        "networkaddonsoperator.network.kubevirt.io" "v1" "NetworkAddonsConfig" "networkaddonsconfigs" cluster;
+    /// The configuration of OpenShift's network operator.
+    OPENSHIFT_NETWORK = "operator.openshift.io" "v1" "Network" "networks" cluster;
+    /// The facts about the infrastructure below OpenShift.
+    OPENSHIFT_INFRASTRUCTURE = "config.openshift.io" "v1" "Infrastructure" "infrastructures" cluster;
+}
+
+/// The kind that `apiVersion` and `kind` of an object name, if it is one that we handle. The version matters: an
+/// unknown version of a known kind is unknown.
+pub fn find(api_version: &str, kind: &str) -> Option<Kind> {
+    ALL.iter()
+        .find(|known| known.kind == kind && known.api_version() == api_version)
+        .copied()
+}
+
+impl Kind {
+    /// `group/version`, or `version` alone in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The form that the client library wants.
+    pub fn api_resource(&self) -> kube::core::ApiResource {
+        kube::core::ApiResource::from_gvk_with_plural(
+            &kube::core::GroupVersionKind::gvk(self.group, self.version, self.kind),
+            self.plural,
+        )
+    }
+
+    /// URL path of the collection; `namespace` is ignored for cluster-scoped kinds, and `None` means all namespaces.
+    pub fn path(&self, namespace: Option<&str>) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        let namespace = match namespace {
+            Some(namespace) if self.namespaced => format!("/namespaces/{namespace}"),
+            _ => String::new(),
+        };
+        format!("{root}/{}{namespace}/{}", self.api_version(), self.plural)
+    }
+
+    /// The object of this kind with this name. The namespace of a cluster-scoped object is dropped.
+    pub fn object(&self, namespace: Option<&str>, name: &str) -> ObjectId {
+        ObjectId {
+            group: self.group.to_owned(),
+            version: self.version.to_owned(),
+            kind: self.kind.to_owned(),
+            namespace: namespace
+                .filter(|namespace| self.namespaced && !namespace.is_empty())
+                .map(str::to_owned),
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// Which object: enough to find it again after a restart. Printed as `(<group>/<version>, Kind=<Kind>) <ns>/<name>`,
+/// the form users know from conditions (operator.md §4).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// API group, empty for the core group.
+    #[serde(default)]
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind as in YAML.
+    pub kind: String,
+    /// Namespace, `None` for cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectId {
+    /// Reads the identity from an object as it stands in YAML; missing parts become empty.
+    pub fn of(object: &Value) -> Self {
+        let text = |pointer: &str| {
+            object
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let (group, version) = split(text("/apiVersion"));
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: text("/kind").to_owned(),
+            namespace: Some(text("/metadata/namespace"))
+                .filter(|ns| !ns.is_empty())
+                .map(str::to_owned),
+            name: text("/metadata/name").to_owned(),
+        }
+    }
+
+    /// Whether both name the same object; the version it is spoken about in does not matter.
+    pub fn same(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && self.name == other.name
+            && self.namespace == other.namespace
+            && self.group == other.group
+    }
+
+    /// `group/version`, or `version` alone in the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The kind, if it is one that we handle.
+    pub fn known_kind(&self) -> Option<Kind> {
+        find(&self.api_version(), &self.kind)
+    }
+
+    /// Whether the object configures admission webhooks, which go first when things are removed: a webhook without
+    /// its server blocks everybody.
+    pub fn is_webhook_configuration(&self) -> bool {
+        self.kind == MUTATING_WEBHOOK_CONFIGURATION.kind || self.kind == VALIDATING_WEBHOOK_CONFIGURATION.kind
+    }
+}
+
+/// `apiVersion` in its two parts.
+fn split(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        write!(
+            f,
+            "({}/{}, Kind={}) {namespace}/{}",
+            self.group, self.version, self.kind, self.name
+        )
+    }
+}
+
+/// A reference to the object that an object belongs to, as it stands in `metadata.ownerReferences`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// `group/version` of the owner.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid: an owner of the same name that was created anew is another owner.
+    pub uid: String,
+}
+
+impl Owner {
+    /// The controller reference: `controller` and `blockOwnerDeletion` true (operator.md §8.3).
+    pub fn reference(&self) -> Value {
+        serde_json::json!({
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        })
+    }
+}
+
+/// Whether one of the object's owners is of this kind.
+pub fn owned_by(object: &Value, owner_kind: &str) -> bool {
+    object
+        .pointer("/metadata/ownerReferences")
+        .and_then(Value::as_array)
+        .is_some_and(|owners| {
+            owners
+                .iter()
+                .any(|owner| owner.get("kind").and_then(Value::as_str) == Some(owner_kind))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn objects_are_named_as_users_know_them_from_conditions() {
+        let daemon_set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": "multus", "namespace": "addons"}});
+        assert_eq!(
+            ObjectId::of(&daemon_set).to_string(),
+            "(apps/v1, Kind=DaemonSet) addons/multus"
+        );
+        assert_eq!(
+            NAMESPACE.object(None, "addons").to_string(),
+            "(/v1, Kind=Namespace) /addons"
+        );
+    }
+
+    #[test]
+    fn every_kind_is_found_by_what_its_yaml_says() {
+        for kind in ALL {
+            assert_eq!(find(&kind.api_version(), kind.kind), Some(*kind));
+        }
+        assert_eq!(find("apps/v1beta1", "DaemonSet"), None);
+    }
+
+    #[test]
+    fn paths_follow_the_scope() {
+        assert_eq!(CONFIG_MAP.path(Some("a")), "/api/v1/namespaces/a/configmaps");
+        assert_eq!(CONFIG_MAP.path(None), "/api/v1/configmaps");
+        assert_eq!(
+            DAEMON_SET.path(Some("a")),
+            "/apis/apps/v1/namespaces/a/daemonsets"
+        );
+        assert_eq!(
+            CLUSTER_ROLE.path(Some("a")),
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+        );
+        assert_eq!(CLUSTER_ROLE.object(Some("a"), "x").namespace, None);
+    }
+}

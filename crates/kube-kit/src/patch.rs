@@ -1,0 +1,108 @@
+//! JSON patches (RFC 6902), for changes that must touch nothing else.
+
+use crate::client;
+use axum::http::{Method, Request, header::CONTENT_TYPE};
+use kube::Client;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::time::Duration;
+use thiserror::Error;
+
+/// How long a patch may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One step of a patch. Paths are JSON pointers, their segments escaped by [`escape`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum Operation {
+    /// Sets a member of an object, whether it is there or not, or inserts an element into a list.
+    Add {
+        /// Where.
+        path: String,
+        /// What.
+        value: Value,
+    },
+    /// Removes what is there; the whole patch fails when nothing is.
+    Remove {
+        /// Where.
+        path: String,
+    },
+    /// Replaces what is there; the whole patch fails when nothing is.
+    Replace {
+        /// Where.
+        path: String,
+        /// By what.
+        value: Value,
+    },
+    /// Makes the whole patch fail unless this is there.
+    Test {
+        /// Where.
+        path: String,
+        /// What.
+        value: Value,
+    },
+}
+
+/// A key as it stands in a JSON pointer (RFC 6901): `~` becomes `~0`, `/` becomes `~1`.
+pub fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+/// A patch that did not happen.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The API server refused, or could not be asked.
+    #[error("{}", client::message(.0))]
+    Request(Box<kube::Error>),
+    /// The request could not be put together.
+    #[error("cannot build the request")]
+    Build(#[source] axum::http::Error),
+    /// There is no answer in time.
+    #[error("no answer from the API server within {} seconds", .0.as_secs())]
+    Timeout(Duration),
+}
+
+/// Applies a JSON patch to the object (or subresource) at a URL path, and returns what it became.
+///
+/// # Errors
+/// When the API server refuses or does not answer.
+pub async fn apply<T: DeserializeOwned>(
+    client: &Client,
+    path: &str,
+    operations: &[Operation],
+) -> Result<T, Error> {
+    let body = serde_json::to_vec(operations).unwrap_or_default();
+    let request = Request::builder()
+        .method(Method::PATCH)
+        .uri(path)
+        .header(CONTENT_TYPE, "application/json-patch+json")
+        .body(body)
+        .map_err(Error::Build)?;
+    match tokio::time::timeout(PATIENCE, client.request(request)).await {
+        Ok(answer) => answer.map_err(|error| Error::Request(Box::new(error))),
+        Err(_) => Err(Error::Timeout(PATIENCE)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn operations_look_as_the_standard_wants_them() {
+        let path = format!("/metadata/labels/{}", escape("a.b/c~d"));
+        let patch = [
+            Operation::Remove { path: path.clone() },
+            Operation::Add {
+                path,
+                value: json!("1"),
+            },
+        ];
+        assert_eq!(
+            serde_json::to_string(&patch).expect("JSON"),
+            r#"[{"op":"remove","path":"/metadata/labels/a.b~1c~0d"},{"op":"add","path":"/metadata/labels/a.b~1c~0d","value":"1"}]"#
+        );
+    }
+}

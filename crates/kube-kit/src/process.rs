@@ -1,0 +1,21 @@
+//! The runtime that every daemon runs on.
+
+use std::future::Future;
+use std::io;
+
+/// Runs a daemon's main future to its end on a current-thread runtime: worker threads and their stacks would cost more
+/// memory than a controller of this size has work.
+///
+/// # Errors
+/// Only when the runtime itself can't be built (no epoll, no file descriptors left).
+pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
+    // Look-ups of host names are the only blocking work of a controller; one thread serves them.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()?;
+    let output = runtime.block_on(main);
+    // A look-up that hangs must not keep the process from ending.
+    runtime.shutdown_background();
+    Ok(output)
+}

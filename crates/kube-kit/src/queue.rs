@@ -1,0 +1,232 @@
+//! Keys that need work, each once, with growing pauses between failed attempts: what a controller with one worker
+//! needs of a work queue.
+
+use crate::lock;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Pauses between attempts on one key: 5 ms, doubled each time, up to about 16 minutes (operator.md §3).
+const FIRST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_secs(1000);
+
+/// The pause after so many failures in a row (1 and up).
+pub fn backoff(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(31);
+    FIRST.saturating_mul(1 << doublings).min(LONGEST)
+}
+
+/// A queue of keys. Clones share it. Made for one worker: a key that is added while it is worked on comes up again
+/// afterwards.
+pub struct Queue<Key> {
+    state: Arc<Mutex<State<Key>>>,
+    added: Arc<Notify>,
+}
+
+struct State<Key> {
+    ready: VecDeque<Key>,
+    queued: BTreeSet<Key>,
+    later: BTreeMap<Key, Instant>,
+    failures: BTreeMap<Key, u32>,
+}
+
+impl<Key> Clone for Queue<Key> {
+    fn clone(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            added: Arc::clone(&self.added),
+        }
+    }
+}
+
+impl<Key> fmt::Debug for Queue<Key> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = lock(&self.state);
+        f.debug_struct("Queue")
+            .field("ready", &state.ready.len())
+            .field("later", &state.later.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<Key: Ord + Clone> Default for Queue<Key> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<Key: Ord + Clone> Queue<Key> {
+    /// An empty queue.
+    pub fn new() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            queued: BTreeSet::new(),
+            later: BTreeMap::new(),
+            failures: BTreeMap::new(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            added: Arc::new(Notify::new()),
+        }
+    }
+
+    /// Wants work on a key now, unless it waits for that already. Ends a pause of that key.
+    pub fn add(&self, key: Key) {
+        lock(&self.state).ready(key);
+        self.added.notify_one();
+    }
+
+    /// Wants work on a key after a while; an earlier wish for that key stands.
+    pub fn add_after(&self, key: Key, delay: Duration) {
+        lock(&self.state).delay(key, Instant::now() + delay);
+        self.added.notify_one();
+    }
+
+    /// The next key to work on; waits until there is one. The worker answers with [`Queue::succeeded`] or
+    /// [`Queue::failed`].
+    pub async fn next(&self) -> Key {
+        loop {
+            let wake_at = {
+                let mut state = lock(&self.state);
+                state.wake(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.queued.remove(&key);
+                    return key;
+                }
+                state.later.values().min().copied()
+            };
+            match wake_at {
+                Some(at) => tokio::select! {
+                    () = tokio::time::sleep_until(at) => {}
+                    () = self.added.notified() => {}
+                },
+                None => self.added.notified().await,
+            }
+        }
+    }
+
+    /// The work is done: the next failure of this key is again a first one.
+    pub fn succeeded(&self, key: &Key) {
+        lock(&self.state).failures.remove(key);
+    }
+
+    /// The work failed: the key comes up again after a pause, which is returned.
+    pub fn failed(&self, key: Key) -> Duration {
+        let mut state = lock(&self.state);
+        let failures = state.failures.entry(key.clone()).or_insert(0);
+        *failures = failures.saturating_add(1);
+        let pause = backoff(*failures);
+        state.delay(key, Instant::now() + pause);
+        pause
+    }
+
+    /// The key needs no more work, ever: forgets its failures and what was wanted later.
+    pub fn forget(&self, key: &Key) {
+        let mut state = lock(&self.state);
+        state.failures.remove(key);
+        state.later.remove(key);
+    }
+}
+
+impl<Key: Ord + Clone> State<Key> {
+    fn ready(&mut self, key: Key) {
+        self.later.remove(&key);
+        if self.queued.insert(key.clone()) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn delay(&mut self, key: Key, at: Instant) {
+        if self.queued.contains(&key) {
+            return;
+        }
+        let planned = self.later.entry(key).or_insert(at);
+        *planned = at.min(*planned);
+    }
+
+    /// Makes what has waited long enough ready.
+    fn wake(&mut self, now: Instant) {
+        let due: Vec<Key> = self
+            .later
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in due {
+            self.ready(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[test]
+    fn pauses_double_up_to_sixteen_minutes() {
+        let millis: Vec<u128> = (1..=4).map(|failures| backoff(failures).as_millis()).collect();
+        assert_eq!(millis, [5, 10, 20, 40]);
+        assert_eq!(backoff(18), Duration::from_millis(5 << 17));
+        assert_eq!(backoff(19), Duration::from_secs(1000));
+        assert_eq!(backoff(u32::MAX), Duration::from_secs(1000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_worked_on_once_however_often_it_was_added() {
+        let queue = Queue::new();
+        for key in ["a", "b", "a"] {
+            queue.add(key);
+        }
+        assert_eq!((queue.next().await, queue.next().await), ("a", "b"));
+        assert!(queue.next().now_or_never().is_none());
+        queue.add("a");
+        assert_eq!(queue.next().await, "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_key_comes_back_after_growing_pauses_that_success_ends() {
+        let queue = Queue::new();
+        queue.add("a");
+        for expected in [5, 10, 20] {
+            let key = queue.next().await;
+            let before = Instant::now();
+            assert_eq!(queue.failed(key).as_millis(), expected);
+            queue.add_after("b", Duration::from_millis(1));
+            assert_eq!(queue.next().await, "b");
+            let waited = queue.next().now_or_never();
+            assert!(waited.is_none(), "not before its pause is over");
+            queue.add_after("a", Duration::from_hours(1));
+            let key = queue.next().await;
+            assert!(before.elapsed().as_millis() >= expected);
+            queue.add(key);
+        }
+        let key = queue.next().await;
+        queue.succeeded(&key);
+        assert_eq!(queue.failed(key).as_millis(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_wish_ends_a_pause() {
+        let queue = Queue::new();
+        queue.add("a");
+        let key = queue.next().await;
+        queue.failed(key);
+        queue.add("a");
+        assert_eq!(queue.next().now_or_never(), Some("a"));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(queue.next().now_or_never().is_none(), "the pause is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_forgotten_key_does_not_come_back() {
+        let queue = Queue::new();
+        queue.add_after("a", Duration::from_secs(1));
+        queue.forget(&"a");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(queue.next().now_or_never().is_none());
+    }
+}

@@ -1,0 +1,339 @@
+//! Guarded watches: one malformed object does not kill the stream, a lost connection heals by itself, and what is
+//! known is kept in a store that is read without waiting.
+//!
+//! ```text
+//! list (pages of 50) ─┐                    ┌─> Store: key -> trimmed value, read synchronously
+//!                     ├─> guard ─> project ┤
+//! watch (from there) ─┘                    └─> Change: which key, in order
+//! ```
+
+mod store;
+
+/// The guard that watched objects are read through: `Api::<DeserializeGuard<Pod>>`.
+pub use kube::core::DeserializeGuard;
+pub use store::Store;
+
+use futures::{Stream, StreamExt};
+use kube::api::Api;
+use kube::core::ObjectMeta;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, DefaultBackoff, Event};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+/// Objects asked for at a time: the first list decides how much memory the process holds ever after.
+const PAGE: u32 = 50;
+
+/// How often to ask for a kind that the API server does not serve. [`Watch::retry`] asks at once.
+const ABSENT: Duration = Duration::from_mins(5);
+
+/// Which objects to watch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// A label selector, such as `app=multus`.
+    pub labels: Option<String>,
+    /// A field selector, such as `spec.nodeName=node1`.
+    pub fields: Option<String>,
+}
+
+impl Options {
+    /// All objects.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Only objects with these labels.
+    #[must_use]
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.labels = Some(selector.into());
+        self
+    }
+
+    /// Only objects with these fields.
+    #[must_use]
+    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+        self.fields = Some(selector.into());
+        self
+    }
+
+    /// Only the object of this name.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        self.fields(format!("metadata.name={name}"))
+    }
+
+    fn config(&self) -> watcher::Config {
+        let mut config = watcher::Config::default().page_size(PAGE);
+        config.label_selector.clone_from(&self.labels);
+        config.field_selector.clone_from(&self.fields);
+        config
+    }
+}
+
+/// What happened to a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change<Key> {
+    /// The object is new or different; the store has it.
+    Applied(Key),
+    /// The object is gone, from the store too.
+    Deleted(Key),
+    /// The object does not have the form of its kind. The store keeps what it knew before, if anything.
+    Invalid(Key, String),
+    /// All objects that existed when the watch began (or began anew after a long silence) have been told about.
+    Synced,
+}
+
+/// A running watch: a stream of changes with a store behind it. Ends when dropped.
+#[derive(Debug)]
+pub struct Watch<Key, T> {
+    store: Store<Key, T>,
+    changes: mpsc::UnboundedReceiver<Change<Key>>,
+    retry: Arc<Notify>,
+    task: Task,
+}
+
+impl<Key, T> Watch<Key, T> {
+    /// What is known now. The store outlives the watch, but is then no longer kept up to date.
+    pub fn store(&self) -> Store<Key, T> {
+        self.store.clone()
+    }
+
+    /// The next change; waits for it.
+    pub async fn next(&mut self) -> Option<Change<Key>> {
+        self.changes.recv().await
+    }
+
+    /// Asks the API server now, when the watch waits because the kind was not served or the last request failed.
+    pub fn retry(&self) {
+        self.retry.notify_one();
+    }
+
+    /// For those who only read the store: changes are no longer collected.
+    #[must_use]
+    pub fn quiet(mut self) -> Self {
+        self.changes.close();
+        while self.changes.try_recv().is_ok() {}
+        self
+    }
+
+    /// Whether the watch still runs; it ends by itself only when its task panicked.
+    pub fn is_running(&self) -> bool {
+        !self.task.0.is_finished()
+    }
+}
+
+impl<Key, T> Stream for Watch<Key, T> {
+    type Item = Change<Key>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.changes.poll_recv(cx)
+    }
+}
+
+impl<Key, T> Unpin for Watch<Key, T> {}
+
+/// A task that ends with its owner.
+#[derive(Debug)]
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Starts a watch on the current runtime. `key` names an object by its metadata; `project` keeps of an object what its
+/// reader needs, so that the rest is freed at once.
+pub fn start<K, Key, T>(
+    api: Api<DeserializeGuard<K>>,
+    options: &Options,
+    key: impl Fn(&ObjectMeta) -> Key + Send + 'static,
+    project: impl FnMut(K) -> T + Send + 'static,
+) -> Watch<Key, T>
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Clone,
+    Key: Ord + Clone + Debug + Send + Sync + 'static,
+    T: Send + 'static,
+{
+    let store = Store::new();
+    let (sender, changes) = mpsc::unbounded_channel();
+    let retry = Arc::new(Notify::new());
+    let what = api.resource_url().to_owned();
+    let mut follower = Follower {
+        what: what.clone(),
+        store: store.clone(),
+        sender,
+        key,
+        project,
+    };
+    let events = watcher::watcher(api, options.config());
+    let wake = Arc::clone(&retry);
+    let task = tokio::spawn(async move {
+        let mut backoff = DefaultBackoff::default();
+        let mut events = pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    backoff.reset();
+                    follower.follow(event);
+                }
+                Err(error) => {
+                    let pause = pause_after(&what, &error, &mut backoff);
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = wake.notified() => {}
+                    }
+                }
+            }
+        }
+    });
+    Watch {
+        store,
+        changes,
+        retry,
+        task: Task(task),
+    }
+}
+
+/// A typed watch keyed by namespace and name.
+pub fn start_named<K, T>(
+    api: Api<DeserializeGuard<K>>,
+    options: &Options,
+    project: impl FnMut(K) -> T + Send + 'static,
+) -> Watch<Name, T>
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    K::DynamicType: Clone,
+    T: Send + 'static,
+{
+    start(api, options, Name::of, project)
+}
+
+/// Namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Name within the namespace.
+    pub name: String,
+}
+
+impl Name {
+    /// As given.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// The name that stands in an object's metadata.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        Self::new(
+            metadata.namespace.clone().unwrap_or_default(),
+            metadata.name.clone().unwrap_or_default(),
+        )
+    }
+}
+
+/// How long to wait after an error, told to the log.
+fn pause_after(what: &str, error: &watcher::Error, backoff: &mut DefaultBackoff) -> Duration {
+    let absent =
+        matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404);
+    if absent {
+        tracing::debug!(what, "not served, watching later");
+        return ABSENT;
+    }
+    let pause = backoff.next().unwrap_or(ABSENT);
+    tracing::warn!(what, error = %cause(error), retry = ?pause, "watch failed");
+    pause
+}
+
+fn cause(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => crate::client::message(error),
+        other => other.to_string(),
+    }
+}
+
+/// Carries events into the store and tells about what changed.
+struct Follower<Key, T, KeyOf, Project> {
+    what: String,
+    store: Store<Key, T>,
+    sender: mpsc::UnboundedSender<Change<Key>>,
+    key: KeyOf,
+    project: Project,
+}
+
+impl<Key, T, KeyOf, Project> Follower<Key, T, KeyOf, Project>
+where
+    Key: Ord + Clone + Debug,
+{
+    fn follow<K>(&mut self, event: Event<DeserializeGuard<K>>)
+    where
+        K: kube::Resource,
+        KeyOf: Fn(&ObjectMeta) -> Key,
+        Project: FnMut(K) -> T,
+    {
+        match event {
+            Event::Init => self.store.begin(),
+            Event::InitApply(object) | Event::Apply(object) => self.apply(object),
+            Event::Delete(object) => {
+                let metadata = kube::Resource::meta(&object);
+                let key = (self.key)(metadata);
+                if self.store.remove(&key, metadata.resource_version.as_deref()) {
+                    self.tell(Change::Deleted(key));
+                }
+            }
+            Event::InitDone => {
+                for key in self.store.complete() {
+                    self.tell(Change::Deleted(key));
+                }
+                self.tell(Change::Synced);
+            }
+        }
+    }
+
+    fn apply<K>(&mut self, object: DeserializeGuard<K>)
+    where
+        K: kube::Resource,
+        KeyOf: Fn(&ObjectMeta) -> Key,
+        Project: FnMut(K) -> T,
+    {
+        let metadata = kube::Resource::meta(&object);
+        let key = (self.key)(metadata);
+        let version = metadata.resource_version.clone().unwrap_or_default();
+        match object.0 {
+            Ok(object) => {
+                let project = &mut self.project;
+                if self.store.insert(key.clone(), &version, || project(object)) {
+                    self.tell(Change::Applied(key));
+                }
+            }
+            Err(invalid) => {
+                tracing::warn!(
+                    what = self.what,
+                    ?key,
+                    error = invalid.error,
+                    "malformed object, left aside"
+                );
+                self.store.keep(&key);
+                self.tell(Change::Invalid(key, invalid.error));
+            }
+        }
+    }
+
+    fn tell(&self, change: Change<Key>) {
+        // Nobody listens when only the store is wanted.
+        let _ = self.sender.send(change);
+    }
+}

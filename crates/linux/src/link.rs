@@ -1,0 +1,304 @@
+//! Network interfaces: what they look like, how they are made, changed and removed.
+
+mod create;
+mod edit;
+mod mac;
+
+use std::fmt;
+
+use netlink_packet_core::{parse_string, parse_u16, parse_u32};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkHeader, LinkMessage},
+};
+
+use crate::{
+    Result,
+    route::{Request, Socket, attributes},
+};
+
+pub use create::{BridgeSpec, VethSpec};
+pub use edit::{LinkChange, LinkRef};
+pub use mac::{InvalidMac, Mac};
+
+/// Length of `struct ifinfomsg`, after which the attributes of a link begin.
+const LINK_HEADER: usize = 16;
+
+/// Attribute numbers of `<linux/if_link.h>` that are read here. Reading by number instead of decoding whole
+/// messages keeps a foreign interface with an attribute that nobody foresaw from hiding all the others.
+mod attribute {
+    pub(super) const ADDRESS: u16 = 1;
+    pub(super) const NAME: u16 = 3;
+    pub(super) const MTU: u16 = 4;
+    pub(super) const LINK: u16 = 5;
+    pub(super) const MASTER: u16 = 10;
+    pub(super) const TX_QUEUE_LENGTH: u16 = 13;
+    pub(super) const OPERSTATE: u16 = 16;
+    pub(super) const LINK_INFO: u16 = 18;
+    pub(super) const PROMISCUITY: u16 = 30;
+    pub(super) const TX_QUEUES: u16 = 31;
+    pub(super) const RX_QUEUES: u16 = 32;
+    pub(super) const ALLMULTI: u16 = 61;
+
+    pub(super) const INFO_KIND: u16 = 1;
+    pub(super) const INFO_DATA: u16 = 2;
+    pub(super) const INFO_PORT_KIND: u16 = 4;
+    pub(super) const INFO_PORT_DATA: u16 = 5;
+
+    pub(super) const BRIDGE_VLAN_FILTERING: u16 = 7;
+    pub(super) const BRIDGE_DEFAULT_VLAN: u16 = 39;
+
+    pub(super) const PORT_HAIRPIN: u16 = 4;
+    pub(super) const PORT_ISOLATED: u16 = 33;
+}
+
+/// The operational state of an interface (RFC 2863), in the words that CNI plugins print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OperState {
+    /// The driver does not say.
+    #[default]
+    Unknown,
+    /// Some component is missing.
+    NotPresent,
+    /// Down.
+    Down,
+    /// Down because the interface below is.
+    LowerLayerDown,
+    /// In a test mode.
+    Testing,
+    /// Waiting for an external event.
+    Dormant,
+    /// Passes packets.
+    Up,
+}
+
+impl From<u8> for OperState {
+    fn from(state: u8) -> Self {
+        match state {
+            1 => OperState::NotPresent,
+            2 => OperState::Down,
+            3 => OperState::LowerLayerDown,
+            4 => OperState::Testing,
+            5 => OperState::Dormant,
+            6 => OperState::Up,
+            _ => OperState::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for OperState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OperState::Unknown => "unknown",
+            OperState::NotPresent => "not-present",
+            OperState::Down => "down",
+            OperState::LowerLayerDown => "lower-layer-down",
+            OperState::Testing => "testing",
+            OperState::Dormant => "dormant",
+            OperState::Up => "up",
+        })
+    }
+}
+
+/// What a bridge says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BridgeState {
+    /// VLAN filtering is on.
+    pub vlan_filtering: bool,
+    /// The VLAN that a new port is given; 0 means none. `None` if the kernel has no VLAN filtering.
+    pub default_vlan: Option<u16>,
+}
+
+/// What a port of a bridge says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PortState {
+    /// Frames may leave by the port they came in.
+    pub hairpin: bool,
+    /// No frames are passed to other isolated ports. `None` if the kernel has no port isolation.
+    pub isolated: Option<bool>,
+}
+
+/// A network interface, as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Link {
+    /// Interface index, unique in the namespace.
+    pub index: u32,
+    /// Name, 15 bytes at most.
+    pub name: String,
+    /// Driver kind: `bridge`, `veth`, ...; `None` for hardware and for `lo`.
+    pub kind: Option<String>,
+    /// Ethernet address; `None` for interfaces that have none or one of another length.
+    pub mac: Option<Mac>,
+    /// Maximum transmission unit, bytes.
+    pub mtu: u32,
+    /// Operational state.
+    pub operstate: OperState,
+    /// Index of the bridge, bond, ... that this is a port of.
+    pub master: Option<u32>,
+    /// Index of the other end (veth) or of the interface below, perhaps in another namespace.
+    pub peer: Option<u32>,
+    /// Length of the transmit queue, packets.
+    pub tx_queue_len: u32,
+    /// Number of transmit and receive queues.
+    pub queues: (u32, u32),
+    /// How many users want promiscuous mode.
+    pub promiscuity: u32,
+    /// Present on bridges.
+    pub bridge: Option<BridgeState>,
+    /// Present on ports of bridges.
+    pub port: Option<PortState>,
+    flags: u32,
+    allmulti: Option<u32>,
+}
+
+impl Link {
+    /// Administratively up.
+    pub fn is_up(&self) -> bool {
+        self.has(LinkFlags::Up)
+    }
+
+    /// Told to receive all frames (`IFF_PROMISC`); a port of a bridge is promiscuous without this flag.
+    pub fn is_promiscuous(&self) -> bool {
+        self.has(LinkFlags::Promisc)
+    }
+
+    /// Told to receive all multicast frames (`IFF_ALLMULTI`).
+    pub fn is_all_multicast(&self) -> bool {
+        self.has(LinkFlags::Allmulti)
+    }
+
+    /// Is `lo`.
+    pub fn is_loopback(&self) -> bool {
+        self.has(LinkFlags::Loopback)
+    }
+
+    /// Is of driver kind `kind`.
+    pub fn is_kind(&self, kind: &str) -> bool {
+        self.kind.as_deref() == Some(kind)
+    }
+
+    /// How many users want all multicast frames; `None` before Linux 6.1.
+    pub fn all_multicast_users(&self) -> Option<u32> {
+        self.allmulti
+    }
+
+    fn has(&self, flag: LinkFlags) -> bool {
+        self.flags & flag.bits() != 0
+    }
+
+    /// Reads the body of an `RTM_NEWLINK` or `RTM_DELLINK`.
+    pub(crate) fn read(request: Request<'_>, bytes: &[u8]) -> Result<Link> {
+        let header = LinkHeader::parse(bytes).map_err(|e| request.unreadable(e))?;
+        let mut link = Link {
+            index: header.index,
+            flags: header.flags.bits(),
+            ..Link::default()
+        };
+        attributes(
+            bytes.get(LINK_HEADER..).unwrap_or_default(),
+            |kind, value| match kind {
+                attribute::ADDRESS => link.mac = value.try_into().ok().map(Mac),
+                attribute::NAME => link.name = parse_string(value).unwrap_or_default(),
+                attribute::MTU => link.mtu = number(value),
+                attribute::LINK => link.peer = Some(number(value)).filter(|index| *index != 0),
+                attribute::MASTER => link.master = Some(number(value)).filter(|index| *index != 0),
+                attribute::TX_QUEUE_LENGTH => link.tx_queue_len = number(value),
+                attribute::OPERSTATE => link.operstate = value.first().copied().unwrap_or_default().into(),
+                attribute::PROMISCUITY => link.promiscuity = number(value),
+                attribute::TX_QUEUES => link.queues.0 = number(value),
+                attribute::RX_QUEUES => link.queues.1 = number(value),
+                attribute::ALLMULTI => link.allmulti = Some(number(value)),
+                attribute::LINK_INFO => link.read_info(value),
+                _ => {}
+            },
+        );
+        Ok(link)
+    }
+
+    fn read_info(&mut self, info: &[u8]) {
+        let mut port_kind = None;
+        attributes(info, |kind, value| match kind {
+            attribute::INFO_KIND => self.kind = parse_string(value).ok(),
+            attribute::INFO_DATA if self.is_kind("bridge") => {
+                let bridge = self.bridge.get_or_insert_default();
+                attributes(value, |kind, value| match kind {
+                    attribute::BRIDGE_VLAN_FILTERING => bridge.vlan_filtering = flag(value),
+                    attribute::BRIDGE_DEFAULT_VLAN => bridge.default_vlan = parse_u16(value).ok(),
+                    _ => {}
+                });
+            }
+            attribute::INFO_PORT_KIND => port_kind = parse_string(value).ok(),
+            attribute::INFO_PORT_DATA if port_kind.as_deref() == Some("bridge") => {
+                let port = self.port.get_or_insert_default();
+                attributes(value, |kind, value| match kind {
+                    attribute::PORT_HAIRPIN => port.hairpin = flag(value),
+                    attribute::PORT_ISOLATED => port.isolated = Some(flag(value)),
+                    _ => {}
+                });
+            }
+            _ => {}
+        });
+        // A bridge without data is one all the same.
+        if self.is_kind("bridge") {
+            self.bridge.get_or_insert_default();
+        }
+    }
+}
+
+fn number(value: &[u8]) -> u32 {
+    parse_u32(value).unwrap_or_default()
+}
+
+fn flag(value: &[u8]) -> bool {
+    value.first().is_some_and(|byte| *byte != 0)
+}
+
+/// Reading.
+impl Socket {
+    /// The link called `name`; an error that [`is_not_found`](crate::Error::is_not_found) without one.
+    pub fn link_by_name(&mut self, name: &str) -> Result<Link> {
+        let request = Request::new("look up link", name);
+        let mut message = query();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        self.get(request, RouteNetlinkMessage::GetLink(message), |bytes| {
+            Link::read(request, bytes)
+        })
+    }
+
+    /// The link called `name`, if there is one.
+    pub fn find_link(&mut self, name: &str) -> Result<Option<Link>> {
+        match self.link_by_name(name) {
+            Ok(link) => Ok(Some(link)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The link with this index.
+    pub fn link_by_index(&mut self, index: u32) -> Result<Link> {
+        let object = index.to_string();
+        let request = Request::new("look up link", &object);
+        let mut message = query();
+        message.header.index = index;
+        self.get(request, RouteNetlinkMessage::GetLink(message), |bytes| {
+            Link::read(request, bytes)
+        })
+    }
+
+    /// All links of the namespace.
+    pub fn links(&mut self) -> Result<Vec<Link>> {
+        let request = Request::new("list links", "");
+        self.dump(request, &RouteNetlinkMessage::GetLink(query()), |bytes| {
+            Link::read(request, bytes).map(Some)
+        })
+    }
+}
+
+/// A question for links, without the counters that make up most of an answer.
+fn query() -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message
+        .attributes
+        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    message
+}

@@ -1,0 +1,170 @@
+//! Changing and removing links.
+
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    link::{LinkAttribute, LinkFlags, LinkMessage},
+};
+
+use super::{Link, Mac};
+use crate::{
+    Result,
+    route::{Request, Socket},
+};
+
+/// Which link to change: the index decides, the name is for errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkRef<'a> {
+    /// Interface index in the socket's namespace.
+    pub index: u32,
+    /// Name, for errors.
+    pub name: &'a str,
+}
+
+impl<'a> From<&'a Link> for LinkRef<'a> {
+    fn from(link: &'a Link) -> Self {
+        LinkRef {
+            index: link.index,
+            name: &link.name,
+        }
+    }
+}
+
+/// Changes to make to a link in one message. What is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LinkChange<'a> {
+    /// Administrative state.
+    pub up: Option<bool>,
+    /// Port of which bridge: its index; 0 takes the link off.
+    pub master: Option<u32>,
+    /// Ethernet address.
+    pub mac: Option<Mac>,
+    /// MTU, bytes.
+    pub mtu: Option<u32>,
+    /// Promiscuous mode.
+    pub promiscuous: Option<bool>,
+    /// Reception of all multicast frames.
+    pub all_multicast: Option<bool>,
+    /// Length of the transmit queue, packets.
+    pub tx_queue_len: Option<u32>,
+    /// New name; the link must be down on kernels before 6.2.
+    pub name: Option<&'a str>,
+}
+
+impl LinkChange<'_> {
+    fn message(&self, index: u32) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        let flags = [
+            (LinkFlags::Up, self.up),
+            (LinkFlags::Promisc, self.promiscuous),
+            (LinkFlags::Allmulti, self.all_multicast),
+        ];
+        for (flag, wanted) in flags {
+            let Some(on) = wanted else { continue };
+            message.header.change_mask |= flag;
+            if on {
+                message.header.flags |= flag;
+            }
+        }
+        message
+            .attributes
+            .extend(self.name.map(|name| LinkAttribute::IfName(name.to_owned())));
+        message
+            .attributes
+            .extend(self.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
+        message.attributes.extend(self.mtu.map(LinkAttribute::Mtu));
+        message
+            .attributes
+            .extend(self.tx_queue_len.map(LinkAttribute::TxQueueLen));
+        message
+            .attributes
+            .extend(self.master.map(LinkAttribute::Controller));
+        message
+    }
+}
+
+impl Socket {
+    /// Makes all of `change` in one message. `doing` says in an error what was attempted: `set link up`.
+    pub fn change_link<'a>(
+        &mut self,
+        link: impl Into<LinkRef<'a>>,
+        doing: &'static str,
+        change: &LinkChange<'_>,
+    ) -> Result<()> {
+        let link = link.into();
+        let message = RouteNetlinkMessage::SetLink(change.message(link.index));
+        self.execute(Request::new(doing, link.name), message, 0)
+    }
+
+    /// Sets the link administratively up.
+    pub fn set_up<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<()> {
+        self.change_link(
+            link,
+            "set link up",
+            &LinkChange {
+                up: Some(true),
+                ..LinkChange::default()
+            },
+        )
+    }
+
+    /// Sets the link administratively down.
+    pub fn set_down<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<()> {
+        self.change_link(
+            link,
+            "set link down",
+            &LinkChange {
+                up: Some(false),
+                ..LinkChange::default()
+            },
+        )
+    }
+
+    /// Sets the link's Ethernet address, also when it has it already: the kernel then tells the neighbours
+    /// again (see [`crate::arp`]) and a bridge stops following its ports.
+    pub fn set_mac<'a>(&mut self, link: impl Into<LinkRef<'a>>, mac: Mac) -> Result<()> {
+        self.change_link(
+            link,
+            "set MAC of link",
+            &LinkChange {
+                mac: Some(mac),
+                ..LinkChange::default()
+            },
+        )
+    }
+
+    /// Makes the link a port of the bridge (or bond, VRF) with index `master`; 0 takes it off.
+    pub fn set_master<'a>(&mut self, link: impl Into<LinkRef<'a>>, master: u32) -> Result<()> {
+        let change = LinkChange {
+            master: Some(master),
+            ..LinkChange::default()
+        };
+        self.change_link(link, "set master of link", &change)
+    }
+
+    /// Turns promiscuous mode on or off.
+    pub fn set_promiscuous<'a>(&mut self, link: impl Into<LinkRef<'a>>, on: bool) -> Result<()> {
+        let change = LinkChange {
+            promiscuous: Some(on),
+            ..LinkChange::default()
+        };
+        self.change_link(link, "set promiscuous mode of link", &change)
+    }
+
+    /// Removes the link; for one end of a veth pair the other goes too.
+    pub fn delete_link<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<()> {
+        let link = link.into();
+        let mut message = LinkMessage::default();
+        message.header.index = link.index;
+        let request = Request::new("delete link", link.name);
+        self.execute(request, RouteNetlinkMessage::DelLink(message), 0)
+    }
+
+    /// Removes the link called `name`, without looking it up first.
+    pub fn delete_link_by_name(&mut self, name: &str) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        let request = Request::new("delete link", name);
+        self.execute(request, RouteNetlinkMessage::DelLink(message), 0)
+    }
+}

@@ -1,0 +1,298 @@
+//! Events of the kernel, so that nothing has to be polled by time.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    time::Instant,
+};
+
+use netlink_packet_core::NetlinkBuffer;
+use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::{
+    Errno, Error, Result,
+    address::Family,
+    link::{Link, LinkRef, OperState},
+    route::{Request, Socket, remaining, retry},
+};
+
+/// `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR` of `<linux/rtnetlink.h>`.
+const LINK_GROUP: u32 = 1;
+const IPV6_ADDRESS_GROUP: u32 = 9;
+/// `RTM_NEWLINK` and `RTM_DELLINK`.
+const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
+/// One datagram holds one event, and an event describes one object.
+const RECEIVE_BUFFER: usize = 32 * 1024;
+
+/// A socket that the kernel sends events of one kind to.
+#[derive(Debug)]
+struct Subscription {
+    raw: RawSocket,
+    receive: Vec<u8>,
+    doing: &'static str,
+}
+
+/// What reading a subscription yields.
+enum Received {
+    /// One datagram is in the buffer.
+    Datagram,
+    /// Nothing is waiting.
+    Nothing,
+    /// The kernel dropped events because nobody read them in time.
+    Lost,
+}
+
+impl Subscription {
+    fn open(doing: &'static str, group: u32) -> Result<Self> {
+        let failed = |error: io::Error| Error::io(doing, "", &error);
+        let mut raw = RawSocket::new(NETLINK_ROUTE).map_err(failed)?;
+        raw.bind(&SocketAddr::new(0, 0)).map_err(failed)?;
+        raw.add_membership(group).map_err(failed)?;
+        raw.set_non_blocking(true).map_err(failed)?;
+        Ok(Subscription {
+            raw,
+            receive: Vec::with_capacity(RECEIVE_BUFFER),
+            doing,
+        })
+    }
+
+    fn receive(&mut self) -> Result<Received> {
+        self.receive.clear();
+        match retry(|| self.raw.recv(&mut self.receive, 0)) {
+            Ok(_) => Ok(Received::Datagram),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => Ok(Received::Lost),
+            Err(error) => Err(Error::io(self.doing, "", &error)),
+        }
+    }
+
+    /// Waits for an event; `false` if `deadline` came first.
+    fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
+        loop {
+            let timeout = match deadline.map(remaining) {
+                None => None,
+                Some(None) => return Ok(false),
+                // A duration of less than three weeks always fits.
+                Some(Some(left)) => left.try_into().ok(),
+            };
+            let mut fds = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) => return Ok(false),
+                Ok(_) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::kernel(self.doing, "", errno)),
+            }
+        }
+    }
+}
+
+impl AsFd for Subscription {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        #[allow(
+            unsafe_code,
+            reason = "the netlink socket offers its descriptor in the raw form only"
+        )]
+        // SAFETY: the descriptor is open for as long as the socket, which `self` owns, exists.
+        unsafe {
+            BorrowedFd::borrow_raw(self.raw.as_raw_fd())
+        }
+    }
+}
+
+/// A change of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// The link is new or has changed.
+    Changed(Box<Link>),
+    /// The link is gone from the namespace. (A port that leaves its bridge is [`LinkEvent::Changed`].)
+    Gone(Box<Link>),
+    /// Events were lost: read all links again.
+    Lost,
+}
+
+/// Changes of the interfaces of the namespace in which it was opened: a blocking iterator that never ends by
+/// itself, or, for event loops, a descriptor to wait on and [`LinkMonitor::pending`].
+#[derive(Debug)]
+pub struct LinkMonitor {
+    subscription: Subscription,
+    waiting: VecDeque<LinkEvent>,
+}
+
+impl LinkMonitor {
+    /// Starts listening. List the links after that, so that no change is missed in between.
+    pub fn open() -> Result<Self> {
+        let subscription = Subscription::open("listen to link events", LINK_GROUP)?;
+        Ok(LinkMonitor {
+            subscription,
+            waiting: VecDeque::new(),
+        })
+    }
+
+    /// The next event that is there already, without waiting. Call until `None` before waiting for the
+    /// descriptor again.
+    pub fn pending(&mut self) -> Result<Option<LinkEvent>> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.subscription.receive()? {
+                Received::Nothing => return Ok(None),
+                Received::Lost => return Ok(Some(LinkEvent::Lost)),
+                Received::Datagram => read_links(&self.subscription.receive, &mut self.waiting)?,
+            }
+        }
+    }
+
+    /// The next event; `None` if none comes before `deadline`. Without a deadline it waits for ever.
+    pub fn next_before(&mut self, deadline: Option<Instant>) -> Result<Option<LinkEvent>> {
+        loop {
+            if let Some(event) = self.pending()? {
+                return Ok(Some(event));
+            }
+            if !self.subscription.wait(deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Iterator for LinkMonitor {
+    type Item = Result<LinkEvent>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_before(None).transpose()
+    }
+}
+
+impl AsFd for LinkMonitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.subscription.as_fd()
+    }
+}
+
+impl AsRawFd for LinkMonitor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.subscription.raw.as_raw_fd()
+    }
+}
+
+fn read_links(mut datagram: &[u8], events: &mut VecDeque<LinkEvent>) -> Result<()> {
+    let request = Request::new("listen to link events", "");
+    while !datagram.is_empty() {
+        let message = NetlinkBuffer::new_checked(datagram).map_err(|e| request.unreadable(e))?;
+        match message.message_type() {
+            // Bridges send events about their ports in a family of their own; in those a deletion means that
+            // the port left, not that the link is gone.
+            _ if message.payload().first() != Some(&0) => {}
+            NEW_LINK => {
+                events.push_back(LinkEvent::Changed(Box::new(Link::read(
+                    request,
+                    message.payload(),
+                )?)));
+            }
+            DELETE_LINK => {
+                events.push_back(LinkEvent::Gone(Box::new(Link::read(request, message.payload())?)));
+            }
+            _ => {}
+        }
+        let length = (message.length() as usize)
+            .next_multiple_of(4)
+            .min(datagram.len());
+        datagram = &datagram[length..];
+    }
+    Ok(())
+}
+
+/// Waits until the link is operationally up, and returns it as it is then; after `deadline` it is returned in
+/// whatever state it has. To be called in the namespace of `socket`.
+///
+/// Looks once before it listens: in the common case the state is there already.
+pub fn wait_operstate_up<'a>(
+    socket: &mut Socket,
+    link: impl Into<LinkRef<'a>>,
+    deadline: Instant,
+) -> Result<Link> {
+    let index = link.into().index;
+    let first = socket.link_by_index(index)?;
+    if first.operstate == OperState::Up {
+        return Ok(first);
+    }
+    let mut monitor = LinkMonitor::open()?;
+    loop {
+        let current = socket.link_by_index(index)?;
+        if current.operstate == OperState::Up {
+            return Ok(current);
+        }
+        // Any event is a reason to look again: one about this link, or that events were lost.
+        loop {
+            match monitor.next_before(Some(deadline))? {
+                None => return socket.link_by_index(index),
+                Some(LinkEvent::Changed(link) | LinkEvent::Gone(link)) if link.index != index => {}
+                Some(_) => break,
+            }
+        }
+    }
+}
+
+/// Changes of IPv6 addresses of the namespace in which it was opened.
+#[derive(Debug)]
+pub struct AddressMonitor(Subscription);
+
+impl AddressMonitor {
+    /// Starts listening. List the addresses after that, so that no change is missed in between.
+    pub fn open() -> Result<Self> {
+        Subscription::open("listen to address events", IPV6_ADDRESS_GROUP).map(AddressMonitor)
+    }
+
+    /// Waits until some address changed; `false` if `deadline` came first.
+    pub fn wait(&mut self, deadline: Instant) -> Result<bool> {
+        if !self.0.wait(Some(deadline))? {
+            return Ok(false);
+        }
+        // What changed is read from the kernel afterwards; here it is enough to empty the queue.
+        while !matches!(self.0.receive()?, Received::Nothing) {}
+        Ok(true)
+    }
+}
+
+/// How the search for duplicates of a link's IPv6 addresses ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// All addresses can be used.
+    Usable,
+    /// Somebody else on the link has this address.
+    Duplicate(std::net::IpAddr),
+    /// Still not known at the deadline.
+    Tentative,
+}
+
+/// Waits until no IPv6 address of the link is tentative. To be called inside the namespace of `socket`.
+pub fn wait_addresses_settled<'a>(
+    socket: &mut Socket,
+    link: impl Into<LinkRef<'a>>,
+    deadline: Instant,
+) -> Result<Settled> {
+    let link = link.into();
+    let mut monitor = None;
+    loop {
+        let addresses = socket.addresses(link, Some(Family::V6))?;
+        if let Some(duplicate) = addresses.iter().find(|address| address.duplicate) {
+            return Ok(Settled::Duplicate(duplicate.net.addr()));
+        }
+        if !addresses.iter().any(|address| address.tentative) {
+            return Ok(Settled::Usable);
+        }
+        match &mut monitor {
+            // The first look is without a listener; from the second on nothing is missed.
+            None => monitor = Some(AddressMonitor::open()?),
+            Some(monitor) => {
+                if !monitor.wait(deadline)? {
+                    return Ok(Settled::Tentative);
+                }
+            }
+        }
+    }
+}

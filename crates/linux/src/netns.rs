@@ -1,0 +1,181 @@
+//! Network namespaces: opening them as CNI does, and visiting them with a way back.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{fstat, fstatfs},
+    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
+};
+
+use crate::{Errno, Error, Result, error::text};
+
+/// Magic numbers of the file systems that namespace files live on.
+const NSFS: u32 = 0x6e73_6673;
+const PROCFS: u32 = 0x9fa0;
+/// The namespace of the calling thread, not of the process.
+const THREAD_NAMESPACE: &str = "/proc/thread-self/ns/net";
+
+/// Why a path is no open network namespace (cni-plugins §2.1).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The path cannot be looked at: mostly because it does not exist.
+    #[error("failed to Statfs \"{}\": {}", path.display(), text(*errno))]
+    Statfs {
+        /// The path.
+        path: PathBuf,
+        /// Why not.
+        errno: Errno,
+    },
+    /// Something is there, but on a file system that has no namespaces.
+    #[error("unknown FS magic on \"{}\": {magic:x}", path.display())]
+    NotNamespace {
+        /// The path.
+        path: PathBuf,
+        /// Magic number of its file system.
+        magic: u32,
+    },
+}
+
+impl OpenError {
+    /// There is no namespace at the path any more, whatever may have taken its place.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            OpenError::Statfs { errno, .. } => matches!(*errno, Errno::NOENT | Errno::NOTDIR | Errno::SRCH),
+            OpenError::NotNamespace { .. } => true,
+        }
+    }
+}
+
+/// An open network namespace, which lives at least as long as this.
+#[derive(Debug)]
+pub struct NetNs {
+    file: OwnedFd,
+}
+
+impl NetNs {
+    /// Opens the namespace at `path` (a bind mount, or a file below `/proc/<pid>/ns`).
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let statfs = |errno| OpenError::Statfs {
+            path: path.to_owned(),
+            errno,
+        };
+        let file =
+            File::open(path).map_err(|error| statfs(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let kind = fstatfs(&file).map_err(statfs)?;
+        // The field's type differs between platforms; the numbers fit 32 bits.
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "magic numbers have 32 bits"
+        )]
+        let magic = kind.f_type as u32;
+        if magic != NSFS && magic != PROCFS {
+            return Err(OpenError::NotNamespace {
+                path: path.to_owned(),
+                magic,
+            });
+        }
+        Ok(NetNs { file: file.into() })
+    }
+
+    /// The namespace that the calling thread is in.
+    pub fn current() -> Result<Self> {
+        let file = File::open(THREAD_NAMESPACE)
+            .map_err(|e| Error::io("open network namespace", THREAD_NAMESPACE, &e))?;
+        Ok(NetNs { file: file.into() })
+    }
+
+    /// A new namespace that nothing but the returned value keeps alive: for tests.
+    pub fn create_anonymous() -> Result<Self> {
+        let thread = std::thread::Builder::new()
+            .name("new-netns".into())
+            .spawn(|| {
+                unshare_network()?;
+                NetNs::current()
+            })
+            .map_err(|e| Error::io("create network namespace", "", &e))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(Error::kernel("create network namespace", "", Errno::IO)))
+    }
+
+    /// Whether both are the same namespace.
+    pub fn same_as(&self, other: &NetNs) -> bool {
+        match (fstat(&self.file), fstat(&other.file)) {
+            (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
+            _ => false,
+        }
+    }
+
+    /// Runs `visit` on this thread inside the namespace and returns to where the thread was, also when
+    /// `visit` panics. A thread that cannot return must not go on as if it had: then the process ends.
+    pub fn run<T>(&self, visit: impl FnOnce() -> T) -> Result<T> {
+        let home = NetNs::current()?;
+        enter(self)?;
+        let _way_back = WayBack(home);
+        Ok(visit())
+    }
+}
+
+impl AsFd for NetNs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Returns the thread to its namespace when dropped.
+struct WayBack(NetNs);
+
+impl Drop for WayBack {
+    fn drop(&mut self) {
+        if let Err(error) = enter(&self.0) {
+            eprintln!("cannot return to the network namespace of this thread, giving up: {error}");
+            std::process::abort();
+        }
+    }
+}
+
+fn enter(namespace: &NetNs) -> Result<()> {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(|errno| Error::kernel("enter network namespace", "", errno))
+}
+
+/// Puts the calling thread, for good, into a network namespace of its own.
+pub fn unshare_network() -> Result<()> {
+    #[allow(
+        unsafe_code,
+        reason = "only CLONE_FILES makes unshare unsafe, and it is not asked for"
+    )]
+    // SAFETY: a new network namespace does not touch the table of file descriptors.
+    let done = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
+    done.map_err(|errno| Error::kernel("create network namespace", "", errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_path_and_a_plain_file_are_told_apart() {
+        let missing = NetNs::open(Path::new("/nowhere/at/all")).unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            "failed to Statfs \"/nowhere/at/all\": no such file or directory"
+        );
+        assert!(missing.is_gone());
+        let plain = NetNs::open(Path::new("/sys/kernel")).unwrap_err();
+        assert_eq!(plain.to_string(), "unknown FS magic on \"/sys/kernel\": 62656572");
+        assert!(plain.is_gone());
+    }
+
+    #[test]
+    fn a_namespace_equals_itself() {
+        let a = NetNs::current().unwrap();
+        let b = NetNs::open(Path::new("/proc/thread-self/ns/net")).unwrap();
+        assert!(a.same_as(&b));
+    }
+}

@@ -1,0 +1,52 @@
+//! What has to happen in a child between fork and exec.
+
+use std::{
+    ffi::CString,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    path::Path,
+    process::Command,
+};
+
+use rustix::{
+    mount::{MountPropagationFlags, mount_change},
+    thread::UnshareFlags,
+};
+
+use crate::{Error, Result};
+
+/// Makes `command` run with `root` as its root directory, starting in it.
+///
+/// The program is looked up below `root` then. An error if the path contains a zero byte.
+pub fn chroot(command: &mut Command, root: &Path) -> Result<()> {
+    let root = CString::new(root.as_os_str().as_bytes())
+        .map_err(|e| Error::request("change root directory", root.display().to_string(), e.to_string()))?;
+    let hook = move || {
+        rustix::process::chroot(root.as_c_str())?;
+        rustix::process::chdir(c"/")?;
+        Ok(())
+    };
+    #[allow(
+        unsafe_code,
+        reason = "there is no safe way to run code between fork and exec"
+    )]
+    // SAFETY: the hook makes two system calls with strings prepared before the fork; it neither allocates
+    // nor takes a lock.
+    unsafe {
+        command.pre_exec(hook);
+    }
+    Ok(())
+}
+
+/// Puts the calling thread, for good, into a mount namespace of its own, in which mounts are not passed on to
+/// others: for tests, and for threads that work on another root.
+pub fn unshare_mounts() -> Result<()> {
+    const DOING: &str = "create mount namespace";
+    #[allow(
+        unsafe_code,
+        reason = "only CLONE_FILES makes unshare unsafe, and it is not asked for"
+    )]
+    // SAFETY: a new mount namespace does not touch the table of file descriptors.
+    let done = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
+    done.and_then(|()| mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC))
+        .map_err(|errno| Error::kernel(DOING, "", errno))
+}

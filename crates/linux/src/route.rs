@@ -1,0 +1,246 @@
+//! The route netlink socket: one conversation at a time, errors with the kernel's own words.
+
+use std::time::Duration;
+
+use netlink_packet_core::{
+    DoneBuffer, ErrorBuffer, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART,
+    NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NetlinkBuffer, NetlinkMessage, NlasIterator,
+    parse_string,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use crate::{Errno, Error, Feature, Result};
+
+/// A dump that the kernel marks as interrupted is asked for again, this many times in all.
+const DUMP_ATTEMPTS: usize = 5;
+/// Largest datagram the kernel sends for what we ask (32 KiB pages of a dump), with room to spare.
+const RECEIVE_BUFFER: usize = 64 * 1024;
+/// `NLMSGERR_ATTR_MSG`: the kernel's sentence in an extended acknowledgement.
+const EXTENDED_ACK_MESSAGE: u16 = 1;
+/// Length of the header of the refused request, repeated in an error.
+const NETLINK_HEADER: usize = 16;
+
+/// A request in words, for its error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) doing: &'static str,
+    pub(crate) object: &'a str,
+    pub(crate) needs: Option<Feature>,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn new(doing: &'static str, object: &'a str) -> Self {
+        Request {
+            doing,
+            object,
+            needs: None,
+        }
+    }
+
+    pub(crate) fn needs(mut self, feature: Feature) -> Self {
+        self.needs = Some(feature);
+        self
+    }
+
+    pub(crate) fn refused(&self, errno: Errno) -> Error {
+        Error::kernel(self.doing, self.object, errno).needing(self.needs)
+    }
+
+    pub(crate) fn unreadable(&self, what: impl std::fmt::Display) -> Error {
+        Error::answer(self.doing, self.object, what)
+    }
+
+    fn io(&self, error: &std::io::Error) -> Error {
+        Error::io(self.doing, self.object, error).needing(self.needs)
+    }
+}
+
+/// A route netlink socket. It belongs to the network namespace in which it was opened, wherever the thread
+/// goes later: open one per namespace and keep it.
+#[derive(Debug)]
+pub struct Socket {
+    raw: RawSocket,
+    sequence: u32,
+    send: Vec<u8>,
+    receive: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens a socket in the current network namespace of this thread.
+    pub fn open() -> Result<Self> {
+        let request = Request::new("open netlink socket", "");
+        let raw = RawSocket::new(NETLINK_ROUTE).map_err(|e| request.io(&e))?;
+        // All three are comforts that older kernels lack: words in errors, short errors, exact dump filters.
+        let _ = raw.set_ext_ack(true);
+        let _ = raw.set_cap_ack(true);
+        let _ = raw.set_netlink_get_strict_chk(true);
+        Ok(Socket {
+            raw,
+            sequence: 0,
+            send: Vec::new(),
+            receive: Vec::with_capacity(RECEIVE_BUFFER),
+        })
+    }
+
+    /// Sends a change and waits for its acknowledgement.
+    pub(crate) fn execute(
+        &mut self,
+        request: Request<'_>,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<()> {
+        self.converse(request, message, NLM_F_REQUEST | NLM_F_ACK | flags, |_| Ok(()))
+            .map(drop)
+    }
+
+    /// Asks for one object; `read` gets its bytes without the netlink header.
+    pub(crate) fn get<T>(
+        &mut self,
+        request: Request<'_>,
+        message: RouteNetlinkMessage,
+        mut read: impl FnMut(&[u8]) -> Result<T>,
+    ) -> Result<T> {
+        let mut found = None;
+        self.converse(request, message, NLM_F_REQUEST, |bytes| {
+            found = Some(read(bytes)?);
+            Ok(())
+        })?;
+        found.ok_or_else(|| request.unreadable("no object in it"))
+    }
+
+    /// Asks for all objects that `message` matches; `read` returns `None` for those that are not wanted.
+    ///
+    /// A dump that was interrupted by a change is repeated, five times at most; then the last one counts
+    /// (cni-plugins §2.2).
+    pub(crate) fn dump<T>(
+        &mut self,
+        request: Request<'_>,
+        message: &RouteNetlinkMessage,
+        mut read: impl FnMut(&[u8]) -> Result<Option<T>>,
+    ) -> Result<Vec<T>> {
+        let mut attempt = 1;
+        loop {
+            let mut found = Vec::new();
+            let interrupted =
+                self.converse(request, message.clone(), NLM_F_REQUEST | NLM_F_DUMP, |bytes| {
+                    found.extend(read(bytes)?);
+                    Ok(())
+                })?;
+            if !interrupted || attempt == DUMP_ATTEMPTS {
+                return Ok(found);
+            }
+            attempt += 1;
+        }
+    }
+
+    /// One request and all of its answers. Returns whether a dump was interrupted.
+    fn converse(
+        &mut self,
+        request: Request<'_>,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        mut read: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut message = NetlinkMessage::from(message);
+        message.header.flags = flags;
+        message.header.sequence_number = self.sequence;
+        message.finalize();
+        self.send.clear();
+        self.send.resize(message.buffer_len(), 0);
+        message.serialize(&mut self.send);
+        let kernel = SocketAddr::new(0, 0);
+        retry(|| self.raw.send_to(&self.send, &kernel, 0)).map_err(|e| request.io(&e))?;
+
+        let mut interrupted = false;
+        loop {
+            self.receive.clear();
+            retry(|| self.raw.recv(&mut self.receive, 0)).map_err(|e| request.io(&e))?;
+            let mut rest = self.receive.as_slice();
+            while !rest.is_empty() {
+                let answer = NetlinkBuffer::new_checked(rest).map_err(|e| request.unreadable(e))?;
+                let length = (answer.length() as usize).next_multiple_of(4).min(rest.len());
+                // What an earlier, abandoned conversation left behind has another number.
+                if answer.sequence_number() == self.sequence {
+                    interrupted |= answer.flags() & NLM_F_DUMP_INTR != 0;
+                    match answer.message_type() {
+                        NLMSG_NOOP => {}
+                        NLMSG_ERROR => {
+                            return acknowledged(request, answer.flags(), answer.payload())
+                                .map(|()| interrupted);
+                        }
+                        NLMSG_DONE => return finished(request, answer.payload()).map(|()| interrupted),
+                        _ => {
+                            read(answer.payload())?;
+                            if answer.flags() & NLM_F_MULTIPART == 0 && flags & NLM_F_ACK == 0 {
+                                return Ok(interrupted);
+                            }
+                        }
+                    }
+                }
+                rest = &rest[length..];
+            }
+        }
+    }
+}
+
+/// Reads an `NLMSG_ERROR`: number zero is the acknowledgement.
+fn acknowledged(request: Request<'_>, flags: u16, payload: &[u8]) -> Result<()> {
+    let error = ErrorBuffer::new_checked(payload).map_err(|e| request.unreadable(e))?;
+    let Some(code) = error.code() else { return Ok(()) };
+    let words = (flags & NLM_F_ACK_TLVS != 0)
+        .then(|| error.payload().get(NETLINK_HEADER..).and_then(kernels_words))
+        .flatten();
+    Err(request
+        .refused(Errno::from_raw_os_error(code.get().saturating_neg()))
+        .with_words(words))
+}
+
+/// Reads an `NLMSG_DONE`, which carries an error when a dump stopped early.
+fn finished(request: Request<'_>, payload: &[u8]) -> Result<()> {
+    let Ok(done) = DoneBuffer::new_checked(payload) else {
+        return Ok(());
+    };
+    match done.code() {
+        code if code < 0 => {
+            let error = request.refused(Errno::from_raw_os_error(code.saturating_neg()));
+            Err(error.with_words(kernels_words(done.extended_ack())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn kernels_words(bytes: &[u8]) -> Option<String> {
+    let mut words = None;
+    attributes(bytes, |kind, value| {
+        if kind == EXTENDED_ACK_MESSAGE {
+            words = parse_string(value).ok();
+        }
+    });
+    words
+}
+
+/// Shows each attribute in `bytes` to `read`; stops at the first that is cut off.
+pub(crate) fn attributes(bytes: &[u8], mut read: impl FnMut(u16, &[u8])) {
+    for attribute in NlasIterator::new(bytes).map_while(Result::ok) {
+        read(attribute.kind(), attribute.value());
+    }
+}
+
+/// Repeats a system call that a signal interrupted.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// How long something may still take, for `poll`; `None` once `deadline` has passed.
+pub(crate) fn remaining(deadline: std::time::Instant) -> Option<Duration> {
+    deadline
+        .checked_duration_since(std::time::Instant::now())
+        .filter(|left| !left.is_zero())
+}

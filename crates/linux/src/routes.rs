@@ -1,0 +1,219 @@
+//! Routes.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use netlink_packet_core::{NLM_F_CREATE, Parseable};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    route::{
+        RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+        RouteType,
+    },
+};
+
+use crate::{
+    Result,
+    address::Family,
+    route::{Request, Socket},
+};
+
+/// The main routing table.
+pub const MAIN_TABLE: u32 = 254;
+
+/// A unicast route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Destination; `0.0.0.0/0` or `::/0` for the default route.
+    pub dst: IpNet,
+    /// Next hop.
+    pub gateway: Option<IpAddr>,
+    /// Index of the interface that it leads out of.
+    pub link: Option<u32>,
+    /// Metric, lower wins. IPv6 knows no 0: the kernel makes it 1024.
+    pub priority: Option<u32>,
+    /// Routing table; the main one without.
+    pub table: Option<u32>,
+    /// Scope as the kernel numbers it: 0 everywhere, 253 link, 254 host.
+    pub scope: Option<u8>,
+    /// MTU of the path, bytes.
+    pub mtu: Option<u32>,
+    /// Maximum segment size to announce, bytes.
+    pub advmss: Option<u32>,
+    /// Preferred source address.
+    pub source: Option<IpAddr>,
+}
+
+impl Route {
+    /// A route to `dst` and nothing else about it.
+    pub fn to(dst: IpNet) -> Self {
+        Route {
+            dst,
+            gateway: None,
+            link: None,
+            priority: None,
+            table: None,
+            scope: None,
+            mtu: None,
+            advmss: None,
+            source: None,
+        }
+    }
+
+    fn message(&self) -> RouteMessage {
+        let dst = self.dst.trunc();
+        let mut message = RouteMessage::default();
+        message.header.address_family = Family::raw(Some(Family::of(&dst.addr())));
+        message.header.destination_prefix_length = dst.prefix_len();
+        message.header.protocol = RouteProtocol::Boot;
+        message.header.scope = self.scope.map_or(RouteScope::Universe, RouteScope::from);
+        message.header.kind = RouteType::Unicast;
+        let table = self.table.unwrap_or(MAIN_TABLE);
+        message.header.table = u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
+        let attributes = &mut message.attributes;
+        attributes.push(RouteAttribute::Table(table));
+        if dst.prefix_len() != 0 {
+            attributes.push(RouteAttribute::Destination(dst.addr().into()));
+        }
+        attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
+        attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
+        attributes.extend(self.link.map(RouteAttribute::Oif));
+        attributes.extend(self.priority.map(RouteAttribute::Priority));
+        let metrics: Vec<_> = self
+            .mtu
+            .map(RouteMetric::Mtu)
+            .into_iter()
+            .chain(self.advmss.map(RouteMetric::Advmss))
+            .collect();
+        if !metrics.is_empty() {
+            attributes.push(RouteAttribute::Metrics(metrics));
+        }
+        message
+    }
+
+    /// Reads the body of an `RTM_NEWROUTE`: one route for each next hop; none for what is no unicast route.
+    fn read(request: Request<'_>, bytes: &[u8]) -> Result<Vec<Route>> {
+        let message = RouteMessage::parse(bytes).map_err(|e| request.unreadable(e))?;
+        if message.header.kind != RouteType::Unicast {
+            return Ok(Vec::new());
+        }
+        let length = message.header.destination_prefix_length;
+        let dst = match message.header.address_family {
+            netlink_packet_route::AddressFamily::Inet => {
+                Ipv4Net::new(Ipv4Addr::UNSPECIFIED, length).map(IpNet::V4)
+            }
+            netlink_packet_route::AddressFamily::Inet6 => {
+                Ipv6Net::new(Ipv6Addr::UNSPECIFIED, length).map(IpNet::V6)
+            }
+            _ => return Ok(Vec::new()),
+        };
+        let mut route = Route::to(dst.map_err(|e| request.unreadable(e))?);
+        route.table = Some(u32::from(message.header.table));
+        route.scope = Some(message.header.scope.into());
+        let mut hops = Vec::new();
+        for attribute in &message.attributes {
+            match attribute {
+                RouteAttribute::Destination(address) => {
+                    if let Some(ip) = ip(address) {
+                        route.dst = IpNet::new(ip, length).map_err(|e| request.unreadable(e))?;
+                    }
+                }
+                RouteAttribute::Gateway(address) => route.gateway = ip(address),
+                RouteAttribute::PrefSource(address) => route.source = ip(address),
+                RouteAttribute::Oif(link) => route.link = Some(*link),
+                RouteAttribute::Priority(priority) => route.priority = Some(*priority),
+                RouteAttribute::Table(table) => route.table = Some(*table),
+                RouteAttribute::Metrics(metrics) => {
+                    for metric in metrics {
+                        match metric {
+                            RouteMetric::Mtu(mtu) => route.mtu = Some(*mtu),
+                            RouteMetric::Advmss(advmss) => route.advmss = Some(*advmss),
+                            _ => {}
+                        }
+                    }
+                }
+                RouteAttribute::MultiPath(all) => {
+                    hops.extend(all.iter().map(|hop| {
+                        let gateway = hop.attributes.iter().find_map(|attribute| match attribute {
+                            RouteAttribute::Gateway(address) => ip(address),
+                            _ => None,
+                        });
+                        (hop.interface_index, gateway)
+                    }));
+                }
+                _ => {}
+            }
+        }
+        if hops.is_empty() {
+            return Ok(vec![route]);
+        }
+        Ok(hops
+            .into_iter()
+            .map(|(link, gateway)| Route {
+                link: Some(link),
+                gateway,
+                ..route
+            })
+            .collect())
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.dst.fmt(f)?;
+        match self.gateway {
+            Some(gateway) => write!(f, " via {gateway}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some((*ip).into()),
+        RouteAddress::Inet6(ip) => Some((*ip).into()),
+        _ => None,
+    }
+}
+
+impl Socket {
+    /// Adds a route beside those that are there: several next hops for one destination accumulate. An error
+    /// that [`is_exists`](crate::Error::is_exists) if the very same route is there.
+    pub fn add_route(&mut self, route: &Route) -> Result<()> {
+        let object = route.to_string();
+        let request = Request::new("add route", &object);
+        self.execute(
+            request,
+            RouteNetlinkMessage::NewRoute(route.message()),
+            NLM_F_CREATE,
+        )
+    }
+
+    /// Removes the first route that matches what `route` says.
+    pub fn delete_route(&mut self, route: &Route) -> Result<()> {
+        let object = route.to_string();
+        let mut message = route.message();
+        // Scope "nowhere" is the kernel's way to say that any scope will do.
+        message.header.scope = route.scope.map_or(RouteScope::NoWhere, RouteScope::from);
+        message.header.protocol = RouteProtocol::Unspec;
+        self.execute(
+            Request::new("remove route", &object),
+            RouteNetlinkMessage::DelRoute(message),
+            0,
+        )
+    }
+
+    /// All unicast routes of one family, in all tables, one entry for each next hop.
+    pub fn routes(&mut self, family: Family) -> Result<Vec<Route>> {
+        let request = Request::new("list routes", "");
+        let mut question = RouteMessage::default();
+        question.header.address_family = Family::raw(Some(family));
+        let routes = self.dump(request, &RouteNetlinkMessage::GetRoute(question), |bytes| {
+            Route::read(request, bytes).map(Some)
+        })?;
+        Ok(routes.into_iter().flatten().collect())
+    }
+}

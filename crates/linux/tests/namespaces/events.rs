@@ -1,0 +1,219 @@
+//! What the kernel tells by itself, and what it tells the neighbours.
+
+use std::{
+    net::IpAddr,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use linux::{
+    arp,
+    link::{Link, LinkChange, OperState},
+    monitor::{self, LinkEvent, LinkMonitor, Settled},
+    netns::NetNs,
+    route::Socket,
+    sysctl::Key,
+};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType};
+
+use crate::support::{alone, bridge, far_deadline, neighbourhood};
+
+/// Reads events until one satisfies `wanted`.
+fn expect(monitor: &mut LinkMonitor, wanted: impl Fn(&LinkEvent) -> bool) {
+    let mut seen = Vec::new();
+    while let Some(event) = monitor.next_before(Some(far_deadline())).unwrap() {
+        if wanted(&event) {
+            return;
+        }
+        seen.push(event);
+    }
+    panic!("the event never came; these did: {seen:#?}");
+}
+
+fn named(link: &Link, name: &str) -> bool {
+    link.name == name
+}
+
+#[test]
+fn links_that_come_change_and_go_are_reported() {
+    alone("link events", || {
+        let mut monitor = LinkMonitor::open().unwrap();
+        let mut here = Socket::open().unwrap();
+        assert_eq!(monitor.pending().unwrap(), None);
+        let br = bridge(&mut here, "br0");
+        expect(
+            &mut monitor,
+            |e| matches!(e, LinkEvent::Changed(l) if named(l, "br0") && l.is_kind("bridge")),
+        );
+        expect(
+            &mut monitor,
+            |e| matches!(e, LinkEvent::Changed(l) if named(l, "br0") && l.is_up()),
+        );
+
+        // A port that leaves is a change of the port: no link is gone.
+        let pod = neighbourhood(&mut here, "vethevent");
+        here.set_master(&pod.outer, br.index).unwrap();
+        here.set_master(&pod.outer, 0).unwrap();
+        here.set_down(&br).unwrap();
+        loop {
+            match monitor.next_before(Some(far_deadline())).unwrap().unwrap() {
+                LinkEvent::Gone(link) => panic!("{link:?} is not gone"),
+                LinkEvent::Changed(link) if named(&link, "br0") && !link.is_up() => break,
+                _ => {}
+            }
+        }
+        here.change_link(
+            &br,
+            "rename link",
+            &LinkChange {
+                name: Some("br1"),
+                ..LinkChange::default()
+            },
+        )
+        .unwrap();
+        expect(
+            &mut monitor,
+            |e| matches!(e, LinkEvent::Changed(l) if named(l, "br1")),
+        );
+        here.delete_link(&br).unwrap();
+        expect(
+            &mut monitor,
+            |e| matches!(e, LinkEvent::Gone(l) if l.index == br.index),
+        );
+    });
+}
+
+#[test]
+fn waiting_for_operstate_ends_with_the_event_or_the_deadline() {
+    alone("operational state events", || {
+        let mut here = Socket::open().unwrap();
+        let mut pod = neighbourhood(&mut here, "vethwait");
+        here.set_up(&pod.outer).unwrap();
+        let begun = Instant::now();
+        let link =
+            monitor::wait_operstate_up(&mut here, &pod.outer, begun + Duration::from_millis(50)).unwrap();
+        assert_ne!(link.operstate, OperState::Up);
+        assert!(begun.elapsed() >= Duration::from_millis(50));
+
+        let outer = pod.outer.clone();
+        let other_end = std::thread::spawn(move || {
+            pod.inside.set_up(&pod.inner).unwrap();
+            pod
+        });
+        let link = monitor::wait_operstate_up(&mut here, &outer, far_deadline()).unwrap();
+        assert_eq!(link.operstate, OperState::Up);
+        drop(other_end.join().unwrap());
+    });
+}
+
+/// All frames that any interface of this namespace receives.
+fn listener() -> OwnedFd {
+    let all = Protocol::from_raw(std::num::NonZeroU32::from(
+        std::num::NonZeroU16::new(0x0003_u16.to_be()).unwrap(),
+    ));
+    let socket = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, Some(all)).unwrap();
+    rustix::net::sockopt::set_socket_timeout(
+        &socket,
+        rustix::net::sockopt::Timeout::Recv,
+        Some(Duration::from_mins(1)),
+    )
+    .unwrap();
+    socket
+}
+
+/// Reads frames until one satisfies `wanted`.
+fn expect_frame(socket: &OwnedFd, what: &str, wanted: impl Fn(&[u8]) -> bool) {
+    let mut frame = [0; 2048];
+    loop {
+        let (length, _) = rustix::net::recv(socket, &mut frame[..], RecvFlags::empty())
+            .unwrap_or_else(|error| panic!("no {what} came: {error}"));
+        if wanted(&frame[..length]) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn addresses_are_announced_on_the_wire() {
+    alone("announcements", || {
+        let mut here = Socket::open().unwrap();
+        let br = bridge(&mut here, "br0");
+        let mut pod = neighbourhood(&mut here, "vethannounce");
+        here.set_master(&pod.outer, br.index).unwrap();
+        here.set_up(&pod.outer).unwrap();
+        pod.ns
+            .run(|| {
+                arp::enable("eth0").unwrap();
+                Key::ipv6("eth0", "accept_dad").unwrap().write("0").unwrap();
+            })
+            .unwrap();
+        pod.inside
+            .add_address(&pod.inner, "10.1.2.3/24".parse().unwrap())
+            .unwrap();
+        pod.inside
+            .add_address(&pod.inner, "2001:db8::5/64".parse().unwrap())
+            .unwrap();
+        pod.inside.set_up(&pod.inner).unwrap();
+        monitor::wait_operstate_up(&mut here, &pod.outer, far_deadline()).unwrap();
+        let settled = pod
+            .ns
+            .run(|| monitor::wait_addresses_settled(&mut pod.inside, &pod.inner, far_deadline()))
+            .unwrap();
+        assert_eq!(settled, Ok(Settled::Usable));
+
+        // From here on only what the announcement itself sends is heard.
+        let wire = listener();
+        let mac = pod.inner.mac.unwrap();
+        arp::announce(&mut pod.inside, &pod.inner, mac).unwrap();
+        let ip = [10, 1, 2, 3];
+        expect_frame(&wire, "gratuitous ARP", |frame| {
+            frame.len() >= 42
+                && frame[..6] == [0xff; 6]
+                && frame[6..12] == mac.0
+                && frame[12..14] == [0x08, 0x06]
+                && frame[28..32] == ip
+                && frame[38..42] == ip
+        });
+        arp::announce(&mut pod.inside, &pod.inner, mac).unwrap();
+        let IpAddr::V6(ip) = "2001:db8::5".parse().unwrap() else {
+            unreachable!()
+        };
+        expect_frame(&wire, "unsolicited neighbour advertisement", |frame| {
+            frame.len() >= 78
+                && frame[12..14] == [0x86, 0xdd]
+                && frame[54] == 136
+                && frame[62..78] == ip.octets()
+        });
+    });
+}
+
+#[test]
+fn a_duplicate_ipv6_address_is_noticed() {
+    alone("duplicate address detection", || {
+        let mut here = Socket::open().unwrap();
+        let br = bridge(&mut here, "br0");
+        let home = NetNs::current().unwrap();
+        let mut settle = |name: &str| {
+            let mut pod = neighbourhood(&mut here, name);
+            here.set_master(&pod.outer, br.index).unwrap();
+            here.set_up(&pod.outer).unwrap();
+            // Up first, so that the question does not go out before the bridge passes it on.
+            pod.inside.set_up(&pod.inner).unwrap();
+            monitor::wait_operstate_up(&mut here, &pod.outer, far_deadline()).unwrap();
+            pod.inside
+                .add_address(&pod.inner, "2001:db8::5/64".parse().unwrap())
+                .unwrap();
+            let settled = pod
+                .ns
+                .run(|| monitor::wait_addresses_settled(&mut pod.inside, &pod.inner, far_deadline()))
+                .unwrap()
+                .unwrap();
+            assert!(NetNs::current().unwrap().same_as(&home));
+            (pod, settled)
+        };
+        let (_first, settled) = settle("vethdad1");
+        assert_eq!(settled, Settled::Usable);
+        let (_second, settled) = settle("vethdad2");
+        assert_eq!(settled, Settled::Duplicate("2001:db8::5".parse().unwrap()));
+    });
+}

@@ -1,0 +1,216 @@
+//! Links, ports and namespaces.
+
+use std::{os::fd::AsFd as _, panic::AssertUnwindSafe, process::Command};
+
+use linux::{
+    Feature,
+    link::{BridgeSpec, LinkChange, Mac, OperState, VethSpec},
+    netns::NetNs,
+    port::PortChange,
+    route::Socket,
+};
+
+use crate::support::{alone, bridge, neighbourhood};
+
+#[test]
+fn a_veth_pair_spans_namespaces_with_one_queue_on_each_end() {
+    alone("a veth pair", || {
+        let home = NetNs::current().unwrap();
+        let pod = NetNs::create_anonymous().unwrap();
+        assert!(!pod.same_as(&home));
+        let mut inside = pod.run(Socket::open).unwrap().unwrap();
+        let mut here = Socket::open().unwrap();
+        let mac: Mac = "02:00:00:00:00:07".parse().unwrap();
+        let spec = VethSpec {
+            name: "net1.100",
+            mac: Some(mac),
+            mtu: Some(1400),
+            peer_name: "veth01234567",
+            peer_ns: Some(home.as_fd()),
+        };
+        inside.create_veth(&spec).unwrap();
+
+        let inner = inside.link_by_name("net1.100").unwrap();
+        let outer = here.link_by_name("veth01234567").unwrap();
+        assert_eq!((inner.mac, inner.mtu, outer.mtu), (Some(mac), 1400, 1400));
+        assert_eq!((inner.queues, outer.queues), ((1, 1), (1, 1)));
+        assert_eq!(inner.peer, Some(outer.index), "{inner:?}");
+        assert!(inner.is_kind("veth") && outer.is_kind("veth"));
+        assert!(!inner.is_up() && !outer.is_up());
+        assert_eq!(
+            here.find_link("net1.100").unwrap(),
+            None,
+            "the inner end is not here"
+        );
+
+        let again = inside.create_veth(&spec).unwrap_err();
+        assert!(again.is_exists(), "{again}");
+        assert!(
+            again
+                .to_string()
+                .starts_with("create veth \"net1.100\": file exists"),
+            "{again}"
+        );
+
+        inside.delete_link_by_name("net1.100").unwrap();
+        assert_eq!(
+            here.find_link("veth01234567").unwrap(),
+            None,
+            "the other end goes too"
+        );
+        assert!(inside.delete_link_by_name("net1.100").unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn the_thread_returns_from_a_namespace_after_a_panic() {
+    alone("a visit that panics", || {
+        let home = NetNs::current().unwrap();
+        let away = NetNs::create_anonymous().unwrap();
+        let visit = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            away.run(|| {
+                assert!(NetNs::current().unwrap().same_as(&away));
+                panic!("on purpose");
+            })
+        }));
+        assert!(visit.is_err());
+        assert!(NetNs::current().unwrap().same_as(&home));
+    });
+}
+
+#[test]
+fn ports_of_a_bridge_are_hairpin_and_isolated_as_told() {
+    alone("bridge ports", || {
+        let mut here = Socket::open().unwrap();
+        let br = bridge(&mut here, "br0");
+        assert!(br.bridge.is_some() && br.is_up());
+        let pod = neighbourhood(&mut here, "vethport");
+        here.set_master(&pod.outer, br.index).unwrap();
+        for (hairpin, isolated) in [(true, false), (false, true)] {
+            let change = PortChange {
+                hairpin: Some(hairpin),
+                isolated: Some(isolated),
+            };
+            here.change_port(&pod.outer, "set port flags of", change).unwrap();
+            let port = here.link_by_index(pod.outer.index).unwrap();
+            let state = port.port.unwrap();
+            assert_eq!((state.hairpin, state.isolated), (hairpin, Some(isolated)));
+            assert_eq!(port.master, Some(br.index));
+        }
+        here.set_master(&pod.outer, 0).unwrap();
+        let free = here.link_by_index(pod.outer.index).unwrap();
+        assert_eq!((free.master, free.port), (None, None));
+    });
+}
+
+#[test]
+fn one_message_changes_many_things() {
+    alone("link changes", || {
+        let mut here = Socket::open().unwrap();
+        let br = bridge(&mut here, "br0");
+        let mac: Mac = "02:00:00:00:00:11".parse().unwrap();
+        let change = LinkChange {
+            mac: Some(mac),
+            mtu: Some(1300),
+            promiscuous: Some(true),
+            all_multicast: Some(true),
+            tx_queue_len: Some(77),
+            ..LinkChange::default()
+        };
+        here.change_link(&br, "change link", &change).unwrap();
+        let br = here.link_by_name("br0").unwrap();
+        assert_eq!(
+            (br.mac, br.mtu, br.tx_queue_len, br.promiscuity),
+            (Some(mac), 1300, 77, 1)
+        );
+        assert!(br.is_promiscuous() && br.is_all_multicast() && br.is_up());
+        here.set_promiscuous(&br, false).unwrap();
+        here.set_down(&br).unwrap();
+        let br = here.link_by_name("br0").unwrap();
+        assert!(!br.is_promiscuous() && br.is_all_multicast() && !br.is_up());
+        let names: Vec<_> = here.links().unwrap().into_iter().map(|link| link.name).collect();
+        assert!(
+            names.contains(&"lo".to_owned()) && names.contains(&"br0".to_owned()),
+            "{names:?}"
+        );
+    });
+}
+
+#[test]
+fn a_bridge_with_vlans_works_or_names_what_the_kernel_lacks() {
+    alone("VLAN filtering", || {
+        let mut here = Socket::open().unwrap();
+        match here.create_bridge(&BridgeSpec {
+            name: "br0",
+            mtu: None,
+            vlan_filtering: true,
+        }) {
+            Ok(()) => {
+                let state = here.link_by_name("br0").unwrap().bridge.unwrap();
+                assert!(state.vlan_filtering);
+                assert_eq!(state.default_vlan, Some(1));
+            }
+            Err(error) => {
+                assert_eq!(
+                    error.missing_feature(),
+                    Some(Feature::BridgeVlanFiltering),
+                    "{error}"
+                );
+                assert_eq!(here.find_link("br0").unwrap(), None);
+            }
+        }
+    });
+}
+
+#[test]
+fn errors_repeat_the_kernels_own_words() {
+    alone("extended acknowledgements", || {
+        let mut here = Socket::open().unwrap();
+        let br = bridge(&mut here, "br0");
+        let giant = LinkChange {
+            mtu: Some(1 << 20),
+            ..LinkChange::default()
+        };
+        let error = here.change_link(&br, "set MTU of link", &giant).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "set MTU of link \"br0\": invalid argument: mtu greater than device maximum"
+        );
+        let error = here.link_by_name("nothere").unwrap_err();
+        assert!(error.is_not_found());
+        assert_eq!(error.to_string(), "look up link \"nothere\": no such device");
+    });
+}
+
+#[test]
+fn operstate_is_down_until_both_ends_are_up() {
+    alone("operational state", || {
+        let mut here = Socket::open().unwrap();
+        let mut pod = neighbourhood(&mut here, "vethstate");
+        here.set_up(&pod.outer).unwrap();
+        let state = here.link_by_index(pod.outer.index).unwrap().operstate;
+        assert_ne!(state, OperState::Up);
+        pod.inside.set_up(&pod.inner).unwrap();
+        let deadline = crate::support::far_deadline();
+        let link = linux::monitor::wait_operstate_up(&mut here, &pod.outer, deadline).unwrap();
+        assert_eq!(link.operstate, OperState::Up);
+    });
+}
+
+#[test]
+fn a_child_can_be_confined_to_another_root() {
+    alone("chroot", || {
+        let mut command = Command::new("/bin/pwd");
+        linux::process::chroot(&mut command, std::path::Path::new("/")).unwrap();
+        command.current_dir("/usr");
+        assert_eq!(command.output().unwrap().stdout, b"/\n");
+
+        let empty = std::env::temp_dir().join(format!("weft-empty-root-{}", std::process::id()));
+        std::fs::create_dir_all(&empty).unwrap();
+        let mut command = Command::new("/bin/pwd");
+        linux::process::chroot(&mut command, &empty).unwrap();
+        let error = command.output().unwrap_err();
+        std::fs::remove_dir(&empty).unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    });
+}

@@ -1,0 +1,84 @@
+//! `weft bridge-marker`: one resource `bridge.network.kubevirt.io/<bridge>` per Linux bridge of the node's network
+//! namespace (cni-plugins.md §12).
+//!
+//! Link events of the kernel lead to a patch at once; the node is read at the start and at every reconcile interval,
+//! to repair what somebody else changed. Nothing to change means no request.
+
+mod bridges;
+mod marker;
+mod messages;
+mod names;
+pub mod plan;
+mod settings;
+
+pub use bridges::Bridges;
+pub use settings::{InvalidSettings, Settings};
+
+use crate::glog;
+use anyhow::Context;
+use clap::Args as ClapArgs;
+use kube_kit::client;
+use kube_kit::kube::Client;
+use kube_kit::serve::{self, Readiness, Server};
+use kube_kit::shutdown::Shutdown;
+use marker::Marker;
+use std::path::PathBuf;
+
+/// Advertise the Linux bridges of this node, so that pods are scheduled where their network is
+///
+/// Each bridge becomes a resource bridge.network.kubevirt.io/<bridge> in the node's capacity. Pods that ask for it run
+/// only on nodes that have the bridge.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Args {
+    /// Name of the node that this runs on
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+
+    /// Longest pause before a failed request is repeated, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = names::UPDATE_INTERVAL)]
+    pub update_interval: u64,
+
+    /// How long somebody else's change of the node's capacity may stay, in minutes
+    #[arg(long, value_name = "MINUTES", default_value_t = names::RECONCILE_INTERVAL)]
+    pub reconcile_interval: u64,
+
+    /// Port of GET /healthz, 1 to 65535
+    #[arg(long, value_name = "PORT", default_value_t = names::HEALTH_PORT, allow_negative_numbers = true)]
+    pub health_probe_port: i64,
+
+    /// Kubeconfig file, outside a pod
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "accepted and ignored")]
+    pub log_flags: glog::Flags,
+}
+
+/// Marks the node until SIGTERM. What is advertised stays when it ends.
+///
+/// # Errors
+/// When a flag is invalid, the port can't be listened on, there is no way to the cluster, or the kernel refuses link
+/// events. A failing API server is no error: it is tried again.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let kubeconfig = args.kubeconfig.clone();
+    let settings = Settings::try_from(args)?;
+    let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
+    let server = Server::on_port(settings.health_port.get(), serve::probes(Readiness::new())).await?;
+    let client = client::client_from(names::COMPONENT, kubeconfig.as_deref()).await?;
+    let bridges = Bridges::open()?;
+    let outcome = tokio::select! {
+        outcome = mark(&settings, client, bridges) => outcome,
+        () = shutdown.wait() => Ok(()),
+    };
+    server.stop().await;
+    outcome
+}
+
+/// Keeps the node's capacity equal to the bridges, for ever.
+///
+/// # Errors
+/// Only when the kernel refuses link events.
+pub async fn mark(settings: &Settings, client: Client, bridges: Bridges) -> anyhow::Result<()> {
+    Marker::new(settings, client).run(bridges).await
+}

@@ -1,0 +1,190 @@
+//! The bridges of a network namespace, kept by the kernel's events.
+
+use super::names::BRIDGE;
+use super::plan::BridgeName;
+use linux::link::Link;
+use linux::monitor::{LinkEvent, LinkMonitor};
+use linux::route::Socket;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use tokio::io::unix::AsyncFd;
+
+/// The bridges of the namespace in which it was opened.
+#[derive(Debug)]
+pub struct Bridges {
+    monitor: LinkMonitor,
+    socket: Socket,
+    known: Known,
+}
+
+impl Bridges {
+    /// Begins to listen in the calling thread's network namespace, and lists what is there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn open() -> linux::Result<Self> {
+        // Listening begins before listing, so that no change is missed in between.
+        let monitor = LinkMonitor::open()?;
+        let mut socket = Socket::open()?;
+        let known = Known::of(socket.links()?);
+        Ok(Self {
+            monitor,
+            socket,
+            known,
+        })
+    }
+}
+
+/// [`Bridges`] that the runtime wakes up.
+#[derive(Debug)]
+pub(super) struct Following {
+    monitor: AsyncFd<LinkMonitor>,
+    socket: Socket,
+    known: Known,
+}
+
+impl TryFrom<Bridges> for Following {
+    type Error = io::Error;
+
+    fn try_from(bridges: Bridges) -> io::Result<Self> {
+        let Bridges {
+            monitor,
+            socket,
+            known,
+        } = bridges;
+        #[allow(
+            deprecated,
+            reason = "its successor asks for a promise in unsafe code that holds here: the monitor never replaces its socket"
+        )]
+        let monitor = AsyncFd::new(monitor)?;
+        Ok(Self {
+            monitor,
+            socket,
+            known,
+        })
+    }
+}
+
+impl Following {
+    /// The bridges as of the last event, by name.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.known.0.values().map(String::as_str)
+    }
+
+    /// Lists the bridges anew, in case an event was missed.
+    pub(super) fn list(&mut self) -> linux::Result<()> {
+        self.known = Known::of(self.socket.links()?);
+        Ok(())
+    }
+
+    /// Waits until a bridge came, went or was renamed.
+    pub(super) async fn changed(&mut self) -> anyhow::Result<()> {
+        loop {
+            let mut ready = self.monitor.readable_mut().await?;
+            let before = self.known.clone();
+            let mut lost = false;
+            while let Some(event) = ready.get_inner_mut().pending()? {
+                lost |= self.known.follow(event);
+            }
+            ready.clear_ready();
+            if lost {
+                self.list()?;
+            }
+            if self.known != before {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Names of bridges by interface index: a renamed bridge keeps its index.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Known(BTreeMap<u32, String>);
+
+impl Known {
+    fn of(links: Vec<Link>) -> Self {
+        let bridges = links.into_iter().filter(|link| link.is_kind(BRIDGE));
+        Self(bridges.map(|link| (link.index, link.name)).collect())
+    }
+
+    /// Takes an event in. Whether events were lost, so that everything has to be listed again.
+    fn follow(&mut self, event: LinkEvent) -> bool {
+        match event {
+            LinkEvent::Changed(link) => {
+                // A link never changes its kind, and some events leave it out.
+                if link.is_kind(BRIDGE) {
+                    self.0.insert(link.index, link.name);
+                }
+                false
+            }
+            LinkEvent::Gone(link) => {
+                self.0.remove(&link.index);
+                false
+            }
+            LinkEvent::Lost => true,
+        }
+    }
+}
+
+/// Splits names into those that can be advertised and those that can't.
+pub(super) fn sort<'a>(names: impl Iterator<Item = &'a str>) -> (BTreeSet<BridgeName>, BTreeSet<String>) {
+    let mut valid = BTreeSet::new();
+    let mut invalid = BTreeSet::new();
+    for name in names {
+        match BridgeName::new(name) {
+            Some(bridge) => {
+                valid.insert(bridge);
+            }
+            None => {
+                invalid.insert(name.to_owned());
+            }
+        }
+    }
+    (valid, invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, name: &str, kind: Option<&str>) -> Link {
+        let mut link = Link::default();
+        link.index = index;
+        name.clone_into(&mut link.name);
+        link.kind = kind.map(str::to_owned);
+        link
+    }
+
+    fn changed(index: u32, name: &str, kind: Option<&str>) -> LinkEvent {
+        LinkEvent::Changed(Box::new(link(index, name, kind)))
+    }
+
+    fn names(known: &Known) -> Vec<&str> {
+        known.0.values().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn bridges_come_go_and_are_renamed() {
+        let mut known = Known::of(vec![
+            link(1, "lo", None),
+            link(2, "br1", Some("bridge")),
+            link(3, "veth0", Some("veth")),
+        ]);
+        assert_eq!(names(&known), ["br1"]);
+        assert!(!known.follow(changed(4, "br2", Some("bridge"))));
+        known.follow(changed(2, "renamed", Some("bridge")));
+        assert_eq!(names(&known), ["renamed", "br2"]);
+        known.follow(changed(4, "br2", None));
+        known.follow(changed(3, "veth0", Some("veth")));
+        known.follow(LinkEvent::Gone(Box::new(link(2, "renamed", Some("bridge")))));
+        assert_eq!(names(&known), ["br2"]);
+        assert!(known.follow(LinkEvent::Lost));
+    }
+
+    #[test]
+    fn names_are_sorted_into_usable_and_not() {
+        let (valid, invalid) = sort(["br1", "br~1"].into_iter());
+        assert_eq!(valid.iter().map(ToString::to_string).collect::<Vec<_>>(), ["br1"]);
+        assert_eq!(invalid.iter().map(String::as_str).collect::<Vec<_>>(), ["br~1"]);
+    }
+}

@@ -1,0 +1,204 @@
+//! The edge: observes the bridges and the node, and carries the plan out.
+
+use super::bridges::{Bridges, Following, sort};
+use super::messages;
+use super::plan::{self, Advertised, CapacityPatch};
+use super::settings::Settings;
+use kube_kit::kube::Client;
+use kube_kit::kube::core::{Request, params::GetParams};
+use kube_kit::{client, object, patch};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Pause after the first failure; doubled up to the update interval.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long one request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The part of a node that matters here.
+#[derive(Debug, Deserialize)]
+struct Node {
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Status {
+    #[serde(default)]
+    capacity: Option<BTreeMap<String, String>>,
+}
+
+/// Keeps one node's capacity.
+pub(super) struct Marker<'a> {
+    settings: &'a Settings,
+    client: Client,
+    /// What the node advertises as far as we know.
+    advertised: Option<Advertised>,
+    /// When the node has to be read again.
+    read_at: Instant,
+    /// Failures in a row.
+    failures: u32,
+    /// Names that were complained about.
+    refused: BTreeSet<String>,
+}
+
+impl<'a> Marker<'a> {
+    pub(super) fn new(settings: &'a Settings, client: Client) -> Self {
+        Self {
+            settings,
+            client,
+            advertised: None,
+            read_at: Instant::now(),
+            failures: 0,
+            refused: BTreeSet::new(),
+        }
+    }
+
+    /// Turns for ever: at once, whenever a bridge comes or goes, when a failed request is to be repeated, and when the
+    /// node is to be read again.
+    pub(super) async fn run(mut self, bridges: Bridges) -> anyhow::Result<()> {
+        let mut bridges = Following::try_from(bridges)?;
+        loop {
+            if Instant::now() >= self.read_at {
+                bridges.list()?;
+            }
+            let next = if self.turn(&bridges).await.is_ok() {
+                self.failures = 0;
+                self.read_at
+            } else {
+                self.failures = self.failures.saturating_add(1);
+                Instant::now() + pause(self.failures, self.settings.update_interval)
+            };
+            tokio::select! {
+                changed = bridges.changed() => changed?,
+                () = tokio::time::sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Makes the node advertise the bridges. What fails is logged, and is to be tried again.
+    async fn turn(&mut self, bridges: &Following) -> Result<(), ()> {
+        let read = if Instant::now() >= self.read_at {
+            self.read().await
+        } else {
+            Ok(())
+        };
+        let (bridges, refused) = sort(bridges.names());
+        for name in refused.difference(&self.refused) {
+            tracing::warn!(
+                bridge = name,
+                "the name is no valid resource name, the bridge is not advertised"
+            );
+        }
+        self.refused = refused;
+        let Some(advertised) = &self.advertised else {
+            return Err(());
+        };
+        let Some(change) = plan::plan(&bridges, advertised) else {
+            return read;
+        };
+        if let Err(error) = self.patch(&change).await {
+            tracing::error!("{}", messages::update_failed(&error));
+            // Perhaps the node is not what we believe it is.
+            self.read_at = Instant::now();
+            return Err(());
+        }
+        let CapacityPatch { add, remove } = &change;
+        let shown = |names: Vec<String>| names.join(" ");
+        tracing::info!(
+            add = shown(add.iter().map(ToString::to_string).collect()),
+            remove = shown(remove.iter().cloned().collect()),
+            "updated the capacity of the node"
+        );
+        self.advertised = Some(plan::wanted(&bridges));
+        read
+    }
+
+    /// Reads what the node advertises. A failure leaves what is known.
+    async fn read(&mut self) -> Result<(), ()> {
+        let found = match self.get().await {
+            Ok(Some(capacity)) => plan::advertised(&capacity),
+            Ok(None) => {
+                tracing::info!(
+                    node = self.settings.node,
+                    "the kubelet has not reported a capacity yet"
+                );
+                return Err(());
+            }
+            Err(error) => {
+                tracing::error!(node = self.settings.node, error, "cannot read the node");
+                return Err(());
+            }
+        };
+        let names = |advertised: &Advertised| advertised.keys().cloned().collect::<BTreeSet<_>>();
+        if self
+            .advertised
+            .as_ref()
+            .is_some_and(|cached| names(cached) != names(&found))
+        {
+            tracing::info!("{}", messages::reported_bridges_differ(&self.settings.node));
+        }
+        self.advertised = Some(found);
+        self.read_at = Instant::now() + jittered(self.settings.reconcile_interval);
+        Ok(())
+    }
+
+    async fn get(&self) -> Result<Option<BTreeMap<String, String>>, String> {
+        let request = Request::new(object::NODE.path(None))
+            .get(&self.settings.node, &GetParams::default())
+            .map_err(|error| error.to_string())?;
+        match tokio::time::timeout(PATIENCE, self.client.request::<Node>(request)).await {
+            Ok(Ok(node)) => Ok(node.status.and_then(|status| status.capacity)),
+            Ok(Err(error)) => Err(client::message(&error)),
+            Err(_) => Err("no answer from the API server".to_owned()),
+        }
+    }
+
+    async fn patch(&self, change: &CapacityPatch) -> Result<(), patch::Error> {
+        let path = format!("{}/{}/status", object::NODE.path(None), self.settings.node);
+        patch::apply::<IgnoredAny>(&self.client, &path, &change.operations())
+            .await
+            .map(|_| ())
+    }
+}
+
+/// The pause after so many failures in a row.
+fn pause(failures: u32, longest: Duration) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    FIRST_PAUSE.saturating_mul(1 << doublings).min(longest)
+}
+
+/// Somewhat less than the interval, so that the markers of a cluster do not ask all at once.
+fn jittered(interval: Duration) -> Duration {
+    let thousandths = RandomState::new().build_hasher().finish() % 1000;
+    let thousandths = u32::try_from(thousandths).unwrap_or(0);
+    interval.saturating_sub(interval / 5 / 1000 * thousandths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_the_update_interval() {
+        let longest = Duration::from_mins(1);
+        let pauses: Vec<u64> = (1..=8)
+            .map(|failures| pause(failures, longest).as_secs())
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[test]
+    fn the_node_is_read_within_the_reconcile_interval() {
+        let interval = Duration::from_mins(10);
+        for _ in 0..100 {
+            let next = jittered(interval);
+            assert!(next <= interval && next >= interval * 4 / 5, "{next:?}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The bridge marker between a kernel and an API server, both real.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use cluster::ApiServer;
+use kube_kit::serve::{self, Readiness, Server};
+use linux::link::{BridgeSpec, LinkChange};
+use linux::netns::NetNs;
+use linux::route::Socket;
+use markers::bridge::{self, Bridges, Settings};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_mins(1);
+const PREFIX: &str = "bridge.network.kubevirt.io/";
+
+/// A node that exists in the API only, and a network namespace in the place of its host.
+struct Node {
+    name: &'static str,
+    server: &'static ApiServer,
+    host: NetNs,
+    links: Socket,
+}
+
+impl Node {
+    /// `None`, said aloud, without the right to make namespaces.
+    fn new(name: &'static str) -> Option<Self> {
+        let Ok(host) = NetNs::create_anonymous() else {
+            println!("skipped: {name} needs root to make network namespaces");
+            return None;
+        };
+        let server = ApiServer::shared().expect("an API server");
+        let links = host.run(Socket::open).expect("the namespace").expect("a socket");
+        Some(Self {
+            name,
+            server,
+            host,
+            links,
+        })
+    }
+
+    /// Registers the node, as a kubelet would.
+    fn register(&self) {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}});
+        self.server.kubectl().apply(&node.to_string()).expect("a node");
+        self.patch(&json!({"status": {"capacity": {"cpu": "4"}}}));
+    }
+
+    fn patch(&self, patch: &Value) {
+        let patch = patch.to_string();
+        let arguments = [
+            "patch",
+            "node",
+            self.name,
+            "--subresource=status",
+            "--type=merge",
+            "--patch",
+            &patch,
+        ];
+        self.server.kubectl().run(arguments).expect("a patch");
+    }
+
+    fn add_bridge(&mut self, name: &str) {
+        self.links
+            .create_bridge(&BridgeSpec {
+                name,
+                mtu: None,
+                vlan_filtering: false,
+            })
+            .expect("a bridge");
+    }
+
+    fn settings(&self, reconcile: Duration) -> Settings {
+        Settings {
+            node: self.name.to_owned(),
+            update_interval: Duration::from_secs(1),
+            reconcile_interval: reconcile,
+            health_port: NonZeroU16::MIN,
+        }
+    }
+
+    /// The capacity without what the kubelet reports.
+    fn capacity(&self) -> BTreeMap<String, String> {
+        let node = self
+            .server
+            .kubectl()
+            .json(["get", "node", self.name])
+            .expect("the node");
+        let capacity = node["status"]["capacity"]
+            .as_object()
+            .expect("a capacity")
+            .clone();
+        capacity
+            .into_iter()
+            .filter_map(|(key, value)| {
+                let bridge = key.strip_prefix(PREFIX)?.to_owned();
+                Some((bridge, value.as_str().unwrap_or_default().to_owned()))
+            })
+            .collect()
+    }
+
+    /// Waits until these bridges are advertised and no others.
+    async fn advertises(&self, bridges: &[&str]) {
+        let expected: BTreeMap<String, String> = bridges
+            .iter()
+            .map(|bridge| ((*bridge).to_owned(), "1k".to_owned()))
+            .collect();
+        let waited = tokio::time::timeout(DEADLINE, async {
+            while self.capacity() != expected {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert!(
+            waited.await.is_ok(),
+            "expected {expected:?}, found {:?}",
+            self.capacity()
+        );
+    }
+
+    /// Requests of the marker about this node so far: verb and status code.
+    fn requests(&self) -> Vec<(String, u64)> {
+        let log = std::fs::read_to_string(self.server.audit_log()).expect("the audit log");
+        log.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|entry| {
+                entry["userAgent"] == "weft/bridge-marker" && entry["objectRef"]["name"] == self.name
+            })
+            .map(|entry| {
+                let code = entry["responseStatus"]["code"].as_u64().unwrap_or_default();
+                (entry["verb"].as_str().unwrap_or_default().to_owned(), code)
+            })
+            .collect()
+    }
+
+    /// Waits until the marker has sent two requests of a kind.
+    async fn asked_twice(&self, kind: impl Fn(&(String, u64)) -> bool) {
+        let waited = tokio::time::timeout(DEADLINE, async {
+            while self.requests().iter().filter(|request| kind(request)).count() < 2 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "only {:?}", self.requests());
+    }
+
+    /// Runs the marker while `test` runs.
+    fn marked<F: Future<Output = ()>>(self, reconcile: Duration, test: impl FnOnce(Self) -> F) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let settings = self.settings(reconcile);
+        runtime.block_on(async {
+            let kubeconfig = self.server.kubeconfig();
+            let client = kube_kit::client::client_from("bridge-marker", Some(kubeconfig))
+                .await
+                .expect("a client");
+            let bridges = self
+                .host
+                .run(Bridges::open)
+                .expect("the namespace")
+                .expect("the bridges");
+            tokio::select! {
+                outcome = bridge::mark(&settings, client, bridges) => panic!("the marker ended: {outcome:?}"),
+                () = test(self) => {}
+            }
+        });
+    }
+}
+
+#[test]
+fn bridges_are_advertised_as_they_come_and_go() {
+    // cni-plugins#62
+    let Some(mut node) = Node::new("come-and-go") else {
+        return;
+    };
+    node.register();
+    node.add_bridge("br1");
+    node.marked(Duration::from_hours(1), async |mut node| {
+        node.advertises(&["br1"]).await;
+        node.add_bridge("br-2");
+        node.advertises(&["br-2", "br1"]).await;
+        let renamed = LinkChange {
+            name: Some("br3"),
+            ..LinkChange::default()
+        };
+        let link = node.links.link_by_name("br-2").expect("the bridge");
+        node.links
+            .change_link(&link, "rename link", &renamed)
+            .expect("a new name");
+        node.advertises(&["br1", "br3"]).await;
+        node.links.delete_link_by_name("br1").expect("deleted");
+        node.advertises(&["br3"]).await;
+    });
+}
+
+#[test]
+fn a_name_that_is_no_resource_name_does_not_hide_the_others() {
+    let Some(mut node) = Node::new("odd-names") else {
+        return;
+    };
+    node.register();
+    for name in ["br~1", "-br", "br1"] {
+        node.add_bridge(name);
+    }
+    node.marked(Duration::from_hours(1), async |node| {
+        node.advertises(&["br1"]).await;
+    });
+}
+
+#[test]
+fn nothing_is_written_when_nothing_changes_and_others_changes_are_repaired() {
+    // cni-plugins#63
+    let Some(mut node) = Node::new("repaired") else {
+        return;
+    };
+    node.register();
+    node.add_bridge("br1");
+    node.patch(&json!({"status": {"capacity": {"bridge.network.kubevirt.io/br1": "1k"}}}));
+    node.marked(Duration::from_secs(1), async |node| {
+        node.asked_twice(|(verb, _)| verb == "get").await;
+        let requests = node.requests();
+        assert!(requests.iter().all(|(verb, _)| verb == "get"), "{requests:?}");
+        for change in [
+            json!({"bridge.network.kubevirt.io/br1": null}),
+            json!({"bridge.network.kubevirt.io/br1": "5"}),
+        ] {
+            node.patch(&json!({"status": {"capacity": change}}));
+            node.advertises(&["br1"]).await;
+        }
+        node.patch(&json!({"status": {"capacity": {"bridge.network.kubevirt.io/gone": "1k"}}}));
+        node.advertises(&["br1"]).await;
+    });
+}
+
+#[test]
+fn it_lives_on_while_the_api_fails() {
+    // cni-plugins#63
+    let Some(mut node) = Node::new("late") else { return };
+    node.add_bridge("br1");
+    node.marked(Duration::from_hours(1), async |node| {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let health = Server::start(address, serve::probes(Readiness::new()))
+            .await
+            .expect("a server");
+        node.asked_twice(|(_, code)| *code == 404).await;
+        assert_eq!(healthz(health.address()).await, "ok");
+        node.register();
+        node.advertises(&["br1"]).await;
+    });
+}
+
+async fn healthz(address: std::net::SocketAddr) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address)
+        .await
+        .expect("a connection");
+    stream
+        .write_all(b"GET /healthz HTTP/1.0\r\n\r\n")
+        .await
+        .expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    assert!(
+        answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"),
+        "{answer}"
+    );
+    answer.rsplit("\r\n\r\n").next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,380 @@
+//! Carrying out ADD, DEL and CHECK of a pod's networks, in order and with the way back (multus.md §5.2 to §5.4).
+//!
+//! Everything here blocks: plugins are waited for. What it works on are values that were decided before, the plugins
+//! themselves sit behind [`Runner`] and the pod's namespace behind [`PodNetns`].
+
+use crate::default_route::{self, Ecmp, Fates};
+use crate::delegate::{Config, Delegate};
+use crate::net_conf::MultusConfig;
+use crate::request::Sandbox;
+use crate::scratch::{self, Scratch};
+use cni::Error;
+use cni::cache::{Cache, Entry, Key};
+use cni::chain::{Attachment, Chain, Runner};
+use cni::error::internal;
+use cni::json::Object;
+use cni::result::CniResult;
+use std::io;
+
+/// The pod's network namespace, as far as multus itself looks at it.
+pub trait PodNetns {
+    /// Whether an interface of this name is there already.
+    fn has(&mut self, interface: &str) -> Result<bool, NetnsError>;
+
+    /// Gives the interface's default routes their fate.
+    fn reroute(&mut self, interface: &str, fates: Fates) -> Result<(), RouteError>;
+}
+
+/// The namespace can't be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("validateIfName: no net namespace {netns} found: {cause}")]
+pub struct NetnsError {
+    /// Its path.
+    pub netns: String,
+    /// Why.
+    pub cause: String,
+}
+
+/// A default route could not be changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// Removing one.
+    #[error("error deleting default gateway: {0}")]
+    Delete(String),
+    /// Setting one.
+    #[error("error setting default gateway: {0}")]
+    Set(String),
+}
+
+/// One network that was attached.
+#[derive(Debug, Clone)]
+pub struct Attached {
+    /// What users call the network.
+    pub display_name: String,
+    /// The network's own name.
+    pub network: String,
+    /// Interface in the pod.
+    pub ifname: String,
+    /// What the plugins said.
+    pub result: CniResult,
+}
+
+/// A pod could not be attached. Nothing is left behind but the scratch file.
+#[derive(Debug)]
+pub enum AddError {
+    /// Before any plugin ran.
+    Prepare(String),
+    /// One network failed; those before it were detached again.
+    Network {
+        /// What users call the network.
+        display_name: String,
+        /// The network's own name.
+        network: String,
+        /// Interface in the pod.
+        ifname: String,
+        /// The plugin's error, with its code.
+        error: Error,
+    },
+    /// Its default routes could not be set; all networks were detached again.
+    Route(String),
+    /// The scratch file could not be made durable; all networks were detached again.
+    Sync(io::Error),
+}
+
+/// A pod's sandbox and how to work on it.
+pub struct Attacher<'a, R> {
+    /// Runs the plugins.
+    pub runner: &'a R,
+    /// The call's configuration.
+    pub config: &'a MultusConfig,
+    /// The sandbox.
+    pub sandbox: &'a Sandbox,
+}
+
+impl<R: Runner> Attacher<'_, R> {
+    /// Attaches all networks in order. The first failure detaches what was attached, in reverse order.
+    pub fn add(&self, delegates: &[Delegate], netns: &mut impl PodNetns) -> Result<Vec<Attached>, AddError> {
+        let prepare = |error: &dyn std::fmt::Display| AddError::Prepare(error.to_string());
+        let fates = default_route::plan(delegates).map_err(|error: Ecmp| prepare(&error))?;
+        let saved = self.save(delegates, &fates).map_err(|error| AddError::Prepare(format!("error saving the delegates: {error}")))?;
+        // The disk works while the plugins do; it has to be done before the runtime hears of success.
+        std::thread::scope(|scope| {
+            let sync = scope.spawn(move || saved.map_or(Ok(()), |file| file.sync_all()));
+            let attached = self.add_all(delegates, &fates, netns)?;
+            match sync.join() {
+                Ok(Ok(())) => Ok(attached),
+                Ok(Err(error)) => {
+                    self.roll_back(delegates);
+                    Err(AddError::Sync(error))
+                }
+                Err(_) => {
+                    self.roll_back(delegates);
+                    Err(AddError::Sync(io::ErrorKind::Other.into()))
+                }
+            }
+        })
+    }
+
+    fn save(&self, delegates: &[Delegate], fates: &[Fates]) -> io::Result<Option<std::fs::File>> {
+        let Some(scratch) = Scratch::new(&self.config.cni_dir, &self.sandbox.container_id) else {
+            // Every delegate's ADD is about to be refused for the same reason, in better words.
+            return Ok(None);
+        };
+        let filters: Vec<_> = fates.iter().map(|fates| fates.filters()).collect();
+        scratch.write(&scratch::encode(delegates, &filters)?).map(Some)
+    }
+
+    fn add_all(
+        &self,
+        delegates: &[Delegate],
+        fates: &[Fates],
+        netns: &mut impl PodNetns,
+    ) -> Result<Vec<Attached>, AddError> {
+        let mut attached: Vec<Attached> = Vec::with_capacity(delegates.len());
+        for (index, delegate) in delegates.iter().enumerate() {
+            let ifname = delegate.interface_name(index, self.sandbox);
+            let network = delegate.config.name();
+            let result = match self.add_one(index, delegate, &ifname, netns) {
+                Ok(result) => result,
+                Err(error) => {
+                    self.roll_back(&delegates[..=index]);
+                    let display_name = delegate.display_name.clone();
+                    return Err(AddError::Network { display_name, network, ifname, error });
+                }
+            };
+            let fates = fates.get(index).copied().filter(|fates| !fates.keeps_all());
+            if let Some(fates) = fates.filter(|_| !result.interfaces.is_empty() || !result.ips.is_empty())
+                && let Err(error) = self.reroute(delegate, &ifname, fates, netns)
+            {
+                self.roll_back(&delegates[..=index]);
+                return Err(AddError::Route(error));
+            }
+            attached.push(Attached { display_name: delegate.display_name.clone(), network, ifname, result });
+        }
+        Ok(attached)
+    }
+
+    fn add_one(
+        &self,
+        index: usize,
+        delegate: &Delegate,
+        ifname: &str,
+        netns: &mut impl PodNetns,
+    ) -> Result<CniResult, Error> {
+        let network = delegate.config.network().map_err(internal)?;
+        let refused = |cause: &dyn std::fmt::Display| {
+            let plugin = delegate.config.plugin_type();
+            Error::internal(format!("DelegateAdd: cannot set \"{plugin}\" interface name to \"{ifname}\": {cause}"))
+        };
+        if netns.has(ifname).map_err(|error| refused(&error))? {
+            return Err(refused(&format!("validateIfName: interface name {ifname} already exists")));
+        }
+        let attachment = self.attachment(index, delegate, true).map_err(internal)?;
+        self.chain(&self.cache()).add(&network, &attachment)
+    }
+
+    /// Detaches a list of networks from its end. Errors change nothing: the one that led here is what counts.
+    fn roll_back(&self, delegates: &[Delegate]) {
+        for (network, error) in self.del_all(delegates) {
+            tracing::warn!(sandbox = %self.sandbox, network, %error, "cannot undo the attachment");
+        }
+    }
+
+    /// Detaches all networks, the last one first, and goes on after errors, which are returned by network.
+    fn del_all(&self, delegates: &[Delegate]) -> Vec<(String, Error)> {
+        let mut errors = Vec::new();
+        for (index, delegate) in delegates.iter().enumerate().rev() {
+            if let Err(error) = self.del_one(index, delegate) {
+                errors.push((delegate.config.name(), error));
+            }
+        }
+        errors
+    }
+
+    fn del_one(&self, index: usize, delegate: &Delegate) -> Result<(), Error> {
+        let mut attachment = self.attachment(index, delegate, false).map_err(internal)?;
+        let mut config = delegate.config.clone();
+        if config.chain().is_some() && config.cni_version().is_empty() {
+            config.set("cniVersion", &self.config.cni_version).map_err(internal)?;
+        }
+        let cache = self.cache();
+        let name = config.name();
+        let key = Key { network: &name, container_id: &attachment.container_id, ifname: &attachment.ifname };
+        // A cache that can't be read has nothing to add; the chain deals with it.
+        if let Ok(Some(entry)) = cache.load(key) {
+            complete(&mut config, &mut attachment, entry).map_err(internal)?;
+        }
+        let pod = &self.sandbox.pod;
+        let uid = pod.uid.as_deref().unwrap_or_default();
+        let text = config.object().to_json();
+        tracing::info!("Del: {}:{}:{uid}:{name}:{} {text}", pod.namespace, pod.name, attachment.ifname);
+        let network = config.network().map_err(internal)?;
+        self.chain(&cache).del(&network, &attachment)
+    }
+
+    /// Detaches a pod. `delegates` are those of its scratch file, or what else is known of it.
+    pub fn del(&self, delegates: &[Delegate]) -> Result<(), Error> {
+        let errors = self.del_all(delegates);
+        let keep = self.config.retry_delete_on_error
+            && errors.iter().any(|(_, error)| !error.to_string().contains("no such file or directory"));
+        let mut texts: Vec<_> =
+            errors.iter().map(|(network, error)| format!("error deleting container from network \"{network}\": {error}")).collect();
+        if !keep
+            && let Some(scratch) = self.scratch()
+            && let Err(error) = scratch.remove()
+        {
+            texts.push(format!("cannot remove the scratch file: {error}"));
+        }
+        if texts.is_empty() { Ok(()) } else { Err(Error::internal(format!("errors: {}", texts.join(" / ")))) }
+    }
+
+    /// Whether all networks are as ADD left them. A secondary network whose version has no CHECK can't be asked.
+    pub fn check(&self, delegates: &[Delegate]) -> Result<(), Error> {
+        for (index, delegate) in delegates.iter().enumerate() {
+            let network = delegate.config.network().map_err(internal)?;
+            if index > 0 && network.version().is_some_and(|version| !version.has_check()) {
+                continue;
+            }
+            let attachment = self.attachment(index, delegate, false).map_err(internal)?;
+            self.chain(&self.cache()).check(&network, &attachment).map_err(|error| {
+                let what = if network.single {
+                    format!("DelegateCheck - \"{}\"", delegate.config.plugin_type())
+                } else {
+                    format!("ConflistCheck - \"{}\"", network.name)
+                };
+                error.prefixed(&format!("DelegateCheck: error invoking {what}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What the scratch file says; `None` when there is none. One that can't be used is set aside, and is none.
+    pub fn scratch_delegates(&self) -> Stored {
+        let Some(scratch) = self.scratch() else { return Stored::Missing };
+        let text = match scratch.read() {
+            Ok(Some(text)) => text,
+            Ok(None) => return Stored::Missing,
+            Err(error) => {
+                tracing::error!(sandbox = %self.sandbox, %error, "cannot read the scratch file");
+                return Stored::Corrupt;
+            }
+        };
+        match scratch::decode(&text) {
+            Ok(delegates) => Stored::Delegates(delegates),
+            Err(error) => {
+                let error = crate::conf_keeper::chain(&error);
+                tracing::error!(sandbox = %self.sandbox, error, "unusable scratch file, set aside");
+                if let Err(error) = scratch.set_aside() {
+                    tracing::error!(sandbox = %self.sandbox, %error, "cannot set it aside");
+                }
+                Stored::Corrupt
+            }
+        }
+    }
+
+    /// The networks of this sandbox that the result cache knows, the master first.
+    pub fn cached_delegates(&self) -> Vec<Delegate> {
+        let cache = self.cache();
+        let names = match std::fs::read_dir(self.config.results_dir()) {
+            Ok(files) => files.filter_map(Result::ok).filter_map(|file| file.file_name().into_string().ok()).collect(),
+            Err(_) => Vec::new(),
+        };
+        let infix = format!("-{}-", self.sandbox.container_id);
+        let mut entries: Vec<_> = names
+            .iter()
+            .filter_map(|name: &String| name.split_once(infix.as_str()))
+            .map(|(network, ifname)| Key { network, container_id: &self.sandbox.container_id, ifname })
+            .filter_map(|key| cache.load(key).ok().flatten())
+            .collect();
+        entries.sort_by_key(|entry| (entry.ifname != self.sandbox.ifname, entry.ifname.clone()));
+        entries.into_iter().filter_map(from_cache).collect()
+    }
+
+    fn scratch(&self) -> Option<Scratch> {
+        Scratch::new(&self.config.cni_dir, &self.sandbox.container_id)
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::new(&self.config.cni_dir)
+    }
+
+    fn chain<'c>(&'c self, cache: &'c Cache) -> Chain<'c, R> {
+        Chain { runner: self.runner, cache }
+    }
+
+    fn attachment(
+        &self,
+        index: usize,
+        delegate: &Delegate,
+        adding: bool,
+    ) -> Result<Attachment, crate::delegate::Error> {
+        Ok(Attachment {
+            container_id: self.sandbox.container_id.clone(),
+            netns: self.sandbox.netns.clone(),
+            ifname: delegate.interface_name(index, self.sandbox),
+            args: delegate.cni_args(self.sandbox, adding),
+            capability_args: delegate.capability_args(index, &self.config.runtime_config, self.sandbox)?,
+        })
+    }
+
+    fn reroute(
+        &self,
+        delegate: &Delegate,
+        ifname: &str,
+        fates: Fates,
+        netns: &mut impl PodNetns,
+    ) -> Result<(), String> {
+        netns.reroute(ifname, fates).map_err(|error| error.to_string())?;
+        let name = delegate.config.name();
+        let key = Key { network: &name, container_id: &self.sandbox.container_id, ifname };
+        let edited = self.cache().edit_result(key, |result| default_route::edit(result, fates));
+        let failed = |cause: &dyn std::fmt::Display| {
+            let replaces = [fates.v4, fates.v6].iter().any(|fate| matches!(fate, default_route::Fate::Replace(_)));
+            format!("error {} default gateway in cache: {cause}", if replaces { "setting" } else { "deleting" })
+        };
+        match edited {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(failed(&"cannot get result from cache")),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}
+
+/// What a scratch file had to say.
+#[derive(Debug)]
+pub enum Stored {
+    /// These were attached.
+    Delegates(Vec<Delegate>),
+    /// There is no file: nothing was attached, or it is detached already.
+    Missing,
+    /// There was one, and it is of no use.
+    Corrupt,
+}
+
+/// Scratch files of old hold lists without most of their keys, and no scratch file holds port mappings and bandwidth:
+/// the result cache has both.
+fn complete(
+    config: &mut Config,
+    attachment: &mut Attachment,
+    entry: Entry,
+) -> Result<(), crate::delegate::Error> {
+    if let Ok(cached) = Config::parse(&entry.config) {
+        config.complete_from(&cached)?;
+    }
+    let mut args: Object = entry.capability_args;
+    for (key, value) in attachment.capability_args.iter() {
+        args.set_raw(key, value.to_owned());
+    }
+    attachment.capability_args = args;
+    Ok(())
+}
+
+fn from_cache(entry: Entry) -> Option<Delegate> {
+    let config = Config::parse_named(&entry.config, &entry.network).ok()?;
+    let mut delegate = Delegate::new(entry.network, config);
+    delegate.requests.interface = Some(entry.ifname);
+    Some(delegate)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,401 @@
+use super::*;
+use crate::default_route::Fate;
+use crate::request::PodRef;
+use cni::env::Variables;
+use cni::error::code;
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// What a plugin was called with.
+#[derive(Debug, Clone)]
+struct Called {
+    what: String,
+    variables: Variables,
+    config: Value,
+}
+
+/// Plugins that note their calls, attach one interface with one address, or fail.
+#[derive(Default)]
+struct Fake {
+    calls: RefCell<Vec<Called>>,
+    failing: BTreeSet<&'static str>,
+    silent: BTreeSet<&'static str>,
+}
+
+impl Fake {
+    fn names(&self) -> Vec<String> {
+        self.calls.borrow().iter().map(|call| call.what.clone()).collect()
+    }
+
+    fn call(&self, what: &str) -> Called {
+        let calls = self.calls.borrow();
+        calls.iter().find(|call| call.what == what).unwrap_or_else(|| panic!("{what} not in {calls:?}")).clone()
+    }
+}
+
+impl Runner for Fake {
+    fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
+        let what = format!("{} {plugin}", variables["CNI_COMMAND"]);
+        let config: Value = serde_json::from_slice(config).unwrap();
+        let version = config.get("cniVersion").cloned().unwrap_or(json!("0.3.1"));
+        self.calls.borrow_mut().push(Called { what: what.clone(), variables: variables.clone(), config });
+        if self.failing.contains(what.as_str()) {
+            return Err(Error::new(code::TRY_AGAIN_LATER, "later"));
+        }
+        if self.silent.contains(plugin) {
+            return Ok(json!({"cniVersion": version}).to_string().into_bytes());
+        }
+        let result = json!({"cniVersion": version,
+            "interfaces": [{"name": variables["CNI_IFNAME"], "sandbox": variables["CNI_NETNS"]}],
+            "ips": [{"version": "4", "interface": 0, "address": "10.0.0.1/24"}],
+            "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}]});
+        Ok(result.to_string().into_bytes())
+    }
+
+    fn path(&self) -> String {
+        "/opt/cni/bin".into()
+    }
+}
+
+#[derive(Default)]
+struct FakeNetns {
+    gone: bool,
+    taken: BTreeSet<&'static str>,
+    rerouted: Vec<(String, Fates)>,
+}
+
+impl PodNetns for FakeNetns {
+    fn has(&mut self, interface: &str) -> Result<bool, NetnsError> {
+        if self.gone {
+            return Err(NetnsError { netns: "/gone".into(), cause: "no such file or directory".into() });
+        }
+        Ok(self.taken.contains(interface))
+    }
+
+    fn reroute(&mut self, interface: &str, fates: Fates) -> Result<(), RouteError> {
+        self.rerouted.push((interface.into(), fates));
+        Ok(())
+    }
+}
+
+struct Bench {
+    fake: Fake,
+    netns: FakeNetns,
+    dir: tempfile::TempDir,
+    config: MultusConfig,
+    sandbox: Sandbox,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(json!({}))
+    }
+
+    fn with(keys: Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config =
+            json!({"cniVersion": "0.4.0", "clusterNetwork": "x", "cniDir": dir.path().join("multus")});
+        config.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
+        let config = MultusConfig::parse(&Object::parse(config.to_string().as_bytes()).unwrap()).unwrap();
+        let pod = PodRef { namespace: "ns".into(), name: "pod".into(), uid: Some("u1".into()) };
+        let sandbox = Sandbox {
+            container_id: "c1".into(),
+            netns: "/run/netns/a".into(),
+            ifname: "eth0".into(),
+            args: String::new(),
+            pod,
+        };
+        Self { fake: Fake::default(), netns: FakeNetns::default(), dir, config, sandbox }
+    }
+
+    fn failing(mut self, what: &'static str) -> Self {
+        self.fake.failing.insert(what);
+        self
+    }
+
+    fn attacher(&self) -> Attacher<'_, Fake> {
+        Attacher { runner: &self.fake, config: &self.config, sandbox: &self.sandbox }
+    }
+
+    fn add(&mut self, delegates: &[Delegate]) -> Result<Vec<Attached>, AddError> {
+        let attacher = Attacher { runner: &self.fake, config: &self.config, sandbox: &self.sandbox };
+        attacher.add(delegates, &mut self.netns)
+    }
+
+    fn scratch(&self) -> std::path::PathBuf {
+        self.dir.path().join("multus/c1")
+    }
+
+    fn results(&self) -> Vec<String> {
+        let Ok(files) = fs::read_dir(self.dir.path().join("multus/results")) else { return Vec::new() };
+        let mut names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn stored(&self) -> Vec<Delegate> {
+        match self.attacher().scratch_delegates() {
+            Stored::Delegates(delegates) => delegates,
+            other => panic!("no scratch file: {other:?}"),
+        }
+    }
+}
+
+fn single(name: &str) -> Delegate {
+    let config = json!({"cniVersion": "0.4.0", "name": name, "type": name, "kubeconfig": "/k", "ipam": {"ranges": [1]}});
+    Delegate::new(format!("ns/{name}"), Config::parse(config.to_string().as_bytes()).unwrap())
+}
+
+fn chain(config: &Value) -> Delegate {
+    Delegate::new("ns/list".into(), Config::parse(config.to_string().as_bytes()).unwrap())
+}
+
+#[test]
+fn the_master_first_and_each_its_own_result() {
+    // multus#31
+    let mut bench = Bench::new();
+    let attached = bench.add(&[single("a"), single("b")]).unwrap();
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD b"]);
+    assert_eq!(attached[0].result.interfaces[0].name, "eth0");
+    assert_eq!((attached[1].display_name.as_str(), attached[1].ifname.as_str()), ("ns/b", "net1"));
+    assert_eq!(attached[1].result.interfaces[0].name, "net1");
+    let second = bench.fake.call("ADD b");
+    assert_eq!(second.variables["CNI_IFNAME"], "net1");
+    // multus#41
+    assert!(second.variables["CNI_ARGS"].contains("K8S_POD_UID=u1"), "{:?}", second.variables);
+    assert_eq!(second.variables["CNI_CONTAINERID"], "c1");
+}
+
+#[test]
+fn a_plugin_without_interfaces_is_a_success() {
+    // multus#32 (the events and entries are made of what comes back here)
+    let mut bench = Bench::new();
+    bench.fake.silent.insert("b");
+    let attached = bench.add(&[single("a"), single("b")]).unwrap();
+    assert!(attached[1].result.interfaces.is_empty() && attached[1].result.ips.is_empty());
+    assert!(cni::status::entries_for("b", &attached[1].result, false, None).is_empty());
+}
+
+#[test]
+fn a_failure_undoes_everything_in_reverse_and_keeps_its_code() {
+    // multus#33 (the daemon adds the prefix)
+    let mut bench = Bench::new().failing("ADD b");
+    let error = bench.add(&[single("a"), single("b"), single("c")]).unwrap_err();
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    let AddError::Network { display_name, network, ifname, error } = error else { panic!("{error:?}") };
+    assert_eq!((display_name.as_str(), network.as_str(), ifname.as_str()), ("ns/b", "b", "net1"));
+    assert_eq!(error, Error::new(code::TRY_AGAIN_LATER, "later"));
+    assert!(bench.results().is_empty());
+    assert!(bench.scratch().exists(), "the runtime's DEL still finds it");
+}
+
+#[test]
+fn a_nameless_network_undoes_those_before_it() {
+    // multus#34
+    let mut bench = Bench::new();
+    let nameless = Delegate::new("x".into(), Config::parse(br#"{"type":"n"}"#).unwrap());
+    let error = bench.add(&[single("a"), nameless]).unwrap_err();
+    let AddError::Network { error, .. } = error else { panic!("{error:?}") };
+    assert!(error.to_string().contains("missing network name"), "{error}");
+    assert!(bench.fake.names().contains(&"DEL a".to_owned()));
+    assert!(!bench.fake.names().contains(&"ADD n".to_owned()));
+}
+
+#[test]
+fn a_taken_interface_name_is_refused_without_calling_the_plugin() {
+    // multus#35
+    let mut bench = Bench::new();
+    bench.netns.taken.insert("net1");
+    let error = bench.add(&[single("a"), single("b")]).unwrap_err();
+    let AddError::Network { error, .. } = error else { panic!("{error:?}") };
+    assert_eq!(
+        error.to_string(),
+        "DelegateAdd: cannot set \"b\" interface name to \"net1\": validateIfName: interface name net1 already exists"
+    );
+    assert!(!bench.fake.names().contains(&"ADD b".to_owned()));
+}
+
+#[test]
+fn a_bad_namespace_says_so() {
+    // multus#36
+    let mut bench = Bench::new();
+    bench.netns.gone = true;
+    let AddError::Network { error, .. } = bench.add(&[single("a")]).unwrap_err() else { panic!("another error") };
+    assert!(error.to_string().contains("no net namespace /gone found: no such file"), "{error}");
+}
+
+#[test]
+fn the_scratch_file_lives_from_add_to_del() {
+    // multus#42
+    let mut bench = Bench::new();
+    bench.add(&[single("a"), single("b")]).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(bench.scratch()).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(bench.results(), ["a-c1-eth0", "b-c1-net1"]);
+    let stored = bench.stored();
+    bench.attacher().del(&stored).unwrap();
+    assert!(!bench.scratch().exists());
+    assert!(bench.results().is_empty());
+    // multus#43
+    let config = bench.fake.call("DEL b").config;
+    assert_eq!((&config["kubeconfig"], &config["ipam"]["ranges"]), (&json!("/k"), &json!([1])));
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+}
+
+#[test]
+fn del_goes_on_after_errors_and_names_them_all() {
+    // multus#47
+    for (keep, left) in [(false, false), (true, true)] {
+        let mut bench = Bench::with(json!({"retryDeleteOnError": keep})).failing("DEL b").failing("DEL c");
+        bench.add(&[single("a"), single("b"), single("c")]).unwrap();
+        let stored = bench.stored();
+        let error = bench.attacher().del(&stored).unwrap_err();
+        assert_eq!(bench.fake.names()[3..], ["DEL c", "DEL b", "DEL a"]);
+        assert_eq!(
+            error.to_string(),
+            "errors: error deleting container from network \"c\": later / error deleting container from network \"b\": later"
+        );
+        assert_eq!(bench.scratch().exists(), left);
+    }
+}
+
+#[test]
+fn a_list_without_version_gets_ours_on_del() {
+    // multus#48
+    let bench = Bench::new();
+    let list = chain(&json!({"name": "list", "plugins": [{"type": "p", "x": 1}]}));
+    bench.attacher().del(&[list, single("a")]).unwrap();
+    assert_eq!(
+        bench.fake.call("DEL p").config,
+        json!({"type": "p", "x": 1, "name": "list", "cniVersion": "0.4.0"})
+    );
+    let nameless = Delegate::new("n".into(), Config::parse(br#"{"type":"n","name":"n"}"#).unwrap());
+    bench.attacher().del(&[nameless]).unwrap();
+    assert_eq!(bench.fake.call("DEL n").config, json!({"type": "n", "name": "n"}));
+}
+
+#[test]
+fn a_stripped_list_is_completed_from_the_result_cache() {
+    // multus#43, multus#49
+    let bench = Bench::new();
+    let results = bench.dir.path().join("multus/results");
+    fs::create_dir_all(&results).unwrap();
+    let whole = r#"{"cniVersion":"0.4.0","name":"list","plugins":[{"type":"p","ranges":[1]},{"type":"portmap"}]}"#;
+    let entry = json!({"kind": "cniCacheV1", "containerId": "c1", "ifName": "eth0", "networkName": "list",
+        "config": base64(whole), "netns": "/run/netns/a", "cniArgs": [["K", "V"]],
+        "capabilityArgs": {"portMappings": [{"hostPort": 80}]},
+        "result": {"cniVersion": "0.4.0", "interfaces": [{"name": "eth0"}]}});
+    fs::write(results.join("list-c1-eth0"), entry.to_string()).unwrap();
+    let stripped = chain(&json!({"cniVersion": "0.4.0", "name": "list", "plugins": [
+        {"type": "p"}, {"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "extra"}]}));
+    bench.attacher().del(&[stripped]).unwrap();
+    assert_eq!(bench.fake.names(), ["DEL extra", "DEL portmap", "DEL p"]);
+    let config = bench.fake.call("DEL p").config;
+    assert_eq!(config["ranges"], json!([1]));
+    assert_eq!(config["prevResult"]["interfaces"], json!([{"name": "eth0"}]));
+    assert!(bench.results().is_empty());
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+#[test]
+fn port_mappings_survive_until_del_in_the_result_cache() {
+    let mut bench = Bench::new();
+    let mut delegate = chain(&json!({"cniVersion": "0.4.0", "name": "list", "plugins": [
+        {"type": "p", "capabilities": {"portMappings": true}}]}));
+    let ports = serde_json::value::RawValue::from_string(r#"[{"hostPort":80}]"#.into()).unwrap();
+    delegate.requests.port_mappings = Some(ports);
+    bench.add(&[single("a"), delegate]).unwrap();
+    let stored = bench.stored();
+    assert!(stored[1].requests.port_mappings.is_none());
+    bench.attacher().del(&stored).unwrap();
+    assert_eq!(bench.fake.call("DEL p").config["runtimeConfig"], json!({"portMappings": [{"hostPort": 80}]}));
+}
+
+#[test]
+fn a_corrupt_scratch_file_is_set_aside_and_the_result_cache_stands_in() {
+    // multus#46
+    let mut bench = Bench::new();
+    bench.add(&[single("a"), single("b")]).unwrap();
+    fs::write(bench.scratch(), "[{\"Conf\":").unwrap();
+    assert!(matches!(bench.attacher().scratch_delegates(), Stored::Corrupt));
+    assert!(!bench.scratch().exists());
+    let cached = bench.attacher().cached_delegates();
+    bench.attacher().del(&cached).unwrap();
+    assert_eq!(bench.fake.names()[2..], ["DEL b", "DEL a"]);
+    assert_eq!(bench.fake.call("DEL b").variables["CNI_IFNAME"], "net1");
+    assert!(bench.results().is_empty());
+}
+
+#[test]
+fn no_file_and_an_empty_list_are_told_apart() {
+    // multus#45 (nothing is called for a list of none)
+    let bench = Bench::new();
+    assert!(matches!(bench.attacher().scratch_delegates(), Stored::Missing));
+    fs::create_dir_all(bench.dir.path().join("multus")).unwrap();
+    fs::write(bench.scratch(), "[]").unwrap();
+    assert!(bench.stored().is_empty());
+    bench.attacher().del(&[]).unwrap();
+    assert!(bench.fake.names().is_empty());
+    assert!(!bench.scratch().exists());
+}
+
+#[test]
+fn check_sees_the_cached_result() {
+    // multus#50
+    let mut bench = Bench::new();
+    let old = Delegate::new("old".into(), Config::parse(br#"{"cniVersion":"0.3.1","name":"old","type":"o"}"#).unwrap());
+    let delegates = [single("a"), old.clone()];
+    bench.add(&delegates).unwrap();
+    bench.attacher().check(&delegates).unwrap();
+    assert_eq!(bench.fake.names()[2..], ["CHECK a"], "what has no CHECK is left out");
+    let previous = &bench.fake.call("CHECK a").config["prevResult"];
+    assert_eq!(previous["interfaces"][0]["name"], "eth0");
+    assert_eq!(
+        bench.attacher().check(&[old]).unwrap_err().to_string(),
+        "DelegateCheck: error invoking DelegateCheck - \"o\": configuration version \"0.3.1\" does not support the CHECK command"
+    );
+    let disabled = chain(&json!({"cniVersion": "0.4.0", "name": "d", "disableCheck": true, "plugins": [{"type": "d"}]}));
+    bench.attacher().check(&[disabled]).unwrap();
+}
+
+#[test]
+fn default_routes_move_in_the_namespace_and_in_the_cache() {
+    // multus#54 (the kernel's part is tested on a kernel)
+    let mut bench = Bench::new();
+    let mut asking = single("b");
+    asking.requests.default_route = Some(vec!["10.1.1.254".parse().unwrap()]);
+    bench.add(&[single("a"), asking]).unwrap();
+    let gateway = "10.1.1.254".parse().unwrap();
+    let expected = [
+        ("eth0".to_owned(), Fates { v4: Fate::Remove, v6: Fate::Keep }),
+        ("net1".to_owned(), Fates { v4: Fate::Replace(gateway), v6: Fate::Keep }),
+    ];
+    assert_eq!(bench.netns.rerouted, expected);
+    let cached = |file: &str| -> Value {
+        let text = fs::read_to_string(bench.dir.path().join("multus/results").join(file)).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["result"].clone()
+    };
+    assert_eq!(cached("a-c1-eth0").get("routes"), None);
+    assert_eq!(cached("b-c1-net1")["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.1.1.254"}]));
+}
+
+#[test]
+fn two_gateways_fail_before_any_plugin_runs() {
+    // multus#55
+    let mut bench = Bench::new();
+    let mut asking = [single("a"), single("b")];
+    for delegate in &mut asking {
+        delegate.requests.default_route = Some(vec!["10.1.1.254".parse().unwrap()]);
+    }
+    let AddError::Prepare(text) = bench.add(&asking).unwrap_err() else { panic!("another error") };
+    assert_eq!(text, "multus does not support ECMP for default-route");
+    assert!(bench.fake.names().is_empty());
+    assert!(!Path::new(&bench.scratch()).exists());
+}

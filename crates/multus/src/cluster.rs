@@ -1,0 +1,413 @@
+//! What the daemon knows of the cluster: the pods of its node and all NADs, from trimmed watches, and live when a watch
+//! is behind or has not begun. Nothing waits for a watch: a daemon that has just started works with single reads.
+
+use crate::names;
+use crate::pod_body::PodBody;
+use crate::request::PodRef;
+use api::net_attach_def::NetworkAttachmentDefinition;
+use axum::http;
+use cni::names::{
+    DEFAULT_NETWORK_ANNOTATION, NETWORK_STATUS_ANNOTATION, NETWORKS_ANNOTATION, RESOURCE_NAME_ANNOTATION,
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube_kit::client::message;
+use kube_kit::events::{Kind, Recorder};
+use kube_kit::watch::{self, Name, Options, Store, Watch};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Kubelet's own annotation on pods that it did not get from the API server.
+const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
+/// How long one request may take, and how long requests are repeated: the runtime waits for minutes.
+const REQUEST: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(250);
+/// Writing the status: attempts, and the pause between them, as the established client does.
+const WRITE_ATTEMPTS: u32 = 5;
+const WRITE_PAUSE: Duration = Duration::from_millis(10);
+
+/// A pod as far as multus is concerned.
+#[derive(Debug, Clone, Default)]
+pub struct Pod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// `k8s.v1.cni.cncf.io/networks`.
+    pub networks: Option<String>,
+    /// `v1.multus-cni.io/default-network`.
+    pub default_network: Option<String>,
+    /// Whether it came from a file: then its UID in the API is another one.
+    pub is_static: bool,
+    /// What a status write needs; only of pods that have not started yet, the others are read again.
+    pub body: Option<Arc<PodBody>>,
+}
+
+/// A network as it is defined.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Nad {
+    /// `spec.config`; empty when the configuration is a file on the node.
+    pub config: Arc<str>,
+    /// The device plugin resource that goes with it.
+    pub resource_name: Option<Arc<str>>,
+}
+
+/// Why something about the cluster can't be known. The text is the API server's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LookupError(pub String);
+
+/// What attaching needs to know of the cluster.
+pub trait ClusterView: Send + Sync {
+    /// The pod, or `None` when the API server says that there is none. When `uid` is given and the watch knows another
+    /// one, the API server is asked.
+    fn pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+    ) -> impl Future<Output = Result<Option<Pod>, LookupError>> + Send;
+
+    /// The NAD; that there is none is an error.
+    fn nad(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Nad, LookupError>> + Send;
+
+    /// Publishes an event about a pod, behind the back of whoever waits for the attachment.
+    fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String);
+
+    /// Writes the network status of a pod. That the pod is gone meanwhile is fine.
+    fn write_status(&self, pod: &Pod, status: &str) -> impl Future<Output = Result<(), WriteError>> + Send;
+}
+
+/// Why the status of a pod can't be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Another pod has its name by now.
+    #[error("SetNetworkStatus: expected pod {namespace}/{name} UID \"{expected}\" but got \"{found}\" from Kube API")]
+    OtherPod {
+        /// Namespace of both.
+        namespace: String,
+        /// Name of both.
+        name: String,
+        /// UID of the one.
+        expected: String,
+        /// UID of the other.
+        found: String,
+    },
+    /// The API server says no, or nothing.
+    #[error(
+        "SetNetworkStatus: failed to update the pod {name} in out of cluster comm: status update failed for pod {namespace}/{name}: {cause}"
+    )]
+    Failed {
+        /// Namespace of the pod.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// What the API server said.
+        cause: String,
+    },
+}
+
+/// The cluster behind the API server.
+pub struct Cluster {
+    client: Client,
+    recorder: Recorder,
+    pods: Watch<Name, Pod>,
+    nads: Watch<Name, Nad>,
+}
+
+impl Cluster {
+    /// Begins to watch the pods of `node` (all pods without one) and all NADs. Does not wait. Needs a running tokio
+    /// runtime.
+    pub fn start(client: Client, node: Option<&str>) -> Self {
+        let options = match node {
+            Some(node) => Options::all().fields(format!("spec.nodeName={node}")),
+            None => Options::all(),
+        };
+        let pods = watch::start_named::<WatchedPod, _>(kube::Api::all(client.clone()), &options, Pod::from).quiet();
+        let nads = watch::start_named::<NetworkAttachmentDefinition, _>(
+            kube::Api::all(client.clone()),
+            &Options::all(),
+            Nad::from,
+        )
+        .quiet();
+        let recorder = Recorder::on_host(client.clone(), names::COMPONENT, node.unwrap_or_default());
+        Self { client, recorder, pods, nads }
+    }
+
+    /// What the watch knows of pods.
+    pub fn pods(&self) -> Store<Name, Pod> {
+        self.pods.store()
+    }
+
+    /// What the watch knows of NADs.
+    pub fn nads(&self) -> Store<Name, Nad> {
+        self.nads.store()
+    }
+
+    /// Whether the API server refuses us altogether. It does when the objects that gave us access are gone, and they go
+    /// before the daemon when multus is removed from the cluster. No answer is no refusal.
+    pub async fn is_refused(&self, patience: Duration, node: Option<&str>) -> bool {
+        let fields = node.map(|node| format!("&fieldSelector=spec.nodeName%3D{node}")).unwrap_or_default();
+        let path = format!("/api/v1/pods?limit=1{fields}");
+        match timeout(patience, self.get(&path)).await {
+            Ok(Err(kube::Error::Api(status))) => matches!(status.code, 401 | 403),
+            _ => false,
+        }
+    }
+
+    async fn live_body(&self, namespace: &str, name: &str) -> Result<Option<PodBody>, LookupError> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        match timeout(REQUEST, self.get(&path)).await {
+            Ok(Ok(text)) => PodBody::parse(&text).map(Some).map_err(|error| LookupError(error.to_string())),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
+            Ok(Err(error)) => Err(LookupError(message(&error))),
+            Err(_) => Err(LookupError("no answer from the API server".into())),
+        }
+    }
+
+    /// A single read, repeated as long as the API server has a transient reason not to answer.
+    async fn live_pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, LookupError> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        let text = match self.patient_get(&path).await {
+            Ok(text) => text,
+            Err(Failure::NotFound(_)) => return Ok(None),
+            Err(Failure::Other(text)) => return Err(LookupError(text)),
+        };
+        let pod: WatchedPod = serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
+        Ok(Some(pod.into()))
+    }
+
+    async fn live_nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
+        let path = format!(
+            "/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}"
+        );
+        let text = self.patient_get(&path).await.map_err(|failure| match failure {
+            Failure::NotFound(text) | Failure::Other(text) => LookupError(text),
+        })?;
+        let nad: NetworkAttachmentDefinition =
+            serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
+        Ok(nad.into())
+    }
+
+    async fn patient_get(&self, path: &str) -> Result<String, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let failure = match timeout(REQUEST, self.get(path)).await {
+                Ok(Ok(text)) => return Ok(text),
+                Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                    return Err(Failure::NotFound(status.message.clone()));
+                }
+                Ok(Err(kube::Error::Api(status))) if !matches!(status.code, 429 | 500 | 503 | 504) => {
+                    return Err(Failure::Other(status.message.clone()));
+                }
+                Ok(Err(error)) => message(&error),
+                Err(_) => "no answer from the API server".into(),
+            };
+            if Instant::now() + PAUSE >= deadline {
+                return Err(Failure::Other(failure));
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn get(&self, path: &str) -> Result<String, kube::Error> {
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        self.client.request_text(request).await
+    }
+
+    async fn put_status(&self, pod: &Pod, body: &PodBody) -> Result<(), LookupError> {
+        let failed = |text: String| LookupError(text);
+        let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
+        let text = serde_json::to_vec(body).map_err(|error| failed(error.to_string()))?;
+        let request = http::Request::put(path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(text)
+            .map_err(|error| failed(error.to_string()))?;
+        match timeout(REQUEST, self.client.request_text(request)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(failed(message(&error))),
+            Err(_) => Err(failed("no answer from the API server".into())),
+        }
+    }
+}
+
+enum Failure {
+    NotFound(String),
+    Other(String),
+}
+
+impl ClusterView for Cluster {
+    async fn pod(&self, namespace: &str, name: &str, uid: Option<&str>) -> Result<Option<Pod>, LookupError> {
+        if let Some(pod) = self.pods().get(&Name::new(namespace, name))
+            && (pod.is_static || uid.is_none_or(|uid| pod.uid == uid))
+        {
+            return Ok(Some(pod));
+        }
+        self.live_pod(namespace, name).await
+    }
+
+    async fn nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
+        match self.nads().get(&Name::new(namespace, name)) {
+            Some(nad) => Ok(nad),
+            None => self.live_nad(namespace, name).await,
+        }
+    }
+
+    fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String) {
+        let recorder = self.recorder.clone();
+        let regarding = ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            namespace: Some(pod.namespace.clone()),
+            name: Some(pod.name.clone()),
+            uid: pod.uid.clone(),
+            ..ObjectReference::default()
+        };
+        tokio::spawn(async move { recorder.publish(&regarding, kind, reason, &text).await });
+    }
+
+    /// By an update of `pods/status`: patching is more than the role allows. Nothing is written when the pod has this
+    /// status already.
+    async fn write_status(&self, pod: &Pod, status: &str) -> Result<(), WriteError> {
+        let mut body = pod.body.clone();
+        let mut cause = String::new();
+        for attempt in 0..WRITE_ATTEMPTS {
+            if attempt > 0 {
+                sleep(WRITE_PAUSE).await;
+            }
+            let current = match body.take() {
+                Some(body) => body,
+                None => match self.live_body(&pod.namespace, &pod.name).await {
+                    Ok(Some(body)) => Arc::new(body),
+                    Ok(None) => return Ok(()),
+                    Err(error) => {
+                        cause = error.0;
+                        continue;
+                    }
+                },
+            };
+            if !pod.uid.is_empty() && current.uid() != pod.uid {
+                return Err(WriteError::OtherPod {
+                    namespace: pod.namespace.clone(),
+                    name: pod.name.clone(),
+                    expected: pod.uid.clone(),
+                    found: current.uid().to_owned(),
+                });
+            }
+            if current.annotation(NETWORK_STATUS_ANNOTATION) == Some(status) {
+                return Ok(());
+            }
+            match self.put_status(pod, &current.with_annotation(NETWORK_STATUS_ANNOTATION, status)).await {
+                Ok(()) => return Ok(()),
+                // A conflict, mostly: what was known of the pod is old. Read it and try again.
+                Err(error) => cause = error.0,
+            }
+        }
+        Err(WriteError::Failed { namespace: pod.namespace.clone(), name: pod.name.clone(), cause })
+    }
+}
+
+/// What is read of a pod in a watch: everything else is skipped while parsing.
+#[derive(Debug, Clone, Deserialize)]
+struct WatchedPod {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    status: serde_json::Value,
+}
+
+impl kube::Resource for WatchedPod {
+    type DynamicType = ();
+    type Scope = k8s_openapi::NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl From<WatchedPod> for Pod {
+    fn from(pod: WatchedPod) -> Self {
+        let WatchedPod { metadata, status } = pod;
+        let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+        let waiting = status.get("phase").and_then(serde_json::Value::as_str).is_none_or(|phase| phase == "Pending");
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            networks: annotation(NETWORKS_ANNOTATION),
+            default_network: annotation(DEFAULT_NETWORK_ANNOTATION),
+            is_static: annotation(CONFIG_SOURCE_ANNOTATION).is_some_and(|source| source != "api"),
+            body: waiting.then(|| PodBody::from_parts(metadata, &status).ok()).flatten().map(Arc::new),
+        }
+    }
+}
+
+impl From<NetworkAttachmentDefinition> for Nad {
+    fn from(nad: NetworkAttachmentDefinition) -> Self {
+        let resource = nad.metadata.annotations.as_ref().and_then(|all| all.get(RESOURCE_NAME_ANNOTATION));
+        Self { config: nad.spec.config.into(), resource_name: resource.map(|name| name.as_str().into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(value: serde_json::Value) -> Pod {
+        serde_json::from_value::<WatchedPod>(value).unwrap().into()
+    }
+
+    #[test]
+    fn of_a_running_pod_little_is_kept() {
+        let running = pod(json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u", "annotations": {
+            "k8s.v1.cni.cncf.io/networks": "net1", "other": "x"}},
+            "spec": {"containers": []}, "status": {"phase": "Running"}}));
+        assert_eq!(running.networks.as_deref(), Some("net1"));
+        assert_eq!(running.default_network, None);
+        assert!(!running.is_static && running.body.is_none());
+    }
+
+    #[test]
+    fn of_a_pod_that_has_not_started_a_status_write_knows_enough() {
+        let pending = pod(json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u"}, "status": {"phase": "Pending"}}));
+        assert_eq!(pending.body.unwrap().uid(), "u");
+        let fresh = pod(json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u"}}));
+        assert!(fresh.body.is_some());
+    }
+
+    #[test]
+    fn static_pods_are_known_by_their_source() {
+        for (source, is_static) in [("file", true), ("http", true), ("api", false)] {
+            let value = json!({"metadata": {"annotations": {"kubernetes.io/config.source": source}}});
+            assert_eq!(pod(value).is_static, is_static, "{source}");
+        }
+    }
+}

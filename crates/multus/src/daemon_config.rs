@@ -1,0 +1,242 @@
+//! `daemon-config.json`: what the daemon itself reads of it (multus.md §7.6). Every key of the file is also laid over
+//! each request's configuration, see [`crate::net_conf`].
+
+use crate::names;
+use cni::json::{self, Object};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// How many delegates' plugins run at once when `connectionLimit` says nothing. Bounds memory and processes in a storm
+/// of pods; what comes on top waits in a queue.
+const DEFAULT_CONCURRENCY: usize = 32;
+
+/// Why the configuration can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file can't be read.
+    #[error("failed to read the config file's contents")]
+    Read(#[source] std::io::Error),
+    /// The text is not what it should be.
+    #[error("failed to unmarshal the daemon configuration")]
+    Parse(#[source] json::Error),
+    /// `connectionLimit` would let nobody in.
+    #[error("connection limit must be greater than 0, got {0}")]
+    ConnectionLimit(i64),
+    /// Asked for, and not there.
+    #[error("perNodeCertificate is not supported: the daemon uses its service account")]
+    PerNodeCertificate,
+}
+
+/// Where `00-multus.conf` comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfSource {
+    /// Generated from the primary configuration and kept up to date.
+    Auto,
+    /// A file given by the user, copied once.
+    File(PathBuf),
+}
+
+/// The daemon's configuration.
+#[derive(Debug, Clone)]
+pub struct DaemonConfig {
+    /// The whole file, laid over every request.
+    pub object: Object,
+    /// Root of the host as the container sees it: delegates run in it.
+    pub chroot_dir: Option<PathBuf>,
+    /// Directory of the socket.
+    pub socket_dir: PathBuf,
+    /// Port of `/metrics`, when wanted.
+    pub metrics_port: Option<u16>,
+    /// Most requests worked on at once.
+    pub concurrency: usize,
+    /// Where `00-multus.conf` is written.
+    pub cni_config_dir: PathBuf,
+    /// Where it comes from.
+    pub conf_source: ConfSource,
+    /// Where the primary configuration is looked for.
+    pub autoconfig_dir: PathBuf,
+    /// Its file name, when it is not simply the first one.
+    pub master_cni: Option<String>,
+    /// Whether the primary's network name becomes ours.
+    pub override_network_name: bool,
+    /// The default network is ready when this file is there.
+    pub readiness_indicator: Option<PathBuf>,
+    /// Keys that go into `00-multus.conf` as they are.
+    pub passed: Passed,
+}
+
+/// Keys of `daemon-config.json` that `00-multus.conf` repeats.
+#[derive(Debug, Clone, Default)]
+pub struct Passed {
+    /// First directory of plugins.
+    pub bin_dir: String,
+    /// CNI version of our own result.
+    pub cni_version: String,
+    /// Log file.
+    pub log_file: String,
+    /// Log level.
+    pub log_level: String,
+    /// Whether to log to standard error.
+    pub log_to_stderr: bool,
+    /// Rotation of the log file, as given.
+    pub log_options: Option<Box<serde_json::value::RawValue>>,
+    /// Whether NADs of other namespaces are refused.
+    pub namespace_isolation: bool,
+    /// Namespaces exempt from that.
+    pub global_namespaces: String,
+    /// State directory.
+    pub cni_dir: String,
+    /// Name of the auxiliary chain.
+    pub auxiliary_cni_chain_name: String,
+    /// Directory of the socket as the shim sees it.
+    pub daemon_socket_dir: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    chroot_dir: String,
+    socket_dir: String,
+    metrics_port: Option<u16>,
+    connection_limit: Option<i64>,
+    per_node_certificate: Option<PerNodeCertificate>,
+    cni_config_dir: String,
+    multus_config_file: String,
+    multus_autoconfig_dir: String,
+    #[serde(rename = "multusMasterCNI")]
+    multus_master_cni: String,
+    override_network_name: bool,
+    readinessindicatorfile: String,
+    bin_dir: String,
+    cni_version: String,
+    log_file: String,
+    log_level: String,
+    log_to_stderr: bool,
+    namespace_isolation: bool,
+    global_namespaces: String,
+    cni_dir: String,
+    #[serde(rename = "auxiliaryCNIChainName")]
+    auxiliary_cni_chain_name: String,
+    daemon_socket_dir: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PerNodeCertificate {
+    enabled: bool,
+}
+
+impl DaemonConfig {
+    /// Reads the file.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        Self::parse(&std::fs::read(path).map_err(Error::Read)?)
+    }
+
+    /// Parses the file's text.
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let object = Object::parse(text).map_err(Error::Parse)?;
+        let keys: Keys = json::from_slice(text).map_err(Error::Parse)?;
+        if keys.per_node_certificate.is_some_and(|certificate| certificate.enabled) {
+            return Err(Error::PerNodeCertificate);
+        }
+        let concurrency = match keys.connection_limit {
+            None => DEFAULT_CONCURRENCY,
+            Some(limit) => usize::try_from(limit)
+                .ok()
+                .filter(|limit| *limit > 0)
+                .ok_or(Error::ConnectionLimit(limit))?,
+        };
+        let conf_source = match keys.multus_config_file.as_str() {
+            "" | "auto" => ConfSource::Auto,
+            file => ConfSource::File(file.into()),
+        };
+        Ok(Self {
+            chroot_dir: path(&keys.chroot_dir),
+            socket_dir: path(&keys.socket_dir).unwrap_or_else(|| names::SOCKET_DIR.into()),
+            metrics_port: keys.metrics_port,
+            concurrency,
+            cni_config_dir: path(&keys.cni_config_dir).unwrap_or_else(|| names::CNI_CONFIG_DIR.into()),
+            conf_source,
+            autoconfig_dir: keys.multus_autoconfig_dir.into(),
+            master_cni: Some(keys.multus_master_cni).filter(|name| !name.is_empty()),
+            override_network_name: keys.override_network_name,
+            readiness_indicator: path(&keys.readinessindicatorfile),
+            passed: Passed {
+                bin_dir: keys.bin_dir,
+                cni_version: keys.cni_version,
+                log_file: keys.log_file,
+                log_level: keys.log_level,
+                log_to_stderr: keys.log_to_stderr,
+                log_options: object.get("logOptions").map(ToOwned::to_owned),
+                namespace_isolation: keys.namespace_isolation,
+                global_namespaces: keys.global_namespaces,
+                cni_dir: keys.cni_dir,
+                auxiliary_cni_chain_name: keys.auxiliary_cni_chain_name,
+                daemon_socket_dir: keys.daemon_socket_dir,
+            },
+            object,
+        })
+    }
+
+    /// Path of the socket.
+    pub fn socket(&self) -> PathBuf {
+        self.socket_dir.join(names::SOCKET)
+    }
+
+    /// Path of `00-multus.conf`.
+    pub fn conf_file(&self) -> PathBuf {
+        self.cni_config_dir.join(names::CONF_FILE)
+    }
+
+    /// Whether the daemon itself waits for and watches the readiness file, rather than each request.
+    pub fn manages_readiness(&self) -> bool {
+        self.conf_source == ConfSource::Auto
+    }
+}
+
+fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operators_configuration() {
+        let text = br#"{"chrootDir":"/hostroot","cniVersion":"0.3.1","logLevel":"verbose","logToStderr":true,
+            "cniConfigDir":"/host/etc/cni/net.d","multusAutoconfigDir":"/host/etc/cni/net.d",
+            "multusConfigFile":"auto","socketDir":"/host/run/multus/"}"#;
+        let config = DaemonConfig::parse(text).unwrap();
+        assert_eq!(config.chroot_dir.as_deref(), Some(Path::new("/hostroot")));
+        assert_eq!(config.socket(), Path::new("/host/run/multus/multus.sock"));
+        assert_eq!(config.conf_file(), Path::new("/host/etc/cni/net.d/00-multus.conf"));
+        assert_eq!(config.conf_source, ConfSource::Auto);
+        assert_eq!(config.passed.cni_version, "0.3.1");
+        assert!(config.passed.log_to_stderr);
+    }
+
+    #[test]
+    fn defaults() {
+        let config = DaemonConfig::parse(b"{}").unwrap();
+        assert_eq!(config.socket(), Path::new("/run/multus/multus.sock"));
+        assert_eq!(config.conf_file(), Path::new("/etc/cni/net.d/00-multus.conf"));
+        assert_eq!(config.chroot_dir, None);
+        assert_eq!(config.concurrency, DEFAULT_CONCURRENCY);
+    }
+
+    #[test]
+    fn keys_in_another_letter_case() {
+        let config = DaemonConfig::parse(br#"{"CHROOTDIR":"/h","multusmastercni":"10-a.conf"}"#).unwrap();
+        assert_eq!(config.chroot_dir.as_deref(), Some(Path::new("/h")));
+        assert_eq!(config.master_cni.as_deref(), Some("10-a.conf"));
+    }
+
+    #[test]
+    fn a_connection_limit_that_lets_nobody_in() {
+        // multus#69 (the refusal)
+        let error = DaemonConfig::parse(br#"{"connectionLimit":0}"#).unwrap_err();
+        assert_eq!(error.to_string(), "connection limit must be greater than 0, got 0");
+        assert_eq!(DaemonConfig::parse(br#"{"connectionLimit":1}"#).unwrap().concurrency, 1);
+    }
+}

@@ -1,0 +1,494 @@
+//! One network of a pod: a CNI configuration and what the pod asks of it (multus.md §1, §4).
+
+use crate::request::Sandbox;
+use cni::args::CniArgs;
+use cni::config::{LoadError, NetworkList};
+use cni::json::{self, Object};
+use cni::names::key;
+use cni::selection::NetworkSelection;
+use serde_json::value::RawValue;
+use std::net::IpAddr;
+
+/// Keys of `runtimeConfig` that are handed to delegates.
+const RUNTIME_KEYS: [&str; 7] =
+    ["portMappings", "bandwidth", "ips", "mac", "infinibandGUID", DEVICE_ID, "CNIDeviceInfoFile"];
+const DEVICE_ID: &str = "deviceID";
+/// Where device information of an attachment lies, as the host sees it.
+const DEVICE_INFO_DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo/cni/";
+
+/// Why a configuration can't be a delegate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not a JSON object, or a key of the wrong type.
+    #[error("failed to unmarshal Spec.Config: {0}")]
+    Parse(#[source] json::Error),
+    /// Neither one plugin nor a chain.
+    #[error("LoadDelegateNetConfList: delegate must have the 'type' or 'plugin' field")]
+    NoPlugin,
+    /// A chain without plugins, or whose first has no type.
+    #[error("LoadDelegateNetConfList: a plugin delegate must have the 'type' field")]
+    NoType,
+}
+
+impl From<json::Error> for Error {
+    fn from(error: json::Error) -> Self {
+        Self::Parse(error)
+    }
+}
+
+/// What a configuration invokes.
+#[derive(Debug, Clone)]
+enum Plugins {
+    /// One plugin: the configuration is its own.
+    Single(String),
+    /// A chain: the configurations of its plugins in order.
+    Chain(Vec<Object>),
+}
+
+/// A CNI configuration, lossless: keys that nobody here knows reach the plugin untouched.
+#[derive(Debug, Clone)]
+pub struct Config {
+    object: Object,
+    plugins: Plugins,
+}
+
+impl Config {
+    /// Parses one plugin's configuration or a chain; which one it is shows by its keys.
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let object = Object::parse(text)?;
+        let kind = string(&object, key::TYPE)?;
+        let plugins = if kind.is_empty() {
+            let chain = object.get(key::PLUGINS).ok_or(Error::NoPlugin)?;
+            let chain: Vec<Object> = serde_json::from_str(chain.get()).map_err(json::Error::from)?;
+            match chain.first() {
+                Some(first) if !string(first, key::TYPE)?.is_empty() => Plugins::Chain(chain),
+                _ => return Err(Error::NoType),
+            }
+        } else {
+            Plugins::Single(kind)
+        };
+        Ok(Self { object, plugins })
+    }
+
+    /// Like [`Config::parse`], and a missing or empty `name` becomes `name`.
+    pub fn parse_named(text: &[u8], name: &str) -> Result<Self, Error> {
+        let mut config = Self::parse(text)?;
+        if string(&config.object, key::NAME)?.is_empty() {
+            config.object.set(key::NAME, &name)?;
+        }
+        Ok(config)
+    }
+
+    /// From a file, with the plugins of the directory beside it.
+    pub fn from_file(network: &NetworkList) -> Result<Self, Error> {
+        let object = Object::parse(network.text.as_bytes())?;
+        let plugins = match network.plugins.first() {
+            Some(plugin) if network.single => Plugins::Single(plugin.plugin().to_owned()),
+            _ => Plugins::Chain(network.plugins.iter().map(|plugin| plugin.object.clone()).collect()),
+        };
+        let mut config = Self { object, plugins };
+        config.store_chain()?;
+        Ok(config)
+    }
+
+    /// As the runtime side of the protocol wants it.
+    pub fn network(&self) -> Result<NetworkList, LoadError> {
+        let text = self.object.to_json();
+        match self.plugins {
+            Plugins::Single(_) => NetworkList::parse_single(text.as_bytes()),
+            Plugins::Chain(_) => NetworkList::parse(text.as_bytes()),
+        }
+    }
+
+    /// The network's name; empty when it has none.
+    pub fn name(&self) -> String {
+        string(&self.object, key::NAME).unwrap_or_default()
+    }
+
+    /// `cniVersion`; empty when it has none.
+    pub fn cni_version(&self) -> String {
+        string(&self.object, key::CNI_VERSION).unwrap_or_default()
+    }
+
+    /// The plugin, for a chain its first one: what errors name.
+    pub fn plugin_type(&self) -> String {
+        match &self.plugins {
+            Plugins::Single(kind) => kind.clone(),
+            Plugins::Chain(chain) => {
+                chain.first().and_then(|plugin| string(plugin, key::TYPE).ok()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The chain's plugins; `None` for a single one.
+    pub fn chain(&self) -> Option<&[Object]> {
+        match &self.plugins {
+            Plugins::Single(_) => None,
+            Plugins::Chain(chain) => Some(chain),
+        }
+    }
+
+    /// The whole configuration.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Sets a key of the configuration itself, not of a chain's plugins.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        Ok(self.object.set(key, &value)?)
+    }
+
+    /// Replaces plugins of a chain by those of `other` as long as position and type agree. Scratch files of old hold
+    /// plugins without most of their keys, the result cache has them whole.
+    pub fn complete_from(&mut self, other: &Self) -> Result<(), Error> {
+        let (Plugins::Chain(ours), Plugins::Chain(theirs)) = (&mut self.plugins, &other.plugins) else {
+            return Ok(());
+        };
+        let same_type =
+            |a: &Object, b: &Object| matches!((string(a, key::TYPE), string(b, key::TYPE)), (Ok(a), Ok(b)) if a == b);
+        for (our, their) in ours.iter_mut().zip(theirs) {
+            if !same_type(our, their) {
+                break;
+            }
+            *our = their.clone();
+        }
+        self.store_chain()
+    }
+
+    /// Gives every plugin the device.
+    fn inject_device(&mut self, device: &str) -> Result<(), Error> {
+        self.edit(|plugin| {
+            plugin.set(DEVICE_ID, &device)?;
+            Ok(plugin.set("pciBusID", &device)?)
+        })
+    }
+
+    /// Merges the pod's arguments under `args.cni` of every plugin, the pod's winning.
+    fn inject_cni_args(&mut self, args: &Object) -> Result<(), Error> {
+        self.edit(|plugin| Ok(plugin.merge_at(&["args", "cni"], args)?))
+    }
+
+    fn edit(&mut self, mut change: impl FnMut(&mut Object) -> Result<(), Error>) -> Result<(), Error> {
+        match &mut self.plugins {
+            Plugins::Single(_) => change(&mut self.object),
+            Plugins::Chain(chain) => {
+                chain.iter_mut().try_for_each(change)?;
+                self.store_chain()
+            }
+        }
+    }
+
+    fn store_chain(&mut self) -> Result<(), Error> {
+        if let Plugins::Chain(chain) = &self.plugins {
+            self.object.set(key::PLUGINS, chain)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a pod asks of one of its networks.
+#[derive(Debug, Clone, Default)]
+pub struct Requests {
+    /// Name of the interface in the pod.
+    pub interface: Option<String>,
+    /// Its MAC address.
+    pub mac: Option<String>,
+    /// Its InfiniBand GUID.
+    pub infiniband_guid: Option<String>,
+    /// Its addresses, plain or CIDR.
+    pub ips: Vec<String>,
+    /// Port mappings, as the pod wrote them.
+    pub port_mappings: Option<Box<RawValue>>,
+    /// Bandwidth, as the pod wrote it.
+    pub bandwidth: Option<Box<RawValue>>,
+    /// Gateways that become the pod's default routes; an empty list keeps the one that the network installs.
+    pub default_route: Option<Vec<IpAddr>>,
+}
+
+impl Requests {
+    /// What an element of the networks annotation asks for.
+    pub fn of(selection: &NetworkSelection) -> Result<Self, Error> {
+        let port_mappings = &selection.port_mappings;
+        Ok(Self {
+            interface: selection.interface.clone(),
+            mac: selection.mac.clone(),
+            infiniband_guid: selection.infiniband_guid.clone(),
+            ips: selection.ips.clone(),
+            port_mappings: if port_mappings.is_empty() { None } else { Some(raw(port_mappings)?) },
+            bandwidth: selection.bandwidth.as_ref().map(raw).transpose()?,
+            default_route: selection.default_route.clone(),
+        })
+    }
+}
+
+/// One network of a pod.
+#[derive(Debug, Clone)]
+pub struct Delegate {
+    /// What users call it: `<namespace>/<name>` of the NAD, or else the configuration's name.
+    pub display_name: String,
+    /// What is run.
+    pub config: Config,
+    /// What the pod asks for.
+    pub requests: Requests,
+    /// The device plugin resource that the NAD names.
+    pub resource_name: Option<String>,
+    /// The device that it was given.
+    pub device_id: Option<String>,
+}
+
+impl Delegate {
+    /// A network that no pod asked anything of.
+    pub fn new(display_name: String, config: Config) -> Self {
+        Self { display_name, config, requests: Requests::default(), resource_name: None, device_id: None }
+    }
+
+    /// Gives the network its device: every plugin's configuration names it.
+    pub fn set_device(&mut self, device: String) -> Result<(), Error> {
+        self.config.inject_device(&device)?;
+        self.device_id = Some(device);
+        Ok(())
+    }
+
+    /// Hands the pod's `cni-args` to every plugin.
+    pub fn set_cni_args(&mut self, args: &Object) -> Result<(), Error> {
+        self.config.inject_cni_args(args)
+    }
+
+    /// Name of the interface in the pod, for the delegate at `index` of the pod's list (0 is the master).
+    pub fn interface_name(&self, index: usize, sandbox: &Sandbox) -> String {
+        match (&self.requests.interface, index) {
+            (Some(name), _) => name.clone(),
+            (None, 0) => sandbox.ifname.clone(),
+            (None, index) => format!("net{index}"),
+        }
+    }
+
+    /// Capability arguments: the runtime's own, and on all but the master what the pod asks for. Which of them a plugin
+    /// sees is up to its `capabilities`.
+    pub fn capability_args(&self, index: usize, runtime: &Object, sandbox: &Sandbox) -> Result<Object, Error> {
+        let mut args = Object::default();
+        for key in RUNTIME_KEYS {
+            if let Some(value) = runtime.get(key).filter(|value| !is_empty(value)) {
+                args.set_raw(key, value.to_owned());
+            }
+        }
+        if index > 0 {
+            let Requests { mac, infiniband_guid, ips, port_mappings, bandwidth, .. } = &self.requests;
+            let asked = [
+                ("portMappings", port_mappings.clone()),
+                ("bandwidth", bandwidth.clone()),
+                ("ips", if ips.is_empty() { None } else { Some(raw(ips)?) }),
+                ("mac", mac.as_ref().map(raw).transpose()?),
+                ("infinibandGUID", infiniband_guid.as_ref().map(raw).transpose()?),
+                (DEVICE_ID, self.device_id.as_ref().map(raw).transpose()?),
+            ];
+            for (key, value) in asked {
+                if let Some(value) = value {
+                    args.set_raw(key, value);
+                }
+            }
+        }
+        if args.contains(DEVICE_ID) {
+            let Sandbox { container_id, .. } = sandbox;
+            let interface = self.interface_name(index, sandbox);
+            let file = format!("{}-{container_id}_{interface}", self.display_name).replace('/', "-");
+            args.set("CNIDeviceInfoFile", &format!("{DEVICE_INFO_DIR}{file}"))?;
+        }
+        Ok(args)
+    }
+
+    /// `CNI_ARGS` of the delegate, in the established order. `adding`: with the MAC and addresses that were asked for.
+    pub fn cni_args(&self, sandbox: &Sandbox, adding: bool) -> CniArgs {
+        let Sandbox { container_id, pod, .. } = sandbox;
+        let mut args = vec![
+            ("IgnoreUnknown", "true".to_owned()),
+            ("K8S_POD_NAMESPACE", pod.namespace.clone()),
+            ("K8S_POD_NAME", pod.name.clone()),
+            ("K8S_POD_INFRA_CONTAINER_ID", container_id.clone()),
+            ("K8S_POD_UID", pod.uid.clone().unwrap_or_default()),
+        ];
+        if adding {
+            args.extend(self.requests.mac.clone().map(|mac| ("MAC", mac)));
+            if !self.requests.ips.is_empty() {
+                args.push(("IP", self.requests.ips.join(",")));
+            }
+        }
+        args.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// Any value as raw JSON.
+fn raw(value: &(impl serde::Serialize + ?Sized)) -> Result<Box<RawValue>, Error> {
+    Ok(serde_json::value::to_raw_value(value).map_err(json::Error::from)?)
+}
+
+fn string(object: &Object, key: &str) -> Result<String, Error> {
+    Ok(object.read(key)?.unwrap_or_default())
+}
+
+fn is_empty(value: &RawValue) -> bool {
+    matches!(value.get(), "\"\"" | "[]" | "{}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::PodRef;
+    use serde_json::{Value, json};
+
+    fn sandbox() -> Sandbox {
+        Sandbox {
+            container_id: "c1".into(),
+            netns: "/run/netns/a".into(),
+            ifname: "eth0".into(),
+            args: String::new(),
+            pod: PodRef { namespace: "ns".into(), name: "pod".into(), uid: Some("u1".into()) },
+        }
+    }
+
+    fn delegate(config: &Value) -> Delegate {
+        Delegate::new("ns/a".into(), Config::parse(config.to_string().as_bytes()).unwrap())
+    }
+
+    fn value(config: &Config) -> Value {
+        serde_json::from_str(&config.object().to_json()).unwrap()
+    }
+
+    #[test]
+    fn a_missing_name_is_the_nads() {
+        // multus#19
+        for text in [r#"{"type":"bridge"}"#, r#"{"type":"bridge","name":""}"#, r#"{"plugins":[{"type":"bridge"}]}"#] {
+            assert_eq!(Config::parse_named(text.as_bytes(), "net1").unwrap().name(), "net1");
+        }
+        assert_eq!(Config::parse_named(br#"{"type":"b","name":"x"}"#, "net1").unwrap().name(), "x");
+    }
+
+    #[test]
+    fn what_is_no_configuration() {
+        let text = |config: &str| Config::parse(config.as_bytes()).unwrap_err().to_string();
+        assert_eq!(
+            text("{}"),
+            "LoadDelegateNetConfList: delegate must have the 'type' or 'plugin' field"
+        );
+        assert_eq!(
+            text(r#"{"plugins":[{"type":""}]}"#),
+            "LoadDelegateNetConfList: a plugin delegate must have the 'type' field"
+        );
+        assert!(text("[]").starts_with("failed to unmarshal Spec.Config: "));
+        assert!(text("{").starts_with("failed to unmarshal Spec.Config: "));
+    }
+
+    #[test]
+    fn cni_args_of_the_pod_win() {
+        // multus#17
+        let args = Object::parse(br#"{"k": "v"}"#).unwrap();
+        let mut single = delegate(&json!({"type": "a", "args": {"cni": {"k": "old", "x": 1}, "other": 2}}));
+        single.set_cni_args(&args).unwrap();
+        assert_eq!(value(&single.config)["args"], json!({"cni": {"k": "v", "x": 1}, "other": 2}));
+
+        let mut chain = delegate(&json!({"plugins": [{"type": "a"}, {"type": "b", "args": {"cni": {"x": 1}}}]}));
+        chain.set_cni_args(&args).unwrap();
+        let config = value(&chain.config);
+        assert_eq!(config["plugins"][0]["args"]["cni"], json!({"k": "v"}));
+        assert_eq!(config["plugins"][1]["args"]["cni"], json!({"x": 1, "k": "v"}));
+    }
+
+    #[test]
+    fn every_plugin_of_a_chain_gets_the_device() {
+        let mut chain = delegate(&json!({"name": "n", "plugins": [{"type": "a"}, {"type": "b"}]}));
+        chain.set_device("0000:00:01.0".into()).unwrap();
+        let expected = json!([
+            {"type": "a", "deviceID": "0000:00:01.0", "pciBusID": "0000:00:01.0"},
+            {"type": "b", "deviceID": "0000:00:01.0", "pciBusID": "0000:00:01.0"}]);
+        assert_eq!(value(&chain.config)["plugins"], expected);
+    }
+
+    fn asking() -> Requests {
+        Requests {
+            interface: None,
+            mac: Some("02:00:00:00:00:01".into()),
+            infiniband_guid: Some("02:00:00:00:00:00:00:01".into()),
+            ips: vec!["10.0.0.1/24".into(), "fd00::1/64".into()],
+            port_mappings: Some(raw(&json!([{"hostPort": 80}])).unwrap()),
+            bandwidth: Some(raw(&json!({"ingressRate": 1})).unwrap()),
+            default_route: None,
+        }
+    }
+
+    #[test]
+    fn capability_args_of_a_secondary_network() {
+        // multus#15 (what is offered; the plugin's capabilities choose)
+        let mut secondary = delegate(&json!({"type": "a"}));
+        secondary.requests = asking();
+        secondary.set_device("d1".into()).unwrap();
+        let runtime = Object::parse(br#"{"portMappings":[{"hostPort":1}],"unknown":1,"mac":""}"#).unwrap();
+        let args = secondary.capability_args(2, &runtime, &sandbox()).unwrap();
+        assert_eq!(
+            serde_json::to_value(&args).unwrap(),
+            json!({
+                "portMappings": [{"hostPort": 80}],
+                "bandwidth": {"ingressRate": 1},
+                "ips": ["10.0.0.1/24", "fd00::1/64"],
+                "mac": "02:00:00:00:00:01",
+                "infinibandGUID": "02:00:00:00:00:00:00:01",
+                "deviceID": "d1",
+                "CNIDeviceInfoFile": "/var/run/k8s.cni.cncf.io/devinfo/cni/ns-a-c1_net2",
+            })
+        );
+    }
+
+    #[test]
+    fn the_master_gets_the_runtimes_only_but_mac_and_ip_arguments() {
+        // multus#16
+        let mut master = delegate(&json!({"type": "a"}));
+        master.requests = asking();
+        let runtime = Object::parse(br#"{"portMappings":[{"hostPort":1}]}"#).unwrap();
+        let args = master.capability_args(0, &runtime, &sandbox()).unwrap();
+        assert_eq!(serde_json::to_value(&args).unwrap(), json!({"portMappings": [{"hostPort": 1}]}));
+        let args = master.cni_args(&sandbox(), true);
+        assert_eq!(args.get("MAC"), Some("02:00:00:00:00:01"));
+        assert_eq!(args.get("IP"), Some("10.0.0.1/24,fd00::1/64"));
+    }
+
+    #[test]
+    fn cni_args_in_the_established_order() {
+        // multus#41
+        let mut network = delegate(&json!({"type": "a"}));
+        let joined = |network: &Delegate, adding| network.cni_args(&sandbox(), adding).to_string();
+        let pod = "IgnoreUnknown=true;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u1";
+        assert_eq!(joined(&network, true), pod);
+        network.requests = asking();
+        assert_eq!(
+            joined(&network, true),
+            format!("{pod};MAC=02:00:00:00:00:01;IP=10.0.0.1/24,fd00::1/64")
+        );
+        assert_eq!(joined(&network, false), pod);
+    }
+
+    #[test]
+    fn interface_names_count_from_the_master() {
+        let plain = delegate(&json!({"type": "a"}));
+        let mut named = plain.clone();
+        named.requests.interface = Some("foo".into());
+        assert_eq!(plain.interface_name(0, &sandbox()), "eth0");
+        assert_eq!(named.interface_name(1, &sandbox()), "foo");
+        assert_eq!(plain.interface_name(2, &sandbox()), "net2");
+        assert_eq!(named.interface_name(0, &sandbox()), "foo");
+    }
+
+    #[test]
+    fn a_stripped_chain_is_completed_from_the_cache() {
+        // multus#43
+        let mut stripped = delegate(
+            &json!({"name": "n", "plugins": [{"type": "a", "ipam": {"type": "x"}}, {"type": "b"}, {"type": "c"}]}),
+        );
+        let whole = delegate(
+            &json!({"name": "n", "plugins": [{"type": "a", "ipam": {"type": "x", "ranges": [1]}}, {"type": "b", "k": 1}]}),
+        );
+        stripped.config.complete_from(&whole.config).unwrap();
+        assert_eq!(
+            value(&stripped.config)["plugins"],
+            json!([{"type": "a", "ipam": {"type": "x", "ranges": [1]}}, {"type": "b", "k": 1}, {"type": "c"}])
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! Literals: paths, file names, environment variables, reasons.
+
+/// Where the daemon's configuration is mounted.
+pub const DAEMON_CONFIG: &str = "/etc/cni/net.d/multus.d/daemon-config.json";
+/// The socket inside `socketDir`.
+pub const SOCKET: &str = "multus.sock";
+/// Default of `socketDir`.
+pub const SOCKET_DIR: &str = "/run/multus/";
+/// The CNI configuration that makes the runtime call the shim.
+pub const CONF_FILE: &str = "00-multus.conf";
+/// Files that begin so are ours and never a primary configuration.
+pub const CONF_PREFIX: &str = "00-multus";
+/// Default of `cniConfigDir`.
+pub const CNI_CONFIG_DIR: &str = "/etc/cni/net.d";
+/// Default of `confDir`: CNI configurations that a NAD without one refers to by name.
+pub const CONF_DIR: &str = "/etc/cni/multus/net.d";
+/// Default of `cniDir`: scratch files and the result cache.
+pub const CNI_DIR: &str = "/var/lib/cni/multus";
+/// Result cache below `cniDir`.
+pub const RESULTS: &str = "results";
+/// Default of `binDir`.
+pub const BIN_DIR: &str = "/opt/cni/bin";
+/// Default of `multusNamespace`, and the only default of `systemNamespaces`.
+pub const KUBE_SYSTEM: &str = "kube-system";
+/// `name` of the generated configuration.
+pub const NETWORK_NAME: &str = "multus-cni-network";
+/// `type` of the generated configuration.
+pub const SHIM: &str = "multus-shim";
+
+/// The node whose pods are watched.
+pub const NODE_NAME: &str = "MULTUS_NODE_NAME";
+/// Source of the events of this component.
+pub const COMPONENT: &str = "multus";
+
+/// An interface was attached.
+pub const REASON_ADDED: &str = "AddedInterface";
+/// A NAD named by a pod is not there.
+pub const REASON_NO_NETWORK: &str = "NoNetworkFound";
+/// A delegate failed.
+pub const REASON_FAILED: &str = "FailedAddingInterface";

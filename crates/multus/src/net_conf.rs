@@ -1,0 +1,222 @@
+//! The configuration of one request: the runtime's, with the daemon's laid over it (multus.md §3, §7.3).
+
+use crate::names;
+use cni::json::{self, Object};
+use cni::names::key;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::path::{Path, PathBuf};
+
+const READINESS_KEY: &str = "readinessindicatorfile";
+
+/// Why the configuration can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not an object, or a key of the wrong type.
+    #[error("Multus: error loading netconf: LoadNetConf: failed to load netconf: {0}")]
+    Parse(#[source] json::Error),
+    /// `prevResult` can't be understood.
+    #[error("Multus: error loading netconf: LoadNetConf: could not parse prevResult: {0}")]
+    PrevResult(String),
+    /// Nothing to delegate to.
+    #[error("Multus: error loading netconf: LoadNetConf: at least one delegate/clusterNetwork must be specified")]
+    NoDelegates,
+}
+
+/// Lays the daemon's keys over the request's, the daemon's winning. When the daemon itself waits for the default
+/// network (`managed`), the key that would make each request wait again is taken out.
+pub fn overlay(request: &[u8], daemon: &Object, managed: bool) -> Result<Object, Error> {
+    let mut merged = Object::parse(request).map_err(Error::Parse)?;
+    for (key, value) in daemon.iter() {
+        if key.eq_ignore_ascii_case(READINESS_KEY) && managed {
+            continue;
+        }
+        merged.set_raw(key, value.to_owned());
+    }
+    if managed {
+        merged.remove(READINESS_KEY);
+    }
+    Ok(merged)
+}
+
+/// What multus reads of its own configuration.
+#[derive(Debug, Clone)]
+pub struct MultusConfig {
+    /// CNI version of multus' own result.
+    pub cni_version: String,
+    /// Default network: name of a NAD or of a configuration, a directory or a file.
+    pub cluster_network: Option<String>,
+    /// Networks of every pod outside [`Self::system_namespaces`].
+    pub default_networks: Vec<String>,
+    /// Inline configurations; used when there is no cluster network. The first is the master.
+    pub delegates: Vec<Box<RawValue>>,
+    /// What the runtime filled in (`portMappings`, `bandwidth`, …): handed to every delegate that can use it.
+    pub runtime_config: Object,
+    /// Configurations on disk, by name.
+    pub conf_dir: PathBuf,
+    /// State directory.
+    pub cni_dir: PathBuf,
+    /// First directory of plugins.
+    pub bin_dir: PathBuf,
+    /// A file that says that the default network is ready; waited for by each request.
+    pub readiness_indicator: Option<PathBuf>,
+    /// Whether pods may only use NADs of their own namespace and of [`Self::global_namespaces`].
+    pub namespace_isolation: bool,
+    /// Namespaces exempt from isolation.
+    pub global_namespaces: Vec<String>,
+    /// Namespaces whose pods go without the default networks.
+    pub system_namespaces: Vec<String>,
+    /// Where the NADs of cluster network, default networks and the `default-network` annotation are.
+    pub multus_namespace: String,
+    /// Keep the scratch file when a DEL fails.
+    pub retry_delete_on_error: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    cni_version: String,
+    cluster_network: String,
+    default_networks: Vec<String>,
+    conf_dir: String,
+    cni_dir: String,
+    bin_dir: String,
+    readinessindicatorfile: String,
+    namespace_isolation: bool,
+    global_namespaces: String,
+    system_namespaces: Option<Vec<String>>,
+    multus_namespace: String,
+    retry_delete_on_error: bool,
+}
+
+impl MultusConfig {
+    /// Parses a configuration that already has the daemon's keys ([`overlay`]).
+    pub fn parse(object: &Object) -> Result<Self, Error> {
+        let keys: Keys = json::from_slice(object.to_json().as_bytes()).map_err(Error::Parse)?;
+        let delegates = delegates(object)?;
+        if let Some(previous) = object.get(key::PREV_RESULT) {
+            let version = if keys.cni_version.is_empty() { "0.1.0" } else { &keys.cni_version };
+            let version = version.parse().map_err(|error| Error::PrevResult(format!("{error}")))?;
+            cni::result::CniResult::parse(previous.get().as_bytes(), version)
+                .map_err(|error| Error::PrevResult(error.to_string()))?;
+        }
+        if keys.cluster_network.is_empty() && delegates.is_empty() {
+            return Err(Error::NoDelegates);
+        }
+        let runtime_config = match object.get(key::RUNTIME_CONFIG) {
+            Some(value) => Object::parse(value.get().as_bytes()).map_err(Error::Parse)?,
+            None => Object::default(),
+        };
+        Ok(Self {
+            cni_version: keys.cni_version,
+            cluster_network: Some(keys.cluster_network).filter(|name| !name.is_empty()),
+            default_networks: keys.default_networks,
+            delegates,
+            runtime_config,
+            conf_dir: path_or(&keys.conf_dir, names::CONF_DIR),
+            cni_dir: path_or(&keys.cni_dir, names::CNI_DIR),
+            bin_dir: path_or(&keys.bin_dir, names::BIN_DIR),
+            readiness_indicator: (!keys.readinessindicatorfile.is_empty())
+                .then(|| keys.readinessindicatorfile.into()),
+            namespace_isolation: keys.namespace_isolation,
+            global_namespaces: namespaces(&keys.global_namespaces),
+            system_namespaces: keys.system_namespaces.unwrap_or_else(|| vec![names::KUBE_SYSTEM.into()]),
+            multus_namespace: if keys.multus_namespace.is_empty() {
+                names::KUBE_SYSTEM.into()
+            } else {
+                keys.multus_namespace
+            },
+            retry_delete_on_error: keys.retry_delete_on_error,
+        })
+    }
+
+    /// Directory of the result cache.
+    pub fn results_dir(&self) -> PathBuf {
+        self.cni_dir.join(names::RESULTS)
+    }
+}
+
+fn delegates(object: &Object) -> Result<Vec<Box<RawValue>>, Error> {
+    match object.get("delegates") {
+        Some(value) => serde_json::from_str(value.get()).map_err(|error| Error::Parse(error.into())),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// `globalNamespaces`: a comma list that replaces the default, `default`, when it is given.
+fn namespaces(list: &str) -> Vec<String> {
+    if list.is_empty() {
+        return vec!["default".into()];
+    }
+    list.split(',').map(|entry| entry.trim().to_owned()).collect()
+}
+
+fn path_or(text: &str, default: &str) -> PathBuf {
+    Path::new(if text.is_empty() { default } else { text }).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Object {
+        Object::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_daemon_wins_and_the_rest_stays() {
+        // multus#68
+        let client = br#"{"cniVersion":"0.3.1","namespaceIsolation":true,"logLevel":"verbose","big":9007199254740993}"#;
+        let daemon = object(r#"{"cniVersion":"0.4.0","namespaceIsolation":false}"#);
+        let merged = overlay(client, &daemon, true).unwrap();
+        assert_eq!(merged.get("cniVersion").unwrap().get(), r#""0.4.0""#);
+        assert_eq!(merged.get("namespaceIsolation").unwrap().get(), "false");
+        assert_eq!(merged.get("logLevel").unwrap().get(), r#""verbose""#);
+        assert_eq!(merged.get("big").unwrap().get(), "9007199254740993");
+    }
+
+    #[test]
+    fn the_readiness_file_is_dropped_only_when_the_daemon_manages_it() {
+        // multus#68
+        let client = br#"{"readinessindicatorfile":"/a"}"#;
+        let daemon = object(r#"{"readinessindicatorfile":"/b"}"#);
+        assert!(overlay(client, &daemon, true).unwrap().get(READINESS_KEY).is_none());
+        let kept = overlay(client, &daemon, false).unwrap();
+        assert_eq!(kept.get(READINESS_KEY).unwrap().get(), r#""/b""#);
+    }
+
+    #[test]
+    fn defaults() {
+        let config = MultusConfig::parse(&object(r#"{"clusterNetwork":"/a.conf"}"#)).unwrap();
+        assert_eq!(config.cluster_network.as_deref(), Some("/a.conf"));
+        assert_eq!(config.conf_dir, Path::new("/etc/cni/multus/net.d"));
+        assert_eq!(config.results_dir(), Path::new("/var/lib/cni/multus/results"));
+        assert_eq!(config.bin_dir, Path::new("/opt/cni/bin"));
+        assert_eq!(config.system_namespaces, ["kube-system"]);
+        assert_eq!(config.multus_namespace, "kube-system");
+        assert_eq!(config.global_namespaces, ["default"]);
+        assert!(!config.namespace_isolation && !config.retry_delete_on_error);
+    }
+
+    #[test]
+    fn global_namespaces_replace_the_default() {
+        let text = r#"{"clusterNetwork":"x","globalNamespaces":"kube-system, donkey-kong"}"#;
+        let config = MultusConfig::parse(&object(text)).unwrap();
+        assert_eq!(config.global_namespaces, ["kube-system", "donkey-kong"]);
+    }
+
+    #[test]
+    fn nothing_to_delegate_to() {
+        assert_eq!(
+            MultusConfig::parse(&object("{}")).unwrap_err().to_string(),
+            "Multus: error loading netconf: LoadNetConf: at least one delegate/clusterNetwork must be specified"
+        );
+    }
+
+    #[test]
+    fn a_previous_result_must_be_one() {
+        let text = r#"{"clusterNetwork":"x","cniVersion":"0.3.1","prevResult":{"ips":7}}"#;
+        let error = MultusConfig::parse(&object(text)).unwrap_err().to_string();
+        assert!(error.contains("LoadNetConf: could not parse prevResult: "), "{error}");
+    }
+}

@@ -1,0 +1,84 @@
+//! The pod's namespace in the kernel, opened when it is first looked at and never entered again: a netlink socket stays
+//! in the namespace that it was opened in.
+
+use crate::attach::{NetnsError, PodNetns, RouteError};
+use crate::default_route::{Fate, Fates};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use linux::address::Family;
+use linux::netns::NetNs;
+use linux::route::Socket;
+use linux::routes::{MAIN_TABLE, Route};
+use std::net::IpAddr;
+use std::path::Path;
+
+/// The namespace at a path.
+#[derive(Debug)]
+pub struct KernelNetns {
+    path: String,
+    socket: Option<Socket>,
+}
+
+impl KernelNetns {
+    /// Opens nothing yet.
+    pub fn new(path: &str) -> Self {
+        Self { path: path.to_owned(), socket: None }
+    }
+
+    fn socket(&mut self) -> Result<&mut Socket, String> {
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => {
+                let netns = NetNs::open(Path::new(&self.path)).map_err(|error| error.to_string())?;
+                let opened = netns.run(Socket::open).map_err(|error| error.to_string())?;
+                opened.map_err(|error| error.to_string())?
+            }
+        };
+        Ok(self.socket.insert(socket))
+    }
+}
+
+impl PodNetns for KernelNetns {
+    fn has(&mut self, interface: &str) -> Result<bool, NetnsError> {
+        let found = self.socket().and_then(|socket| socket.find_link(interface).map_err(|error| error.to_string()));
+        found.map(|link| link.is_some()).map_err(|cause| NetnsError { netns: self.path.clone(), cause })
+    }
+
+    fn reroute(&mut self, interface: &str, fates: Fates) -> Result<(), RouteError> {
+        let socket = self.socket().map_err(RouteError::Delete)?;
+        let link = socket.link_by_name(interface).map_err(|error| RouteError::Delete(error.to_string()))?.index;
+        for (fate, family, default) in [
+            (fates.v4, Family::V4, IpNet::V4(Ipv4Net::default())),
+            (fates.v6, Family::V6, IpNet::V6(Ipv6Net::default())),
+        ] {
+            if fate == Fate::Keep {
+                continue;
+            }
+            remove_defaults(socket, link, family).map_err(|error| RouteError::Delete(error.to_string()))?;
+            if let Fate::Replace(gateway) = fate {
+                add_default(socket, link, default, gateway).map_err(|error| RouteError::Set(error.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Only the main table: what a plugin put into a table of its own is reached by rules, and is none of our business.
+fn remove_defaults(socket: &mut Socket, link: u32, family: Family) -> linux::Result<()> {
+    let is_default = |route: &&Route| {
+        route.dst.prefix_len() == 0
+            && route.link == Some(link)
+            && route.table.is_none_or(|table| table == MAIN_TABLE)
+    };
+    let routes = socket.routes(family)?;
+    routes.iter().filter(is_default).try_for_each(|route| socket.delete_route(route))
+}
+
+fn add_default(socket: &mut Socket, link: u32, default: IpNet, gateway: IpAddr) -> linux::Result<()> {
+    let mut route = Route::to(default);
+    route.link = Some(link);
+    route.gateway = Some(gateway);
+    match socket.add_route(&route) {
+        Err(error) if error.is_exists() => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,295 @@
+//! Which networks a pod gets, in which order (multus.md §4).
+//!
+//! ```text
+//! clusterNetwork, or delegates[0]      ── replaced by the default-network annotation
+//! + defaultNetworks, or delegates[1..]
+//! + networks annotation, in its order
+//! ```
+
+use crate::cluster::{ClusterView, LookupError, Nad, Pod};
+use crate::delegate::{self, Config, Delegate, Requests};
+use crate::net_conf::MultusConfig;
+use cni::config::{LoadError, NetworkList, files_with_extension, find_by_name};
+use cni::selection::{NetworkSelection, SelectionError, parse_default_network, parse_networks};
+use std::path::Path;
+
+/// A NAD that could not be read. Pods hear of it by an event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot find a network-attachment-definition ({name}) in namespace ({namespace}): {cause}")]
+pub struct MissingNad {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What the API server said.
+    pub cause: LookupError,
+}
+
+/// Why one network can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// There is no such NAD.
+    #[error("getKubernetesDelegate: {0}")]
+    Missing(#[from] MissingNad),
+    /// Its configuration is none.
+    #[error("network {network}: {}{source}", place(source))]
+    Spec {
+        /// The NAD.
+        network: String,
+        /// What is wrong with it.
+        source: delegate::Error,
+    },
+    /// It has none, and there is no usable file of its name.
+    #[error("network {network}: GetCNIConfig: err in GetCNIConfigFromFile: {source}")]
+    File {
+        /// The NAD.
+        network: String,
+        /// Why.
+        source: LoadError,
+    },
+    /// What the pod asks of it can't be put into its configuration.
+    #[error("network {network}: {source}")]
+    Requests {
+        /// The NAD.
+        network: String,
+        /// Why.
+        source: delegate::Error,
+    },
+}
+
+/// Only what is no JSON fails where the text is read.
+fn place(error: &delegate::Error) -> &'static str {
+    match error {
+        delegate::Error::Parse(_) => "GetCNIConfig: err in getCNIConfigFromSpec: ",
+        delegate::Error::NoPlugin | delegate::Error::NoType => "",
+    }
+}
+
+/// Why the networks of a pod can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The cluster network, or a default network.
+    #[error("failed to get clusterNetwork/defaultNetworks: {0}")]
+    Default(#[source] DefaultError),
+    /// The networks annotation.
+    #[error("error loading k8s delegates k8s args: TryLoadPodDelegates: error in getting k8s network for pod: {0}")]
+    Networks(#[source] PodError),
+    /// The default-network annotation.
+    #[error(
+        "error loading k8s delegates k8s args: TryLoadPodDelegates: error in loading K8s cluster default network from pod annotation: {0}"
+    )]
+    DefaultNetwork(#[source] PodError),
+}
+
+impl Error {
+    /// The NAD that is missing, when that is the reason.
+    pub fn missing(&self) -> Option<&MissingNad> {
+        match self {
+            Self::Networks(PodError::Network(NetworkError::Missing(missing)))
+            | Self::DefaultNetwork(PodError::Network(NetworkError::Missing(missing))) => Some(missing),
+            _ => None,
+        }
+    }
+}
+
+/// Why the networks that every pod gets can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum DefaultError {
+    /// The cluster network.
+    #[error("GetDefaultNetworks: failed to get clusterNetwork {name} in namespace {namespace}: {cause}")]
+    Cluster {
+        /// As configured.
+        name: String,
+        /// Where NADs are looked for.
+        namespace: String,
+        /// Why.
+        cause: String,
+    },
+    /// One of the default networks.
+    #[error("GetDefaultNetworks: {0}")]
+    Network(String),
+    /// One of the inline configurations.
+    #[error("LoadNetConf: failed to load delegate {index} config: {source}")]
+    Inline {
+        /// Which one.
+        index: usize,
+        /// What is wrong with it.
+        source: delegate::Error,
+    },
+}
+
+/// Why the networks that a pod asks for can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PodError {
+    /// The annotation is malformed.
+    #[error("{0}")]
+    Selection(#[from] SelectionError),
+    /// The pod may not use a NAD of that namespace.
+    #[error(
+        "GetNetworkDelegates: namespace isolation enabled, annotation violates permission, pod is in namespace {pod} but refers to target namespace {target}"
+    )]
+    Isolation {
+        /// Namespace of the pod.
+        pod: String,
+        /// Namespace of the NAD.
+        target: String,
+    },
+    /// One of the networks.
+    #[error("{0}")]
+    Network(#[from] NetworkError),
+}
+
+/// Resolves networks for one call.
+#[derive(Debug)]
+pub struct Resolver<'a, C> {
+    /// Where pods and NADs are known.
+    pub cluster: &'a C,
+    /// The call's configuration.
+    pub config: &'a MultusConfig,
+}
+
+impl<C: ClusterView> Resolver<'_, C> {
+    /// All networks of a pod, the master first.
+    pub async fn networks_of(&self, pod: &Pod) -> Result<Vec<Delegate>, Error> {
+        let mut networks = self.defaults(Some(&pod.namespace)).await.map_err(Error::Default)?;
+        if let Some(annotation) = &pod.networks {
+            networks.append(&mut self.selected(pod, annotation).await.map_err(Error::Networks)?);
+        }
+        if let Some(annotation) = &pod.default_network {
+            let replacement = self.default_network(annotation).await.map_err(Error::DefaultNetwork)?;
+            match networks.first_mut() {
+                Some(master) => *master = replacement,
+                None => networks.push(replacement),
+            }
+        }
+        Ok(networks)
+    }
+
+    /// The networks that every pod of a namespace gets; without a namespace the master alone.
+    pub async fn defaults(&self, namespace: Option<&str>) -> Result<Vec<Delegate>, DefaultError> {
+        let MultusConfig { cluster_network, default_networks, delegates, system_namespaces, multus_namespace, .. } =
+            self.config;
+        let with_secondaries =
+            namespace.is_some_and(|namespace| !system_namespaces.iter().any(|system| system == namespace));
+        let Some(cluster_network) = cluster_network else {
+            let inline = |(index, text): (usize, &Box<serde_json::value::RawValue>)| {
+                let config = Config::parse(text.get().as_bytes());
+                let config = config.map_err(|source| DefaultError::Inline { index, source })?;
+                Ok(Delegate::new(config.name(), config))
+            };
+            let count = if with_secondaries { delegates.len() } else { 1 };
+            return delegates.iter().enumerate().take(count).map(inline).collect();
+        };
+        let master = self.named(cluster_network).await.map_err(|cause| DefaultError::Cluster {
+            name: cluster_network.clone(),
+            namespace: multus_namespace.clone(),
+            cause,
+        })?;
+        let mut networks = vec![master];
+        if with_secondaries {
+            for name in default_networks {
+                networks.push(self.named(name).await.map_err(DefaultError::Network)?);
+            }
+        }
+        Ok(networks)
+    }
+
+    async fn selected(&self, pod: &Pod, annotation: &str) -> Result<Vec<Delegate>, PodError> {
+        let MultusConfig { namespace_isolation, global_namespaces, .. } = self.config;
+        let mut networks = Vec::new();
+        for selection in parse_networks(annotation, &pod.namespace)? {
+            let target = &selection.namespace;
+            if *namespace_isolation && *target != pod.namespace && !global_namespaces.contains(target) {
+                return Err(PodError::Isolation { pod: pod.namespace.clone(), target: target.clone() });
+            }
+            networks.push(self.network(&selection).await?);
+        }
+        Ok(networks)
+    }
+
+    async fn default_network(&self, annotation: &str) -> Result<Delegate, PodError> {
+        let selection = parse_default_network(annotation, &self.config.multus_namespace)?;
+        Ok(self.network(&selection).await?)
+    }
+
+    async fn network(&self, selection: &NetworkSelection) -> Result<Delegate, NetworkError> {
+        let mut delegate = self.nad(&selection.namespace, &selection.name).await?;
+        let ask = |delegate: &mut Delegate| {
+            if let Some(device) = &selection.device_id {
+                delegate.set_device(device.clone())?;
+            }
+            if let Some(args) = &selection.cni_args {
+                delegate.set_cni_args(args)?;
+            }
+            delegate.requests = Requests::of(selection)?;
+            Ok(())
+        };
+        ask(&mut delegate)
+            .map_err(|source| NetworkError::Requests { network: delegate.display_name.clone(), source })?;
+        Ok(delegate)
+    }
+
+    async fn nad(&self, namespace: &str, name: &str) -> Result<Delegate, NetworkError> {
+        let Nad { config, resource_name } = self.cluster.nad(namespace, name).await.map_err(|cause| MissingNad {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            cause,
+        })?;
+        let network = format!("{namespace}/{name}");
+        let parsed = if config.is_empty() {
+            let file = find_by_name(&self.config.conf_dir, name)
+                .map_err(|source| NetworkError::File { network: network.clone(), source })?;
+            Config::from_file(&file)
+        } else {
+            Config::parse_named(config.as_bytes(), name)
+        };
+        let config = parsed.map_err(|source| NetworkError::Spec { network: network.clone(), source })?;
+        let mut delegate = Delegate::new(network, config);
+        delegate.resource_name = resource_name.map(|name| name.to_string());
+        Ok(delegate)
+    }
+
+    /// A network of multus' own configuration: a NAD, the name of a configuration on disk, or a path.
+    async fn named(&self, name: &str) -> Result<Delegate, String> {
+        if name.contains('/') {
+            return from_path(Path::new(name));
+        }
+        match self.nad(&self.config.multus_namespace, name).await {
+            Ok(delegate) => Ok(delegate),
+            Err(nad_error) => match find_by_name(&self.config.conf_dir, name) {
+                Ok(file) => from_network(&file),
+                Err(file_error) => Err(format!(
+                    "getNetDelegate: cannot find network: {name}: {nad_error}; {file_error}"
+                )),
+            },
+        }
+    }
+}
+
+fn from_path(path: &Path) -> Result<Delegate, String> {
+    if path.is_dir() {
+        let files = |extensions: &[&str]| files_with_extension(path, extensions).map_err(|error| error.to_string());
+        if files(&["conf", "conflist"])?.is_empty() {
+            return Err(format!("No networks found in {}", path.display()));
+        }
+        let networks = files(&["conf", "json", "conflist"])?;
+        let first = networks.iter().find_map(|file| NetworkList::load(file).ok());
+        return from_network(&first.ok_or_else(|| format!("no valid networks found in {}", path.display()))?);
+    }
+    match NetworkList::load(path) {
+        Ok(network) => from_network(&network),
+        Err(LoadError::NoType) => Err(format!(
+            "error loading CNI config file {}: no 'type'; perhaps this is supposed to be a .conflist?",
+            path.display()
+        )),
+        Err(error) => Err(format!("getNetDelegate: cannot find network: {}: {error}", path.display())),
+    }
+}
+
+fn from_network(network: &NetworkList) -> Result<Delegate, String> {
+    let config = Config::from_file(network).map_err(|error| error.to_string())?;
+    Ok(Delegate::new(network.name.clone(), config))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! The HTTP API on the unix socket (multus.md §7.2).
+//!
+//! | path | 200 | other |
+//! |---|---|---|
+//! | `POST /cni` | ADD `{"Result":{…}}`, else empty | 400 with the error; 503 for all but DEL while not ready |
+//! | `GET`, `POST /healthz` | always | |
+//! | `GET`, `POST /readyz` | when ADD is served | 500 before that and from SIGTERM on |
+
+use crate::cluster::ClusterView;
+use crate::daemon::Daemon;
+use crate::metrics::Metrics;
+use crate::request::{self, PodVerb, Request};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, post};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+
+const CNI: &str = "/cni";
+const HEALTHZ: &str = "/healthz";
+const READYZ: &str = "/readyz";
+
+/// Longest request that is read, bytes: an environment and a configuration.
+const MAX_BODY: usize = 8 * 1024 * 1024;
+
+/// How far the daemon is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The default network is not known to be ready: only DEL is served.
+    Starting,
+    /// Everything is served.
+    Serving,
+    /// The process ends: what was begun is finished, only DEL is taken on.
+    Draining,
+}
+
+/// What the routes share.
+pub struct Api<C> {
+    daemon: Arc<Daemon<C>>,
+    phase: watch::Receiver<Phase>,
+    /// How many calls are being worked on.
+    in_flight: watch::Sender<usize>,
+    metrics: Metrics,
+}
+
+impl<C> Api<C> {
+    /// An API in front of the daemon. `phase` is read at each request.
+    pub fn new(daemon: Arc<Daemon<C>>, phase: watch::Receiver<Phase>, metrics: Metrics) -> Arc<Self> {
+        Arc::new(Self { daemon, phase, in_flight: watch::Sender::new(0), metrics })
+    }
+
+    /// Resolves when no call is being worked on.
+    pub async fn idle(&self) {
+        // An error would mean that the sender is gone, and `self` holds it.
+        let _ = self.in_flight.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+/// A call that is being worked on.
+struct InFlight(watch::Sender<usize>);
+
+impl InFlight {
+    fn begin(count: &watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// The routes.
+pub fn router<C: ClusterView + 'static>(api: Arc<Api<C>>) -> Router {
+    Router::new()
+        .route(CNI, post(cni::<C>).fallback(method_not_allowed))
+        .route(HEALTHZ, any(healthz))
+        .route(READYZ, any(readyz::<C>))
+        .fallback(|| async { StatusCode::NOT_FOUND })
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(Arc::clone(&api), finish::<C>))
+        .with_state(api)
+}
+
+async fn cni<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, body: Bytes) -> Response {
+    let request = match Request::decode(&body) {
+        Ok(request) => request,
+        Err(error) => return refusal(&error),
+    };
+    drop(body);
+    let is_del = matches!(request, Request::Pod { verb: PodVerb::Del, .. });
+    if !is_del && *api.phase.borrow() != Phase::Serving {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the multus daemon is not ready\n").into_response();
+    }
+    let in_flight = InFlight::begin(&api.in_flight);
+    let daemon = Arc::clone(&api.daemon);
+    // A task of its own: when the shim is killed, the call is finished nevertheless. The runtime's DEL then waits for it
+    // and undoes it; half an attachment could not be undone.
+    let work = tokio::spawn(async move {
+        let answer = daemon.handle(request).await;
+        drop(in_flight);
+        answer
+    });
+    match work.await {
+        Ok(Ok(None)) => StatusCode::OK.into_response(),
+        Ok(Ok(Some(result))) => json(StatusCode::OK, format!(r#"{{"Result":{result}}}"#)),
+        Ok(Err(error)) => json(StatusCode::BAD_REQUEST, serde_json::to_string(&error).unwrap_or_default()),
+        Err(_) => (StatusCode::BAD_REQUEST, "the call ended unexpectedly\n").into_response(),
+    }
+}
+
+fn refusal(error: &request::Error) -> Response {
+    tracing::error!(%error, "unusable request");
+    (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response()
+}
+
+fn json(status: StatusCode, text: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+async fn method_not_allowed() -> Response {
+    (StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n").into_response()
+}
+
+async fn healthz(method: axum::http::Method) -> Response {
+    if is_probe(&method) { StatusCode::OK.into_response() } else { method_not_allowed().await }
+}
+
+async fn readyz<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, method: axum::http::Method) -> Response {
+    if !is_probe(&method) {
+        return method_not_allowed().await;
+    }
+    match *api.phase.borrow() {
+        Phase::Serving => StatusCode::OK.into_response(),
+        Phase::Starting | Phase::Draining => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+fn is_probe(method: &axum::http::Method) -> bool {
+    method == axum::http::Method::GET || method == axum::http::Method::POST
+}
+
+/// Counts the answer, and lets nobody keep a connection: shims make one call each, and a connection that stays would
+/// hold up the end of the process.
+async fn finish<C: ClusterView + 'static>(
+    State(api): State<Arc<Api<C>>>,
+    request: axum::extract::Request,
+    next: Next,
+) -> Response {
+    let method = request.method().as_str().to_ascii_lowercase();
+    let path = request.uri().path();
+    let handler = [CNI, HEALTHZ, READYZ].into_iter().find(|handler| *handler == path).unwrap_or("NotFound");
+    let mut response = next.run(request).await;
+    api.metrics.count(handler, response.status().as_u16(), method);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// Listens at `path`, mode 0600. What lies there is replaced in one step, whoever listened there before; the directory
+/// stays, so that whoever mounts it finds the new socket.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
+    cni::files::remove_if_present(&temporary)?;
+    let listener = UnixListener::bind(&temporary)?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&temporary, path)?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_and_the_directory_stays() {
+        // multus#65
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("multus/multus.sock");
+        drop(listen(&path).unwrap());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
+        fs::write(path.with_file_name("other"), "").unwrap();
+        let first = fs::symlink_metadata(path.parent().unwrap()).unwrap();
+        let _listener = listen(&path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert!(path.with_file_name("other").exists(), "the directory is the same");
+        assert_eq!(
+            std::os::unix::fs::MetadataExt::ino(&first),
+            std::os::unix::fs::MetadataExt::ino(&fs::symlink_metadata(path.parent().unwrap()).unwrap())
+        );
+        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,228 @@
+//! ADD and what a user sees of it.
+
+use crate::node::{Node, api, text};
+use serde_json::json;
+use std::fs;
+
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+
+#[test]
+fn a_pod_with_a_second_network() {
+    let node = Node::started();
+    node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b", "kubeconfig": "/k", "ipam": {"ranges": [1]}}));
+    let uid = node.pod("web", &json!({NETWORKS: "net-b"}));
+    api()
+        .kubectl()
+        .run(["patch", "pod", "web", "--namespace", &node.name, "--subresource=status", "--type=merge", "--patch",
+            r#"{"status":{"conditions":[{"type":"PodScheduled","status":"True"}]}}"#])
+        .unwrap();
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+
+    // multus#31: A then B; the result is A's; B's address only in the status
+    let result = node.succeed("ADD", &sandbox);
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b"]);
+    assert_eq!(result["cniVersion"], "0.3.1");
+    assert_eq!(result["interfaces"], json!([{"name": "eth0", "mac": "02:00:00:00:00:0a", "sandbox": sandbox.netns}]));
+    assert_eq!(node.variable_of("c1", "ADD", "b", "CNI_IFNAME"), "net1");
+    // multus#41
+    let args = node.variable_of("c1", "ADD", "b", "CNI_ARGS");
+    assert_eq!(
+        args,
+        format!(
+            "IgnoreUnknown=true;K8S_POD_NAMESPACE={};K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID={uid}",
+            node.name
+        )
+    );
+    // multus#19
+    assert_eq!(node.config_of("c1", "ADD", "b")["name"], "net-b");
+
+    assert_eq!(
+        node.status("web").unwrap(),
+        json!([
+            {"name": "cluster-net", "interface": "eth0", "ips": ["10.0.0.1"], "mac": "02:00:00:00:00:0a",
+                "default": true, "dns": {}},
+            {"name": format!("{}/net-b", node.name), "interface": "net1", "ips": ["10.0.0.1"],
+                "mac": "02:00:00:00:00:0b", "dns": {}}])
+    );
+    // The update of the status took nothing else along.
+    let pod = node.get_pod("web");
+    assert_eq!(pod["metadata"]["labels"], json!({"app": "test"}));
+    assert_eq!(pod["metadata"]["annotations"][NETWORKS], "net-b");
+    assert_eq!(pod["status"]["conditions"][0]["type"], "PodScheduled");
+    assert_eq!(pod["spec"]["containers"][0]["image"], "none");
+    let event = node.event("web", "AddedInterface");
+    assert!(event.starts_with("Add ") && event.contains("[10.0.0.1/24] from "), "{event}");
+
+    // multus#42
+    let scratch = node.path("cni/c1");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&scratch).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+
+    // multus#43: neither pod nor NAD is needed to detach
+    api().kubectl().delete(["pod", "web", "--namespace", &node.name]).unwrap();
+    api().kubectl().delete(["network-attachment-definitions", "net-b", "--namespace", &node.name]).unwrap();
+    node.succeed("DEL", &sandbox);
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    let config = node.config_of("c1", "DEL", "b");
+    assert_eq!((&config["kubeconfig"], &config["ipam"]["ranges"]), (&json!("/k"), &json!([1])));
+    assert!(!scratch.exists());
+    assert_eq!(fs::read_dir(node.path("cni/results")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_failing_network_undoes_the_pod() {
+    // multus#33
+    let node = Node::started();
+    node.nad("net-b", &json!({"cniVersion": "0.3.1", "name": "B", "type": "b"}));
+    let uid = node.pod("web", &json!({NETWORKS: "net-b"}));
+    fs::write(node.path("fail.ADD.b"), r#"{"cniVersion":"0.3.1","code":11,"msg":"no room","details":"on the bus"}"#)
+        .unwrap();
+    let error = node.fail("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    assert_eq!(
+        error,
+        json!({"code": 11, "details": "on the bus", "msg": format!(
+            "CmdAdd (shim): error configuring pod [{ns}/web] networking: [{ns}/web/{uid}:B]: error adding container to \
+             network \"B\": no room", ns = node.name)})
+    );
+    let event = node.event("web", "FailedAddingInterface");
+    assert_eq!(event, format!("failed adding interface net1 to network {}/net-b: no room; on the bus", node.name));
+    assert_eq!(node.status("web"), None);
+}
+
+#[test]
+fn a_missing_network_attaches_nothing() {
+    // multus#22
+    let node = Node::started();
+    let uid = node.pod("web", &json!({NETWORKS: "nope"}));
+    let error = node.fail("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let message = error["msg"].as_str().unwrap();
+    let missing = format!("cannot find a network-attachment-definition (nope) in namespace ({}): ", node.name);
+    assert!(message.contains(&missing) && message.len() < 700, "{message}");
+    assert!(node.calls().is_empty());
+    assert!(node.event("web", "NoNetworkFound").starts_with(&missing));
+}
+
+#[test]
+fn a_broken_annotation_fails_that_pod_alone() {
+    // multus#11
+    let node = Node::started();
+    let broken = node.pod("broken", &json!({NETWORKS: "[{"}));
+    let fine = node.pod("fine", &json!({}));
+    let error = node.fail("ADD", &node.sandbox("c1", "broken", Some(&broken)));
+    let message = error["msg"].as_str().unwrap();
+    assert!(
+        message.contains("failed to parse pod Network Attachment Selection Annotation JSON format"),
+        "{message}"
+    );
+    assert!(node.event("broken", "FailedAddingInterface").contains("JSON format"));
+    node.succeed("ADD", &node.sandbox("c2", "fine", Some(&fine)));
+    // multus#14: the status lists the default network
+    assert_eq!(node.status("fine").unwrap()[0]["name"], "cluster-net");
+}
+
+#[test]
+fn the_default_network_can_be_replaced() {
+    // multus#18
+    let mut node = Node::new();
+    node.start(&json!({"multusNamespace": node.name}));
+    node.nad("other", &json!({"cniVersion": "0.3.1", "type": "c"}));
+    let uid = node.pod("web", &json!({"v1.multus-cni.io/default-network": "other"}));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    assert_eq!(node.calls(), ["ADD c eth0 c1"]);
+    assert_eq!(node.status("web").unwrap()[0]["default"], true);
+}
+
+#[test]
+fn what_the_pod_asks_for_reaches_the_plugin() {
+    // multus#15
+    let node = Node::started();
+    let all = json!({"ips": true, "mac": true, "portMappings": true, "bandwidth": true, "infinibandGUID": true,
+        "deviceID": true});
+    node.nad("able", &json!({"cniVersion": "0.3.1", "type": "b", "capabilities": all}));
+    node.nad("unable", &json!({"cniVersion": "0.3.1", "type": "c"}));
+    let element = |name: &str| {
+        json!({"name": name, "ips": ["10.1.1.7/24"], "mac": "02:00:00:00:00:07", "deviceID": "d1",
+            "infiniband-guid": "02:00:00:00:00:00:00:07", "bandwidth": {"ingressRate": 1000},
+            "portMappings": [{"hostPort": 80, "containerPort": 8080, "protocol": "tcp"}], "cni-args": {"k": "v"}})
+    };
+    let annotation = json!([element("able"), element("unable")]).to_string();
+    let uid = node.pod("web", &json!({NETWORKS: annotation}));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let runtime = node.config_of("c1", "ADD", "b")["runtimeConfig"].clone();
+    assert_eq!(runtime["ips"], json!(["10.1.1.7/24"]));
+    assert_eq!(runtime["mac"], "02:00:00:00:00:07");
+    assert_eq!(runtime["infinibandGUID"], "02:00:00:00:00:00:00:07");
+    assert_eq!(runtime["deviceID"], "d1");
+    assert_eq!(runtime["bandwidth"]["ingressRate"], 1000);
+    assert_eq!(runtime["portMappings"][0]["containerPort"], 8080);
+    let unable = node.config_of("c1", "ADD", "c");
+    assert_eq!(unable.get("runtimeConfig"), None);
+    // multus#17
+    assert_eq!(unable["args"]["cni"], json!({"k": "v"}));
+    let args = node.variable_of("c1", "ADD", "c", "CNI_ARGS");
+    assert!(args.ends_with(";MAC=02:00:00:00:00:07;IP=10.1.1.7/24"), "{args}");
+}
+
+#[test]
+fn a_conflicting_write_is_repeated() {
+    // multus#63
+    let node = Node::started();
+    let uid = node.pod("web", &json!({}));
+    let gate = node.gate("c1", "ADD", "a");
+    let add = node.begin("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    node.called("c1", "ADD a");
+    api().kubectl().run(["label", "pod", "web", "--namespace", &node.name, "changed=yes"]).unwrap();
+    gate.open();
+    let output = add.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(node.status("web").is_some());
+    assert_eq!(node.get_pod("web")["metadata"]["labels"]["changed"], "yes");
+}
+
+#[test]
+fn a_pod_deleted_meanwhile_is_no_failure() {
+    // multus#64
+    let node = Node::started();
+    let uid = node.pod("web", &json!({}));
+    let gate = node.gate("c1", "ADD", "a");
+    let add = node.begin("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    node.called("c1", "ADD a");
+    api().kubectl().run(["delete", "pod", "web", "--namespace", &node.name, "--grace-period=0", "--force"]).unwrap();
+    gate.open();
+    let output = add.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn one_at_a_time_still_serves_all() {
+    // multus#69
+    let mut node = Node::new();
+    node.start(&json!({"connectionLimit": 1}));
+    let calls: Vec<_> = (0..6)
+        .map(|index| {
+            let uid = node.pod(&format!("web{index}"), &json!({}));
+            let sandbox = node.sandbox(&format!("c{index}"), &format!("web{index}"), Some(&uid));
+            (node.begin("ADD", &sandbox), sandbox)
+        })
+        .collect();
+    for (call, _sandbox) in calls {
+        let output = call.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+    }
+    assert_eq!(node.calls().len(), 6);
+}
+
+#[test]
+fn a_plugin_that_only_complains_is_quoted_and_sees_the_hosts_root() {
+    // multus#74
+    let mut node = Node::new();
+    let root = node.path("hostroot");
+    node.populate_root(&root);
+    node.start(&json!({"chrootDir": root}));
+    let uid = node.pod("web", &json!({}));
+    let error = node.fail("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let message = error["msg"].as_str().unwrap();
+    assert!(message.contains(r#"netplugin failed: "no luck\n""#), "{message}");
+    assert_eq!(fs::read_to_string(root.join("marker")).unwrap(), "/\n");
+}

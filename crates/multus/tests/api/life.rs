@@ -1,0 +1,150 @@
+//! The daemon's start and end, and its API.
+
+use crate::node::{DEADLINE, Node, api, text};
+use cluster::wait;
+use serde_json::json;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The status code and the body of an answer of the daemon.
+fn ask(node: &Node, method: &str, path: &str) -> Result<(u16, String), String> {
+    let mut stream = UnixStream::connect(node.path("run/multus.sock")).map_err(|error| error.to_string())?;
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: dummy\r\nContent-Length: 0\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
+    let mut answer = String::new();
+    // Without "Connection: close" in the request: the daemon closes by itself.
+    stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("no status")?;
+    Ok((status, answer.split_once("\r\n\r\n").unwrap_or_default().1.to_owned()))
+}
+
+fn code(node: &Node, method: &str, path: &str) -> u16 {
+    ask(node, method, path).unwrap().0
+}
+
+#[test]
+fn the_api_as_documented() {
+    // multus#66 (before the end), multus#65
+    let node = Node::started();
+    assert_eq!(ask(&node, "GET", "/cni").unwrap(), (405, "Method not allowed\n".into()));
+    assert_eq!(code(&node, "POST", "/foo"), 404);
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(code(&node, "GET", path), 200);
+        assert_eq!(code(&node, "POST", path), 200);
+        assert_eq!(code(&node, "DELETE", path), 405);
+    }
+    let mode = |name: &str| fs::metadata(node.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("run"), mode("run/multus.sock")), (0o700, 0o600));
+    let generated: serde_json::Value = serde_json::from_slice(&fs::read(node.conf()).unwrap()).unwrap();
+    assert_eq!(generated["type"], "multus-shim");
+    assert_eq!(generated["clusterNetwork"], json!(node.path("net.d/10-a.conflist")));
+}
+
+#[test]
+fn an_ending_daemon_finishes_what_it_began() {
+    // multus#66
+    let mut node = Node::started();
+    let first = node.pod("first", &json!({}));
+    let second = node.pod("second", &json!({}));
+    let detached = node.sandbox("c2", "second", Some(&second));
+    node.succeed("ADD", &detached);
+    let gate = node.gate("c1", "ADD", "a");
+    let add = node.begin("ADD", &node.sandbox("c1", "first", Some(&first)));
+    node.called("c1", "ADD a");
+
+    node.terminate();
+    wait::until("not ready", DEADLINE, || match ask(&node, "GET", "/readyz") {
+        Ok((500, _)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    assert_eq!(code(&node, "GET", "/healthz"), 200);
+    node.succeed("DEL", &detached);
+    assert_eq!(node.calls_of("c2"), ["ADD a", "DEL a"]);
+    // A pod that comes now waits for the next daemon.
+    let third = node.pod("third", &json!({}));
+    let sandbox = node.sandbox("c3", "third", Some(&third));
+    let waiting = node.begin("ADD", &sandbox);
+
+    gate.open();
+    let output = add.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    node.stop().unwrap();
+    assert!(node.conf().exists(), "the gap of a restart must not let pods go without their networks");
+    assert!(node.calls_of("c3").is_empty());
+    node.start(&json!({}));
+    let output = waiting.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn while_the_daemon_is_down() {
+    // multus#67
+    let mut node = Node::started();
+    let uid = node.pod("web", &json!({}));
+    node.stop().unwrap();
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    let begun = Instant::now();
+    node.succeed("DEL", &sandbox);
+    assert!(begun.elapsed() < Duration::from_secs(30), "DEL waited");
+    let add = node.begin("ADD", &sandbox);
+    node.start(&json!({}));
+    let output = add.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(node.calls_of("c1"), ["ADD a"]);
+}
+
+#[test]
+fn when_multus_is_removed_the_configuration_goes() {
+    let mut node = Node::started();
+    api().kubectl().delete(["clusterrolebinding", &node.name]).unwrap();
+    // The API server's authoriser learns of it by a watch of its own.
+    let user = format!("--as=system:serviceaccount:{}:multus", node.name);
+    wait::until("the access is gone", DEADLINE, || {
+        match api().kubectl().run(["auth", "can-i", "list", "pods", &user]) {
+            Ok(answer) => Err(answer),
+            Err(_) => Ok(()),
+        }
+    })
+    .unwrap();
+    node.stop().unwrap();
+    assert!(!node.conf().exists());
+    assert!(node.path("net.d/10-a.conflist").exists());
+}
+
+#[test]
+fn a_lost_default_network_ends_the_daemon() {
+    // multus#71
+    let mut node = Node::new();
+    let ready = node.path("ready");
+    node.launch(&json!({"readinessindicatorfile": ready}), &node.name.clone());
+    wait::until("the API", DEADLINE, || ask(&node, "GET", "/healthz")).unwrap();
+    assert_eq!(code(&node, "GET", "/readyz"), 500);
+    assert!(!node.conf().exists());
+    fs::write(&ready, "").unwrap();
+    node.wait_until_serving();
+    fs::remove_file(&ready).unwrap();
+    let stop = node.join().unwrap_err();
+    assert_eq!(stop.code, 2);
+    assert!(!node.conf().exists());
+}
+
+#[test]
+fn a_provided_configuration_keeps_the_daemon_up() {
+    // multus#73
+    let mut node = Node::new();
+    let provided = node.path("70-multus.conf");
+    fs::write(&provided, "{}").unwrap();
+    node.launch(&json!({"multusConfigFile": provided}), &node.name.clone());
+    wait::until("ready", DEADLINE, || match ask(&node, "GET", "/readyz") {
+        Ok((200, _)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    assert_eq!(fs::read_to_string(node.path("net.d/70-multus.conf")).unwrap(), "{}");
+    assert!(!node.conf().exists());
+    node.stop().unwrap();
+}

@@ -1,0 +1,66 @@
+//! Which pod a call is about.
+
+use crate::node::Node;
+use serde_json::json;
+
+#[test]
+fn a_pod_that_is_gone_gets_an_empty_result_in_every_version() {
+    // multus#37
+    let node = Node::started();
+    for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let mut sandbox = node.sandbox("c1", "gone", Some("u1"));
+        sandbox.version = Some(version.into());
+        let result = node.succeed("ADD", &sandbox);
+        assert_eq!(result["cniVersion"], version);
+        if version.starts_with("0.1") || version.starts_with("0.2") {
+            assert_eq!(result["ip4"]["ip"], "0.0.0.0/32", "{version}");
+            continue;
+        }
+        assert_eq!(result["interfaces"], json!([{"name": "eth0", "sandbox": sandbox.netns}]), "{version}");
+        assert_eq!(result["ips"][0]["address"], "0.0.0.0/32", "{version}");
+        assert_eq!(result["ips"][0]["gateway"], "0.0.0.0", "{version}");
+    }
+    assert!(node.calls().is_empty());
+}
+
+#[test]
+fn a_pod_that_the_watch_does_not_know_yet_is_read() {
+    // multus#38
+    let mut node = Node::new();
+    node.launch(&json!({}), "another-node");
+    node.wait_until_serving();
+    let uid = node.pod("web", &json!({}));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    assert_eq!(node.calls_of("c1"), ["ADD a"]);
+    assert!(node.status("web").is_some());
+}
+
+#[test]
+fn another_pod_of_the_same_name_is_not_attached() {
+    // multus#39
+    let node = Node::started();
+    let uid = node.pod("web", &json!({}));
+    let error = node.fail("ADD", &node.sandbox("c1", "web", Some("old")));
+    let message = error["msg"].as_str().unwrap();
+    assert!(message.ends_with(&format!("expected pod UID \"old\" but got \"{uid}\" from Kube API")), "{message}");
+    assert!(node.calls().is_empty());
+    // DEL: nothing is known of that sandbox, and the pod is another one
+    node.succeed("DEL", &node.sandbox("c1", "web", Some("old")));
+    assert!(node.calls().is_empty());
+
+    node.pod("static", &json!({"kubernetes.io/config.source": "file"}));
+    node.succeed("ADD", &node.sandbox("c2", "static", Some("hash-of-the-file")));
+    assert_eq!(node.variable_of("c2", "ADD", "a", "CNI_ARGS").split("K8S_POD_UID=").nth(1), Some("hash-of-the-file"));
+    node.succeed("DEL", &node.sandbox("c2", "static", Some("hash-of-the-file")));
+    assert_eq!(node.calls_of("c2"), ["ADD a", "DEL a"]);
+}
+
+#[test]
+fn a_runtime_that_sends_no_uid() {
+    // multus#40
+    let node = Node::started();
+    let uid = node.pod("web", &json!({}));
+    node.succeed("ADD", &node.sandbox("c1", "web", None));
+    let args = node.variable_of("c1", "ADD", "a", "CNI_ARGS");
+    assert_eq!(args.split("K8S_POD_UID=").nth(1), Some(uid.as_str()));
+}

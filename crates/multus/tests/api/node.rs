@@ -1,0 +1,393 @@
+//! A node in a directory: a daemon, plugins that note their calls, sandboxes, and the shim.
+
+use cluster::{ApiServer, wait};
+use kube_kit::shutdown::Shutdown;
+use linux::netns::NetNs;
+use multus::daemon_config::DaemonConfig;
+use multus::{Stop, serve};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The API server of this test run, with the NAD definition and the daemon's role.
+pub fn api() -> &'static ApiServer {
+    static READY: OnceLock<&'static ApiServer> = OnceLock::new();
+    READY.get_or_init(|| {
+        let api = ApiServer::shared().unwrap();
+        let crd = serde_json::to_string(&api::net_attach_def::crd().unwrap()).unwrap();
+        api.kubectl().apply(&crd).unwrap();
+        let args = ["wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io"];
+        api.kubectl().run(args).unwrap();
+        // operands.md §1, object 3
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "multus"}, "rules": [
+                {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"]},
+                {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "update", "watch"]},
+                {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]}]});
+        api.kubectl().apply(&role.to_string()).unwrap();
+        api
+    })
+}
+
+/// A daemon that runs in this process.
+struct Running {
+    shutdown: Shutdown,
+    thread: JoinHandle<Result<(), Stop>>,
+}
+
+/// A node, its namespace in the API server, and what runs on it.
+pub struct Node {
+    dir: tempfile::TempDir,
+    /// Namespace of its pods; also the name of the node and of the daemon's service account.
+    pub name: String,
+    running: Option<Running>,
+}
+
+impl Node {
+    /// A node with a primary network of plugin `a` and no daemon.
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("node{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let dir = tempfile::tempdir().unwrap();
+        for sub in ["net.d", "bin"] {
+            fs::create_dir(dir.path().join(sub)).unwrap();
+        }
+        let node = Self { dir, name, running: None };
+        let primary = json!({"cniVersion": "0.3.1", "name": "cluster-net", "plugins": [{"type": "a"}]});
+        fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
+        for plugin in ["a", "b", "c"] {
+            node.plugin(plugin);
+        }
+        symlink(shim(), node.path("bin/multus-shim")).unwrap();
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": node.name}});
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "multus", "namespace": node.name}});
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": node.name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "multus"},
+            "subjects": [{"kind": "ServiceAccount", "name": "multus", "namespace": node.name}]});
+        for object in [namespace, account, binding] {
+            api().kubectl().apply(&object.to_string()).unwrap();
+        }
+        node
+    }
+
+    /// A node with a running daemon.
+    pub fn started() -> Self {
+        let mut node = Self::new();
+        node.start(&json!({}));
+        node
+    }
+
+    /// Starts the daemon with more keys in its configuration, and waits until it serves.
+    pub fn start(&mut self, keys: &Value) {
+        self.launch(keys, &self.name.clone());
+        self.wait_until_serving();
+    }
+
+    /// What the daemon's own probe asks for.
+    pub fn wait_until_serving(&self) {
+        wait::until("the daemon serves", DEADLINE, || {
+            plugins::multus_shim::probe(&self.path("run/multus.sock")).map_err(|error| error.to_string())?;
+            if self.conf().exists() { Ok(()) } else { Err("no 00-multus.conf".to_owned()) }
+        })
+        .unwrap();
+    }
+
+    /// Waits for a daemon that ends by itself.
+    pub fn join(&mut self) -> Result<(), Stop> {
+        self.running.take().unwrap().thread.join().unwrap()
+    }
+
+    /// Starts the daemon, watching the pods of `watched`.
+    pub fn launch(&mut self, keys: &Value, watched: &str) {
+        let mut config = json!({"cniVersion": "0.3.1", "cniConfigDir": self.path("net.d"),
+            "multusAutoconfigDir": self.path("net.d"), "socketDir": self.path("run"),
+            "daemonSocketDir": self.path("run"), "cniDir": self.path("cni"), "binDir": self.path("bin"),
+            "confDir": self.path("conf")});
+        config.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
+        let config = DaemonConfig::parse(config.to_string().as_bytes()).unwrap();
+        let (kubeconfig, watched) = (self.kubeconfig(), watched.to_owned());
+        let shutdown = Shutdown::new();
+        let ends = shutdown.clone();
+        let thread = std::thread::spawn(move || {
+            let main = async {
+                let client = kube_kit::client::client_from("multus", Some(&kubeconfig)).await.unwrap();
+                serve(config, client, Some(&watched), ends).await
+            };
+            kube_kit::process::run(main).unwrap()
+        });
+        self.running = Some(Running { shutdown, thread });
+    }
+
+    /// Asks the daemon to end, without waiting.
+    pub fn terminate(&self) {
+        self.running.as_ref().unwrap().shutdown.trigger();
+    }
+
+    /// Ends the daemon and waits for it.
+    pub fn stop(&mut self) -> Result<(), Stop> {
+        self.terminate();
+        self.running.take().unwrap().thread.join().unwrap()
+    }
+
+    /// A file of the node.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The generated configuration.
+    pub fn conf(&self) -> PathBuf {
+        self.path("net.d/00-multus.conf")
+    }
+
+    /// What the daemon speaks to the API server with: its service account, and no more.
+    fn kubeconfig(&self) -> PathBuf {
+        let kubectl = api().kubectl();
+        let token = kubectl.run(["create", "token", "multus", "--namespace", &self.name]).unwrap();
+        let mut config = kubectl.json(["config", "view", "--raw"]).unwrap();
+        config["users"][0]["user"] = json!({"token": token.trim()});
+        let path = self.path("kubeconfig");
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// A plugin that notes its call, then waits at its gate or fails if the test wants that, and attaches otherwise.
+    fn plugin(&self, name: &str) {
+        let dir = self.dir.path().display();
+        let script = format!(
+            r#"#!/bin/sh
+name=${{0##*/}}
+call={dir}/call.$CNI_CONTAINERID.$CNI_COMMAND.$name
+cat > $call.json
+env > $call.env
+echo "$CNI_COMMAND $name $CNI_IFNAME $CNI_CONTAINERID" >> {dir}/calls
+[ -p $call.gate ] && read go < $call.gate
+[ -f {dir}/fail.$CNI_COMMAND.$name ] && cat {dir}/fail.$CNI_COMMAND.$name && exit 1
+[ -f {dir}/stderr.$CNI_COMMAND.$name ] && cat {dir}/stderr.$CNI_COMMAND.$name >&2 && exit 1
+[ $CNI_COMMAND = ADD ] || exit 0
+echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00:00:00:00:0'$name'","sandbox":"'$CNI_NETNS'"}}],
+  "ips":[{{"version":"4","interface":0,"address":"10.0.0.1/24"}}]}}'
+"#
+        );
+        let path = self.path("bin").join(name);
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// All calls of plugins so far: verb, plugin, interface, sandbox.
+    pub fn calls(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.path("calls")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The calls for one sandbox: verb and plugin.
+    pub fn calls_of(&self, sandbox: &str) -> Vec<String> {
+        let of = |call: &String| {
+            let words: Vec<_> = call.split(' ').collect();
+            (words[3] == sandbox).then(|| format!("{} {}", words[0], words[1]))
+        };
+        self.calls().iter().filter_map(of).collect()
+    }
+
+    /// The configuration that a plugin was called with.
+    pub fn config_of(&self, sandbox: &str, verb: &str, plugin: &str) -> Value {
+        let text = fs::read_to_string(self.path(&format!("call.{sandbox}.{verb}.{plugin}.json"))).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// A variable that a plugin was called with.
+    pub fn variable_of(&self, sandbox: &str, verb: &str, plugin: &str, name: &str) -> String {
+        let text = fs::read_to_string(self.path(&format!("call.{sandbox}.{verb}.{plugin}.env"))).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+        value.unwrap_or_else(|| panic!("{name} not in {text}")).to_owned()
+    }
+
+    /// Makes a plugin wait when it is called.
+    pub fn gate(&self, sandbox: &str, verb: &str, plugin: &str) -> Gate {
+        let path = self.path(&format!("call.{sandbox}.{verb}.{plugin}.gate"));
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        Gate(path)
+    }
+
+    /// A NAD in the node's namespace.
+    pub fn nad(&self, name: &str, config: &Value) {
+        let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name, "namespace": self.name}, "spec": {"config": config.to_string()}});
+        api().kubectl().apply(&nad.to_string()).unwrap();
+    }
+
+    /// A pod on this node. Returns its UID.
+    pub fn pod(&self, name: &str, annotations: &Value) -> String {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": self.name, "annotations": annotations, "labels": {"app": "test"}},
+            "spec": {"nodeName": self.name, "containers": [{"name": "c", "image": "none"}],
+                "terminationGracePeriodSeconds": 0}});
+        api().kubectl().apply(&pod.to_string()).unwrap();
+        self.get_pod(name)["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    /// The pod as it is now.
+    pub fn get_pod(&self, name: &str) -> Value {
+        api().kubectl().get(["pod", name, "--namespace", &self.name]).unwrap().expect("a pod")
+    }
+
+    /// The network status of a pod.
+    pub fn status(&self, pod: &str) -> Option<Value> {
+        let pod = self.get_pod(pod);
+        let text = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str()?;
+        Some(serde_json::from_str(text).unwrap())
+    }
+
+    /// Waits for an event about a pod.
+    pub fn event(&self, pod: &str, reason: &str) -> String {
+        let selector = format!("involvedObject.name={pod},reason={reason}");
+        let args = ["get", "events", "--namespace", &self.name, "--field-selector", &selector];
+        wait::until("the event", DEADLINE, || {
+            let events = api().kubectl().json(args).map_err(|error| error.to_string())?;
+            let found = events["items"][0]["message"].as_str().map(str::to_owned);
+            found.ok_or_else(|| format!("no {reason} about {pod}"))
+        })
+        .unwrap()
+    }
+
+    /// Calls the shim as a runtime does, with the configuration that lies in the directory.
+    pub fn call(&self, verb: &str, sandbox: &Sandbox) -> Output {
+        self.begin(verb, sandbox).wait_with_output().unwrap()
+    }
+
+    /// Like [`Node::call`], without waiting for the end.
+    pub fn begin(&self, verb: &str, sandbox: &Sandbox) -> Child {
+        let conf = fs::read_to_string(self.conf()).unwrap();
+        let mut conf: Value = serde_json::from_str(&conf).unwrap();
+        if let Some(version) = &sandbox.version {
+            conf["cniVersion"] = json!(version);
+        }
+        let mut shim = Command::new(self.path("bin/multus-shim"));
+        shim.env("CNI_COMMAND", verb)
+            .env("CNI_PATH", self.path("bin"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if !matches!(verb, "STATUS" | "GC") {
+            shim.env("CNI_CONTAINERID", &sandbox.id)
+                .env("CNI_NETNS", &sandbox.netns)
+                .env("CNI_IFNAME", "eth0")
+                .env("CNI_ARGS", &sandbox.args);
+        }
+        let mut child = shim.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(conf.to_string().as_bytes()).unwrap();
+        child
+    }
+
+    /// Calls and expects success; the result.
+    pub fn succeed(&self, verb: &str, sandbox: &Sandbox) -> Value {
+        let output = self.call(verb, sandbox);
+        assert!(output.status.success(), "{verb} failed: {}", text(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
+
+    /// Calls and expects an error; what it says.
+    pub fn fail(&self, verb: &str, sandbox: &Sandbox) -> Value {
+        let output = self.call(verb, sandbox);
+        assert!(!output.status.success(), "{verb} succeeded: {}", text(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// A sandbox for a pod of this node.
+    pub fn sandbox(&self, id: &str, pod: &str, uid: Option<&str>) -> Sandbox {
+        let uid = uid.map(|uid| format!(";K8S_POD_UID={uid}")).unwrap_or_default();
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id}{uid}",
+            self.name
+        );
+        let held = NetNs::create_anonymous().unwrap();
+        let netns = format!("/proc/{}/fd/{}", std::process::id(), held.as_fd().as_raw_fd());
+        Sandbox { id: id.to_owned(), args, netns, version: None, _held: held }
+    }
+
+    /// Waits until a plugin was called for a sandbox.
+    pub fn called(&self, sandbox: &str, what: &str) {
+        wait::until(&format!("{what} of {sandbox}"), DEADLINE, || {
+            let calls = self.calls_of(sandbox);
+            if calls.iter().any(|call| call == what) { Ok(()) } else { Err(format!("{calls:?}")) }
+        })
+        .unwrap();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.shutdown.trigger();
+            let _ = running.thread.join();
+        }
+    }
+}
+
+/// A sandbox with a network namespace of its own.
+pub struct Sandbox {
+    pub id: String,
+    pub args: String,
+    pub netns: String,
+    /// CNI version of the runtime's configuration, if not the daemon's.
+    pub version: Option<String>,
+    _held: NetNs,
+}
+
+/// Where a plugin waits.
+pub struct Gate(PathBuf);
+
+impl Gate {
+    /// Lets it go on. Waits until it is there.
+    pub fn open(self) {
+        fs::write(&self.0, "go\n").unwrap();
+    }
+}
+
+/// The shim of this build.
+fn shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "plugins", "--bin", "weft-cni"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(built.success(), "weft-cni does not build");
+        // <target>/<profile>/deps/<this test>
+        let this = std::env::current_exe().unwrap();
+        this.parent().and_then(Path::parent).unwrap().join("weft-cni")
+    })
+}
+
+/// What a process printed.
+pub fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+impl Node {
+    /// A root directory with a shell, and a plugin `a` that can only work inside of it.
+    pub fn populate_root(&self, root: &Path) {
+        let plugin = self.path("bin/a");
+        fs::write(&plugin, "#!/bin/sh\npwd > /marker\necho no luck >&2\nexit 1\n").unwrap();
+        let listed = Command::new("ldd").arg("/bin/sh").output().unwrap();
+        let libraries = String::from_utf8(listed.stdout).unwrap();
+        let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+        for file in libraries.chain(["/bin/sh", plugin.to_str().unwrap()]) {
+            let target = root.join(file.trim_start_matches('/'));
+            fs::create_dir_all(target.parent().unwrap()).unwrap();
+            fs::copy(file, target).unwrap();
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! DEL with all, some and none of the state that ADD left; verbs about no pod.
+
+use crate::node::{Node, Sandbox, api, text};
+use cluster::wait;
+use serde_json::json;
+use std::fs;
+
+#[test]
+fn del_without_state() {
+    let node = Node::started();
+    let uid = node.pod("web", &json!({}));
+    // multus#44: the pod is there, so its networks are resolved anew
+    node.succeed("DEL", &node.sandbox("c1", "web", Some(&uid)));
+    assert_eq!(node.calls_of("c1"), ["DEL a"]);
+    // multus#45
+    node.succeed("DEL", &node.sandbox("c2", "gone", Some("u1")));
+    assert!(node.calls_of("c2").is_empty());
+}
+
+#[test]
+fn del_with_a_corrupt_scratch_file() {
+    // multus#46
+    let node = Node::started();
+    fs::create_dir_all(node.path("cni")).unwrap();
+    fs::write(node.path("cni/c1"), "[{").unwrap();
+    node.succeed("DEL", &node.sandbox("c1", "gone", Some("u1")));
+    assert_eq!(node.calls_of("c1"), ["DEL a"], "at least the cluster network");
+    assert!(!node.path("cni/c1").exists());
+}
+
+#[test]
+fn del_when_plugins_fail() {
+    // multus#47: the shim succeeds, the others are called
+    let node = Node::started();
+    node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
+    let uid = node.pod("web", &json!({"k8s.v1.cni.cncf.io/networks": "net-b"}));
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    node.succeed("ADD", &sandbox);
+    fs::write(node.path("fail.DEL.b"), r#"{"code":999,"msg":"stuck"}"#).unwrap();
+    node.succeed("DEL", &sandbox);
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    assert!(!node.path("cni/c1").exists());
+}
+
+#[test]
+fn a_del_during_an_add_waits_for_it() {
+    let node = Node::started();
+    let uid = node.pod("web", &json!({}));
+    let gate = node.gate("c1", "ADD", "a");
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    let mut add = node.begin("ADD", &sandbox);
+    node.called("c1", "ADD a");
+    // The runtime gave up on the ADD.
+    add.kill().unwrap();
+    add.wait().unwrap();
+    let del = node.begin("DEL", &sandbox);
+    // Another sandbox is served meanwhile, after the DEL arrived.
+    node.succeed("DEL", &node.sandbox("c2", "web", Some(&uid)));
+    assert_eq!(node.calls_of("c1"), ["ADD a"]);
+    gate.open();
+    let output = del.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
+    assert!(!node.path("cni/c1").exists());
+}
+
+#[test]
+fn what_the_established_daemon_attached_is_detached() {
+    // multus#49
+    let node = Node::started();
+    fs::create_dir_all(node.path("cni/results")).unwrap();
+    // {"cniVersion":"0.3.1","name":"old-a","plugins":[{"type":"a"}]} stripped, and {"cniVersion":"0.3.1","name":"old-b",
+    // "type":"b","x":1}
+    let scratch = concat!(
+        r#"[{"Conf":{"ipam":{}},"ConfList":{"cniVersion":"0.3.1","name":"old-a","plugins":[{"ipam":{},"type":"a"}]},"#,
+        r#""Name":"old-a","IsFilterV4Gateway":false,"IsFilterV6Gateway":false,"#,
+        r#""Bytes":"eyJjbmlWZXJzaW9uIjoiMC4zLjEiLCJuYW1lIjoib2xkLWEiLCJwbHVnaW5zIjpbeyJ0eXBlIjoiYSJ9XX0="},"#,
+        r#"{"Conf":{"cniVersion":"0.3.1","ipam":{},"name":"old-b","type":"b"},"ConfList":{},"Name":"ns/old-b","#,
+        r#""IsFilterV4Gateway":false,"IsFilterV6Gateway":false,"#,
+        r#""Bytes":"eyJjbmlWZXJzaW9uIjoiMC4zLjEiLCJuYW1lIjoib2xkLWIiLCJ0eXBlIjoiYiIsIngiOjF9"}]"#
+    );
+    fs::write(node.path("cni/c1"), scratch).unwrap();
+    // {"cniVersion":"0.3.1","name":"old-a","plugins":[{"type":"a","ranges":[1]}]}
+    let cached = json!({"kind": "cniCacheV1", "containerId": "c1", "ifName": "eth0", "networkName": "old-a",
+        "config": "eyJjbmlWZXJzaW9uIjoiMC4zLjEiLCJuYW1lIjoib2xkLWEiLCJwbHVnaW5zIjpbeyJ0eXBlIjoiYSIsInJhbmdlcyI6WzFdfV19",
+        "netns": "/run/netns/x", "cniArgs": [["IgnoreUnknown", "true"]],
+        "result": {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.0.0.9/24"}]}});
+    fs::write(node.path("cni/results/old-a-c1-eth0"), cached.to_string()).unwrap();
+    node.succeed("DEL", &node.sandbox("c1", "gone", Some("u1")));
+    assert_eq!(node.calls_of("c1"), ["DEL b", "DEL a"]);
+    assert_eq!(node.config_of("c1", "DEL", "b")["x"], 1);
+    assert_eq!(node.config_of("c1", "DEL", "a")["ranges"], json!([1]));
+    assert_eq!(fs::read_dir(node.path("cni/results")).unwrap().count(), 0);
+}
+
+fn nowhere(node: &Node, version: &str) -> Sandbox {
+    let mut sandbox = node.sandbox("none", "none", None);
+    sandbox.version = Some(version.into());
+    sandbox
+}
+
+fn with_cluster_network(version: &str) -> Node {
+    let mut node = Node::new();
+    let primary = json!({"cniVersion": version, "name": "cluster-net", "plugins": [{"type": "a"}]});
+    fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
+    node.start(&json!({"cniVersion": "1.1.0"}));
+    node
+}
+
+#[test]
+fn status_asks_the_cluster_network() {
+    // multus#51, multus#52
+    let node = with_cluster_network("1.1.0");
+    node.succeed("STATUS", &nowhere(&node, "1.1.0"));
+    assert_eq!(node.calls(), ["STATUS a  "]);
+    fs::write(node.path("fail.STATUS.a"), r#"{"code":50,"msg":"no uplink"}"#).unwrap();
+    let error = node.fail("STATUS", &nowhere(&node, "1.1.0"));
+    assert_eq!(error, json!({"code": 50, "msg": "CmdStatus (shim): no uplink"}));
+
+    let old = with_cluster_network("1.0.0");
+    old.succeed("STATUS", &nowhere(&old, "1.1.0"));
+    assert!(old.calls().is_empty());
+}
+
+#[test]
+fn gc_is_passed_on_to_the_cluster_network() {
+    // multus#52, multus#53
+    let node = with_cluster_network("1.1.0");
+    let uid = node.pod("web", &json!({}));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    node.succeed("GC", &nowhere(&node, "1.1.0"));
+    assert_eq!(node.calls(), ["ADD a eth0 c1", "GC a  "]);
+    let config = node.config_of("", "GC", "a");
+    let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
+    assert_eq!((&config["cni.dev/valid-attachments"], &config["cni.dev/attachments"]), (&valid, &valid));
+
+    let old = with_cluster_network("1.0.0");
+    old.succeed("GC", &nowhere(&old, "1.1.0"));
+    assert!(old.calls().is_empty());
+}
+
+#[test]
+fn check_uses_what_add_stored() {
+    // multus#50
+    let mut node = Node::new();
+    let primary = json!({"cniVersion": "0.4.0", "name": "cluster-net", "plugins": [{"type": "a"}]});
+    fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
+    node.start(&json!({"cniVersion": "0.4.0"}));
+    let uid = node.pod("web", &json!({}));
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    node.succeed("ADD", &sandbox);
+    node.succeed("CHECK", &sandbox);
+    assert_eq!(node.calls_of("c1"), ["ADD a", "CHECK a"]);
+    assert_eq!(node.config_of("c1", "CHECK", "a")["prevResult"]["interfaces"][0]["name"], "eth0");
+    let mut old = node.sandbox("c1", "web", Some(&uid));
+    old.version = Some("0.3.1".into());
+    assert_eq!(node.fail("CHECK", &old)["msg"], "config version does not allow CHECK");
+}
+
+#[test]
+fn attaching_costs_the_api_server_little() {
+    let node = Node::started();
+    node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
+    let uid = node.pod("web", &json!({"k8s.v1.cni.cncf.io/networks": "net-b"}));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    assert!(node.status("web").is_some());
+    let user = format!("system:serviceaccount:{}:multus", node.name);
+    let log = wait::until("the audit log", crate::node::DEADLINE, || {
+        let log = fs::read_to_string(api().audit_log()).map_err(|error| error.to_string())?;
+        if log.lines().any(|line| line.contains(&user) && line.contains(r#""subresource":"status""#)) {
+            Ok(log)
+        } else {
+            Err("the write of the status is not in it yet".to_owned())
+        }
+    })
+    .unwrap();
+    let requests: Vec<_> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|entry| entry["user"]["username"] == user.as_str() && entry["stage"] == "ResponseComplete")
+        .filter(|entry| !matches!(entry["verb"].as_str(), Some("list" | "watch")))
+        .filter(|entry| entry["objectRef"]["resource"] != "events")
+        .map(|entry| format!("{} {}", entry["verb"].as_str().unwrap(), entry["objectRef"]["resource"].as_str().unwrap()))
+        .collect();
+    assert_eq!(requests, ["update pods"]);
+}

@@ -1,0 +1,49 @@
+//! What the operator knows about the cluster it runs in (operator §2.1).
+
+/// Facts that are found out once, at start.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Platform {
+    /// OpenShift 4: its CNI directories, DNS and certificates are used.
+    pub openshift4: bool,
+    /// Security context constraints exist, so that privileged workloads need them.
+    pub scc: bool,
+    /// The Prometheus operator's kinds exist.
+    pub monitoring: bool,
+}
+
+/// OpenShift's network configuration, `Network.operator.openshift.io/cluster`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct OpenShiftNetwork {
+    /// `spec.disableMultiNetwork`: OpenShift's own multus is switched off.
+    pub multus_disabled: bool,
+}
+
+/// All facts that rendering and validation depend on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Cluster {
+    /// Facts that are found out once.
+    pub platform: Platform,
+    /// OpenShift's network configuration, if there is one. This is another notion than
+    /// [`Platform::openshift4`], which is about the presence of the API.
+    pub openshift_network: Option<OpenShiftNetwork>,
+}
+
+impl Platform {
+    /// Directory of CNI plugins on the host.
+    pub fn cni_bin_dir(self) -> &'static str {
+        if self.openshift4 {
+            "/var/lib/cni/bin"
+        } else {
+            "/opt/cni/bin"
+        }
+    }
+
+    /// Directory of CNI configurations on the host.
+    pub fn cni_conf_dir(self) -> &'static str {
+        if self.openshift4 {
+            "/etc/kubernetes/cni/net.d"
+        } else {
+            "/etc/cni/net.d"
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Linux bridges: CNI plugins on each node, and a marker that advertises bridges as resources (operands §3).
+
+use api::network_addons::NetworkAddonsConfigSpec;
+
+use super::{Component, Context};
+use crate::{
+    manifest::{Error, Manifest},
+    names,
+};
+
+/// See the module.
+pub struct LinuxBridge;
+
+impl Component for LinuxBridge {
+    fn name(&self) -> &'static str {
+        "linuxBridge"
+    }
+
+    fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
+        spec.linux_bridge.is_some()
+    }
+
+    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+        let scc = context.cluster.platform.scc;
+        let mut objects = context.namespace_object()?;
+        if scc {
+            objects.extend(context.objects("linux_bridge/scc.yaml", include_str!("linux_bridge/scc.yaml"))?);
+        }
+        let mut plugins = context.objects(
+            "linux_bridge/plugins.yaml",
+            include_str!("linux_bridge/plugins.yaml"),
+        )?;
+        for workload in plugins.iter_mut().filter(|object| object.has_pods()) {
+            complete_plugins(workload, context)?;
+        }
+        objects.extend(plugins);
+        let mut marker = context.objects(
+            "linux_bridge/marker.yaml",
+            include_str!("linux_bridge/marker.yaml"),
+        )?;
+        for workload in marker.iter_mut().filter(|object| object.has_pods()) {
+            complete_marker(workload, context)?;
+        }
+        objects.extend(marker);
+        if scc {
+            objects.extend(context.objects(
+                "linux_bridge/marker-scc.yaml",
+                include_str!("linux_bridge/marker-scc.yaml"),
+            )?);
+        }
+        Ok(objects)
+    }
+}
+
+fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
+    let image = context.images.of(names::env::LINUX_BRIDGE_IMAGE)?;
+    let host_dir = context.cluster.platform.cni_bin_dir();
+    let mut pods = workload.pods()?;
+    pods.place(&context.workloads())?;
+    pods.host_path("cnibin", host_dir)?;
+    if context.cluster.platform.scc {
+        pods.service_account("linux-bridge")?;
+        pods.annotate(names::REQUIRED_SCC, "linux-bridge")?;
+    }
+    let container = pods.container("cni-plugins")?.run(image, context.pull_policy());
+    let _ = if image.is_native() {
+        let what = ["--to", "/opt/cni/bin", "--host-dir", host_dir, "bridge", "tuning"];
+        let install = [&["/weft", "install-plugins"], &what[..]].concat();
+        let check = [&["/weft", "install-plugins", "--check"], &what[..]].concat();
+        container.command(&install).startup_command(&check)
+    } else {
+        container.command(&["/bin/bash", "-ce", &install_script(host_dir)])
+    };
+    Ok(())
+}
+
+/// The script that the established image runs. `host_dir` is one of two constants.
+fn install_script(host_dir: &str) -> String {
+    format!("host_dir={host_dir}\n{}", include_str!("linux_bridge/install.sh"))
+}
+
+fn complete_marker(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
+    let image = context.images.of(names::env::LINUX_BRIDGE_MARKER_IMAGE)?;
+    let mut pods = workload.pods()?;
+    pods.place(&context.workloads())?;
+    let container = pods.container("bridge-marker")?.run(image, context.pull_policy());
+    if image.is_native() {
+        let _ = container.command(&["/weft", "bridge-marker"]).eager_probes();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+
+    /// Runs the script in a directory that stands for the host and the image, with `sleep` as its end.
+    fn install(root: &Path) -> std::process::Output {
+        let inside = |path: &str| root.join(path).display().to_string();
+        let script = super::install_script("/var/lib/cni/bin")
+            .replace("bin_dir=/opt/cni/bin", &format!("bin_dir={}", inside("bin")))
+            .replace(
+                "source_dir=/usr/src/github.com/containernetworking/plugins/bin",
+                &format!("source_dir={}", inside("source")),
+            )
+            .replace("sleep infinity &", "true &");
+        Command::new("bash")
+            .args(["-ce", &script])
+            .output()
+            .expect("bash")
+    }
+
+    fn image(root: &Path) {
+        fs::create_dir_all(root.join("bin")).expect("a directory");
+        fs::create_dir_all(root.join("source")).expect("a directory");
+        for plugin in ["bridge", "tuning"] {
+            let file = root.join("source").join(plugin);
+            fs::write(&file, format!("the {plugin} plugin")).expect("a file");
+            let sum = Command::new("sha256sum")
+                .arg(&file)
+                .output()
+                .expect("sha256sum")
+                .stdout;
+            fs::write(root.join("source").join(format!("{plugin}.checksum")), sum).expect("a file");
+        }
+    }
+
+    fn link(root: &Path, name: &str) -> String {
+        let path = root.join("bin").join(name);
+        fs::read_link(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+            .display()
+            .to_string()
+    }
+
+    fn content(root: &Path, name: &str) -> String {
+        fs::read_to_string(root.join("bin").join(name)).expect("a file")
+    }
+
+    // operands#5
+    #[test]
+    fn the_established_script_installs_both_plugins_under_both_names() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path();
+        image(root);
+        for run in ["on an empty directory", "on a second run"] {
+            let output = install(root);
+            let log = String::from_utf8_lossy(&output.stdout).into_owned()
+                + &String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{run}: {log}");
+            assert!(log.contains("Entering sleep... (success)"), "{run}: {log}");
+            for plugin in ["bridge", "tuning"] {
+                assert_eq!(
+                    content(root, &format!("cnv-{plugin}")),
+                    format!("the {plugin} plugin")
+                );
+                assert_eq!(link(root, plugin), format!("/var/lib/cni/bin/cnv-{plugin}"));
+            }
+        }
+    }
+
+    // operands#5
+    #[test]
+    fn a_plugin_of_the_platform_stays() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path();
+        image(root);
+        fs::write(root.join("bin/bridge"), "the platform's bridge").expect("a file");
+        // A link of an earlier run, from before the platform brought its own.
+        symlink("/nowhere", root.join("bin/cnv-bridge")).expect("a link");
+        assert!(install(root).status.success());
+        assert_eq!(content(root, "bridge"), "the platform's bridge");
+        assert_eq!(link(root, "cnv-bridge"), "/var/lib/cni/bin/bridge");
+        assert_eq!(link(root, "tuning"), "/var/lib/cni/bin/cnv-tuning");
+    }
+
+    // operands#5
+    #[test]
+    fn a_damaged_plugin_fails_the_container() {
+        let root = tempfile::tempdir().expect("a directory");
+        let root = root.path();
+        image(root);
+        fs::write(root.join("source/tuning"), "damaged").expect("a file");
+        let output = install(root);
+        assert!(!output.status.success());
+        assert!(String::from_utf8_lossy(&output.stderr).contains("cnv-tuning is damaged"));
+        assert!(!root.join("bin/tuning").exists());
+    }
+}

@@ -1,0 +1,57 @@
+//! Network policies that let pods of components reach the API and the DNS of the cluster where other
+//! policies isolate them. Always deployed (operands §10).
+
+use api::network_addons::NetworkAddonsConfigSpec;
+use serde_json::{Value, json};
+
+use super::{Component, Context};
+use crate::manifest::{Error, Manifest};
+
+/// See the module.
+pub struct NetworkPolicies;
+
+impl Component for NetworkPolicies {
+    fn name(&self) -> &'static str {
+        "networkPolicies"
+    }
+
+    fn enabled(&self, _spec: &NetworkAddonsConfigSpec) -> bool {
+        true
+    }
+
+    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+        let mut objects = context.objects(
+            "network_policies/policies.yaml",
+            include_str!("network_policies/policies.yaml"),
+        )?;
+        if context.cluster.platform.openshift4 {
+            for policy in &mut objects {
+                dns_of_openshift(policy);
+            }
+        }
+        Ok(objects)
+    }
+}
+
+/// Turns the egress to the DNS of Kubernetes into one to OpenShift's; other policies have no `to`.
+fn dns_of_openshift(policy: &mut Manifest) {
+    let mut object = std::mem::replace(policy, Manifest::from_value(Value::Null)).into_value();
+    if let Some(rule) = object
+        .pointer_mut("/spec/egress/0")
+        .filter(|rule| rule.get("to").is_some())
+    {
+        rule["to"] = json!([{
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "openshift-dns" } },
+            "podSelector": { "matchLabels": { "dns.operator.openshift.io/daemonset-dns": "default" } },
+        }]);
+        for port in rule
+            .get_mut("ports")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            port["port"] = json!(5353);
+        }
+    }
+    *policy = Manifest::from_value(object);
+}

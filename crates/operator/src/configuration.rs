@@ -1,0 +1,76 @@
+//! From the specification that a user wrote to the complete one that is applied: validation, defaults,
+//! and whether the change is allowed (operator §5).
+
+use api::network_addons::NetworkAddonsConfigSpec;
+use serde_json::Value;
+
+use crate::{
+    cluster_facts::Cluster,
+    components::{
+        self, Component, kube_mac_pool::KubeMacPool, macvtap::Macvtap, multus::Multus,
+        multus_dynamic_networks::MultusDynamicNetworks,
+    },
+    general,
+};
+
+/// Reads a specification: JSON with null for what is not there, as Go writes it, and with unknown keys.
+pub fn read(mut spec: Value) -> Result<NetworkAddonsConfigSpec, serde_json::Error> {
+    drop_nulls(&mut spec);
+    if spec.is_null() {
+        Ok(NetworkAddonsConfigSpec::default())
+    } else {
+        serde_json::from_value(spec)
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// All that is wrong with a specification, in the order of the table in operator §5.1. The profile of
+/// TLS, which that table does not have, comes last.
+pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
+    [
+        Multus.validate(spec, cluster),
+        KubeMacPool.validate(spec, cluster),
+        general::validate_pull_policy(spec),
+        general::validate_self_sign(spec),
+        MultusDynamicNetworks.validate(spec, cluster),
+        Macvtap.validate(spec, cluster),
+        general::validate_tls(spec),
+    ]
+    .concat()
+}
+
+/// The specification with everything filled in that the user left open.
+pub fn complete(
+    spec: &NetworkAddonsConfigSpec,
+    previous: Option<&NetworkAddonsConfigSpec>,
+    random: [u8; 2],
+) -> NetworkAddonsConfigSpec {
+    let mut spec = spec.clone();
+    general::defaults(&mut spec, previous);
+    for component in components::ALL {
+        component.defaults(&mut spec, previous, random);
+    }
+    spec
+}
+
+/// Why the change between two complete specifications is not allowed.
+pub fn change_safe(previous: &NetworkAddonsConfigSpec, spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+    let mut errors = general::pull_policy_change_safe(previous, spec);
+    for component in components::ALL {
+        errors.extend(component.change_safe(previous, spec));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,392 @@
+//! Validation, defaults and change safety, case by case from operator §16.
+
+use serde_json::json;
+
+use super::*;
+use crate::{
+    cluster_facts::{OpenShiftNetwork, Platform},
+    messages,
+};
+
+fn spec(value: Value) -> NetworkAddonsConfigSpec {
+    read(value).expect("a specification")
+}
+
+fn errors(value: Value) -> Vec<String> {
+    validate(&spec(value), &Cluster::default())
+}
+
+fn on_openshift(multus_disabled: bool) -> Cluster {
+    let platform = Platform {
+        openshift4: true,
+        scc: true,
+        monitoring: true,
+    };
+    Cluster {
+        platform,
+        openshift_network: Some(OpenShiftNetwork { multus_disabled }),
+    }
+}
+
+fn completed(value: Value, previous: Option<Value>) -> Value {
+    let previous = previous.map(spec);
+    let complete = complete(&spec(value), previous.as_ref(), [0xab, 0xcd]);
+    serde_json::to_value(complete).expect("JSON")
+}
+
+#[test]
+fn an_empty_specification_is_valid() {
+    assert_eq!(errors(json!({})), Vec::<String>::new());
+    assert_eq!(errors(json!(null)), Vec::<String>::new());
+}
+
+// operator#37
+#[test]
+fn the_pull_policy_is_one_of_three() {
+    assert_eq!(
+        errors(json!({ "imagePullPolicy": "BAD" })),
+        ["requested imagePullPolicy 'BAD' is not valid"]
+    );
+    for policy in ["", "Always", "Never", "IfNotPresent"] {
+        assert_eq!(errors(json!({ "imagePullPolicy": policy })), Vec::<String>::new());
+    }
+}
+
+// operator#38
+#[test]
+fn all_errors_are_told_at_once_in_order() {
+    let errors = errors(json!({
+        "macvtap": {},
+        "multusDynamicNetworks": {},
+        "selfSignConfiguration": { "caRotateInterval": "1h", "certRotateInterval": "1h" },
+        "kubeMacPool": { "rangeStart": "02:00:00:00:00:00" },
+        "imagePullPolicy": "BAD",
+        "tlsSecurityProfile": {},
+    }));
+    assert_eq!(
+        messages::failed_to_validate(&errors),
+        "failed to validate NetworkConfig.Spec: invalid configuration:\n\
+         both or none of the KubeMacPool ranges needs to be configured\n\
+         requested imagePullPolicy 'BAD' is not valid\n\
+         failed to validate selfSignConfiguration: caOverlapInterval is missing\n\
+         failed to validate selfSignConfiguration: certOverlapInterval is missing\n\
+         the `multus` configuration is required\n\
+         failed to validate tlsSecurityProfile: type is missing"
+    );
+}
+
+// operator#29-34 are told by the range; here that it is looked at.
+#[test]
+fn the_range_of_the_pool_is_checked() {
+    let pool = json!({ "rangeStart": "02:00:00:ff:00:00", "rangeEnd": "02:00:00:00:00:00" });
+    assert_eq!(
+        errors(json!({ "kubeMacPool": pool })),
+        [
+            "failed to set mac address range: invalid range. Range end is lesser than or equal to its start. start: \
+          02:00:00:ff:00:00 end: 02:00:00:00:00:00"
+        ]
+    );
+    assert_eq!(errors(json!({ "kubeMacPool": {} })), Vec::<String>::new());
+}
+
+// operator#42
+#[test]
+fn the_intervals_of_certificates_fit_together() {
+    let check = |ca_rotate: &str, ca_overlap: &str, cert_rotate: &str, cert_overlap: &str| {
+        errors(json!({ "selfSignConfiguration": {
+            "caRotateInterval": ca_rotate, "caOverlapInterval": ca_overlap,
+            "certRotateInterval": cert_rotate, "certOverlapInterval": cert_overlap,
+        } }))
+    };
+    let prefix = "failed to validate selfSignConfiguration: ";
+    for (intervals, expected) in [
+        (["1h", "1h", "1h", "1h"], vec![]),
+        (["", "1h", "1h", "1h"], vec!["caRotateInterval is missing"]),
+        (["1h", "", "1h", "1h"], vec!["caOverlapInterval is missing"]),
+        (["1h", "1h", "", "1h"], vec!["certRotateInterval is missing"]),
+        (["1h", "1h", "1h", ""], vec!["certOverlapInterval is missing"]),
+        (
+            ["asdf", "1h", "1h", "1h"],
+            vec!["error parsing caRotateInterval: time: invalid duration \"asdf\""],
+        ),
+        (
+            ["1h", "1h", "1h", "1"],
+            vec!["error parsing certOverlapInterval: time: missing unit in duration \"1\""],
+        ),
+        (
+            ["0", "1h", "1h", "1h"],
+            vec!["caRotateInterval duration has to be > 0"],
+        ),
+        (
+            ["1h", "-1h", "1h", "1h"],
+            vec!["caOverlapInterval duration has to be > 0"],
+        ),
+        (
+            ["1h", "2h", "1h", "1h"],
+            vec!["caOverlapInterval(2h0m0s) has to be <= caRotateInterval(1h0m0s)"],
+        ),
+        (
+            ["1h", "1h", "2h", "1h"],
+            vec!["certRotateInterval(2h0m0s) has to be <= caRotateInterval(1h0m0s)"],
+        ),
+        (
+            ["1h", "1h", "1h", "2h"],
+            vec!["certOverlapInterval(2h0m0s) has to be <= certRotateInterval(1h0m0s)"],
+        ),
+    ] {
+        let expected: Vec<_> = expected
+            .into_iter()
+            .map(|text| format!("{prefix}{text}"))
+            .collect();
+        let [a, b, c, d] = intervals;
+        assert_eq!(check(a, b, c, d), expected, "{intervals:?}");
+    }
+}
+
+// operator#44
+#[test]
+fn dynamic_networks_need_multus_and_no_openshift() {
+    let alone = json!({ "multusDynamicNetworks": {} });
+    let both = json!({ "multus": {}, "multusDynamicNetworks": {} });
+    assert_eq!(errors(alone), ["the `multus` configuration is required"]);
+    assert_eq!(errors(both.clone()), Vec::<String>::new());
+    let unsupported = "`multusDynamicNetworks` configuration is not supported on Openshift yet";
+    assert_eq!(validate(&spec(both), &on_openshift(false)), [unsupported]);
+    assert_eq!(
+        validate(&spec(json!({})), &on_openshift(false)),
+        Vec::<String>::new()
+    );
+}
+
+// operator#45
+#[test]
+fn the_socket_of_the_runtime_is_one_of_three() {
+    let with =
+        |path: &str| errors(json!({ "multus": {}, "multusDynamicNetworks": { "hostCRISocketPath": path } }));
+    for path in [
+        "/run/crio/crio.sock",
+        "/run/containerd/containerd.sock",
+        "/run/k3s/containerd/containerd.sock",
+    ] {
+        assert_eq!(with(path), Vec::<String>::new());
+    }
+    for path in [
+        "Lorem ipsum",
+        "/etc/somewhere/some.conf",
+        "/run/unknown-cri/unknown-cri.sock",
+    ] {
+        assert_eq!(
+            with(path),
+            [
+                "`hostCRISocketPath` must be one of: /run/crio/crio.sock, /run/containerd/containerd.sock, \
+              /run/k3s/containerd/containerd.sock"
+            ]
+        );
+    }
+    let path = |spec: Value, previous| {
+        completed(spec, previous)["multusDynamicNetworks"]["hostCRISocketPath"].clone()
+    };
+    let before =
+        json!({ "multusDynamicNetworks": { "hostCRISocketPath": "/run/containerd/containerd.sock" } });
+    assert_eq!(
+        path(json!({ "multusDynamicNetworks": {} }), None),
+        "/run/crio/crio.sock"
+    );
+    assert_eq!(
+        path(json!({ "multusDynamicNetworks": {} }), Some(before.clone())),
+        "/run/containerd/containerd.sock"
+    );
+    let explicit =
+        json!({ "multusDynamicNetworks": { "hostCRISocketPath": "/run/k3s/containerd/containerd.sock" } });
+    assert_eq!(
+        path(explicit, Some(before)),
+        "/run/k3s/containerd/containerd.sock"
+    );
+}
+
+// operator#46
+#[test]
+fn the_configuration_of_macvtap_is_kept() {
+    let name = |spec: Value, previous| completed(spec, previous)["macvtap"]["devicePluginConfig"].clone();
+    let before = json!({ "macvtap": { "devicePluginConfig": "custom" } });
+    assert_eq!(
+        name(json!({ "macvtap": {} }), None),
+        "macvtap-deviceplugin-config"
+    );
+    assert_eq!(name(json!({ "macvtap": {} }), Some(before.clone())), "custom");
+    assert_eq!(
+        name(
+            json!({ "macvtap": { "devicePluginConfig": "other" } }),
+            Some(before)
+        ),
+        "other"
+    );
+}
+
+#[test]
+fn macvtap_is_not_for_openshift() {
+    let macvtap = spec(json!({ "macvtap": {} }));
+    assert_eq!(validate(&macvtap, &Cluster::default()), Vec::<String>::new());
+    assert_eq!(
+        validate(&macvtap, &on_openshift(false)),
+        ["`macvtap` has been requested, but is not supported on OpenShift"]
+    );
+}
+
+// operator#47, the validation
+#[test]
+fn multus_is_refused_where_openshift_switched_it_off() {
+    let multus = spec(json!({ "multus": {} }));
+    assert_eq!(
+        validate(&multus, &on_openshift(true)),
+        ["multus has been requested, but is disabled on OpenShift Cluster Network Operator"]
+    );
+    assert_eq!(validate(&multus, &on_openshift(false)), Vec::<String>::new());
+    assert_eq!(
+        validate(&spec(json!({})), &on_openshift(true)),
+        Vec::<String>::new()
+    );
+}
+
+// operator#28, operator#36
+#[test]
+fn a_random_range_is_kept_and_an_explicit_one_wins() {
+    let random = json!({ "rangeStart": "02:ab:cd:00:00:00", "rangeEnd": "02:ab:cd:ff:ff:ff" });
+    let before = json!({ "rangeStart": "02:01:02:00:00:00", "rangeEnd": "02:01:02:ff:ff:ff" });
+    let explicit = json!({ "rangeStart": "02:00:00:00:00:00", "rangeEnd": "02:00:00:00:00:0f" });
+    let pool = |pool: &Value, previous: Option<&Value>| {
+        completed(
+            json!({ "kubeMacPool": pool }),
+            previous.map(|pool| json!({ "kubeMacPool": pool })),
+        )["kubeMacPool"]
+            .clone()
+    };
+    assert_eq!(pool(&json!({}), None), random);
+    assert_eq!(pool(&json!({}), Some(&before)), before);
+    assert_eq!(pool(&explicit, Some(&before)), explicit);
+    // Removed and added again: a new one.
+    assert_eq!(
+        completed(json!({ "kubeMacPool": {} }), Some(json!({ "multus": {} })))["kubeMacPool"],
+        random
+    );
+    assert_eq!(
+        completed(json!({}), Some(json!({ "kubeMacPool": before }))).get("kubeMacPool"),
+        None
+    );
+}
+
+// operator#41, the rules
+#[test]
+fn the_pull_policy_is_kept_and_never_changes() {
+    let policy = |spec: Value, previous| completed(spec, previous)["imagePullPolicy"].clone();
+    let always = json!({ "imagePullPolicy": "Always" });
+    assert_eq!(policy(json!({}), None), "IfNotPresent");
+    assert_eq!(policy(json!({}), Some(always.clone())), "Always");
+    assert_eq!(policy(json!({ "imagePullPolicy": "Never" }), None), "Never");
+
+    let (always, never) = (spec(always), spec(json!({ "imagePullPolicy": "IfNotPresent" })));
+    assert_eq!(
+        messages::unsafe_change(&change_safe(&always, &never)),
+        "not applying unsafe change: invalid configuration:\n\
+         cannot modify ImagePullPolicy configuration once components were deployed"
+    );
+    assert_eq!(change_safe(&always, &always), Vec::<String>::new());
+    assert_eq!(change_safe(&spec(json!({})), &always), Vec::<String>::new());
+}
+
+#[test]
+fn everything_but_the_pull_policy_may_change() {
+    let before = json!({
+        "imagePullPolicy": "Always", "multus": {}, "macvtap": { "devicePluginConfig": "a" },
+        "kubeMacPool": { "rangeStart": "02:01:02:00:00:00", "rangeEnd": "02:01:02:ff:ff:ff" },
+        "placementConfiguration": { "infra": {} }, "tlsSecurityProfile": { "type": "Old" },
+    });
+    let after = json!({
+        "imagePullPolicy": "Always",
+        "kubeMacPool": { "rangeStart": "02:00:00:00:00:00", "rangeEnd": "02:00:00:00:00:0f" },
+    });
+    assert_eq!(change_safe(&spec(before), &spec(after)), Vec::<String>::new());
+}
+
+// operator#43
+#[test]
+fn the_intervals_of_certificates_are_kept_when_they_are_complete() {
+    let intervals = |spec: Value, previous| completed(spec, previous)["selfSignConfiguration"].clone();
+    let default = json!({
+        "caRotateInterval": "48h0m0s", "caOverlapInterval": "24h0m0s",
+        "certRotateInterval": "24h0m0s", "certOverlapInterval": "12h0m0s",
+    });
+    let before = json!({
+        "caRotateInterval": "4h", "caOverlapInterval": "2h", "certRotateInterval": "2h", "certOverlapInterval": "1h",
+    });
+    assert_eq!(intervals(json!({}), None), default);
+    assert_eq!(
+        intervals(json!({}), Some(json!({ "selfSignConfiguration": before }))),
+        before
+    );
+    let incomplete = json!({ "selfSignConfiguration": { "caRotateInterval": "4h" } });
+    assert_eq!(intervals(json!({}), Some(incomplete)), default);
+    assert_eq!(
+        intervals(json!({ "selfSignConfiguration": before }), None),
+        before
+    );
+}
+
+// operator#20, operator#22: the placement itself
+#[test]
+fn a_placement_replaces_the_default_and_an_empty_one_is_no_constraint() {
+    let placement = |value: Value| {
+        completed(json!({ "placementConfiguration": value }), None)["placementConfiguration"].clone()
+    };
+    let infra = json!({ "affinity": { "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            { "weight": 10, "preference": { "matchExpressions": [
+                { "key": "node-role.kubernetes.io/control-plane", "operator": "Exists" },
+            ] } },
+            { "weight": 1, "preference": { "matchExpressions": [
+                { "key": "node-role.kubernetes.io/master", "operator": "Exists" },
+            ] } },
+        ],
+    } } });
+    let workloads = json!({
+        "nodeSelector": { "kubernetes.io/os": "linux" },
+        "affinity": {},
+        "tolerations": [
+            { "key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule" },
+        ],
+    });
+    assert_eq!(
+        placement(json!(null)),
+        json!({ "infra": infra, "workloads": workloads })
+    );
+    assert_eq!(
+        placement(json!({ "infra": {} })),
+        json!({ "infra": { "affinity": {} }, "workloads": workloads })
+    );
+    let node = json!({ "nodeSelector": { "kubernetes.io/hostname": "node01" }, "affinity": {} });
+    assert_eq!(
+        placement(json!({ "workloads": node })),
+        json!({ "infra": infra, "workloads": node })
+    );
+    // Defaults come from the operator that runs, not from what was applied.
+    let before = json!({ "placementConfiguration": { "infra": node, "workloads": node } });
+    assert_eq!(
+        completed(json!({}), Some(before))["placementConfiguration"]["workloads"],
+        workloads
+    );
+}
+
+// operator#67, the rules
+#[test]
+fn a_specification_of_the_first_generation_can_be_compared_with() {
+    let before = spec(json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }));
+    let now = complete(&spec(json!({})), Some(&before), [0, 0]);
+    assert_eq!(change_safe(&before, &now), Vec::<String>::new());
+    assert_eq!(now.multus, None);
+    let again = complete(&before, Some(&before), [0, 0]);
+    assert!(
+        again
+            .placement_configuration
+            .is_some_and(|placement| placement.workloads.is_some())
+    );
+}

@@ -1,0 +1,116 @@
+//! The operator as a running thing: watches, a queue of one, and the reconciler.
+
+use std::time::Duration;
+
+use kube::Client;
+use kube_kit::{
+    apply::Applier,
+    cache::{Cache, Changes},
+    events::Recorder,
+    merge::Policy,
+    queue::Queue,
+    shutdown::Shutdown,
+    watch::Change,
+};
+use tokio::time::Instant;
+
+use crate::{detect, images::UnknownImage, names, reconcile::Reconciler, settings::Settings, watches};
+
+/// How long to wait for the watches to tell about objects that were created.
+const ECHO: Duration = Duration::from_secs(2);
+
+/// Why the operator does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The cluster does not answer.
+    #[error(transparent)]
+    Detect(#[from] detect::Error),
+    /// There is nothing to run in a container.
+    #[error(transparent)]
+    Image(#[from] UnknownImage),
+}
+
+/// A running operator.
+pub struct Operator {
+    reconciler: Reconciler,
+    cache: Cache,
+    changes: Changes,
+    queue: Queue<()>,
+}
+
+impl Operator {
+    /// Finds out about the cluster, and starts the watches.
+    pub async fn start(client: Client, settings: Settings) -> Result<Self, Error> {
+        let platform = detect::platform(&client).await?;
+        let own_image = detect::own_image(&client, &settings).await;
+        tracing::info!(
+            ?platform,
+            image = own_image.as_deref().unwrap_or_default(),
+            "registering Components"
+        );
+        let images = settings.images.clone().with_own(own_image);
+        images.complete()?;
+        let settings = Settings { images, ..settings };
+
+        let cache = Cache::new();
+        let changes = watches::start(&client, &cache, &settings, platform);
+        let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
+        let applier = Applier::with_cache(client.clone(), policy, cache.clone());
+        let recorder = Recorder::new(client, names::EVENT_COMPONENT);
+        let reconciler = Reconciler::new(applier, recorder, settings, platform);
+        Ok(Self {
+            reconciler,
+            cache,
+            changes,
+            queue: Queue::new(),
+        })
+    }
+
+    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start.
+    pub async fn run(mut self, shutdown: &Shutdown) {
+        tracing::info!("starting the operator manager");
+        let mut patience = Instant::now();
+        loop {
+            let ready = self.cache.is_synced() && self.reconciler.is_settled();
+            tokio::select! {
+                // Changes come first: many of them are one reconcile.
+                biased;
+                () = shutdown.wait() => return,
+                change = self.changes.next() => self.note(&change),
+                () = tokio::time::sleep_until(patience), if !self.reconciler.is_settled() => self.reconciler.settle(),
+                () = self.queue.next(), if ready => {
+                    tokio::select! {
+                        () = shutdown.wait() => return,
+                        result = self.reconciler.reconcile() => self.done(result),
+                    }
+                    patience = Instant::now() + ECHO;
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, change: &Change<kube_kit::object::ObjectId>) {
+        match change {
+            Change::Applied(id) | Change::Deleted(id) => {
+                tracing::debug!(%id, ?change, "changed");
+                self.reconciler.seen(id);
+                if !self.reconciler.concerns(id) {
+                    return;
+                }
+            }
+            Change::Invalid(id, error) => tracing::warn!(%id, error, "malformed object"),
+            Change::Synced => {}
+        }
+        self.queue.add(());
+    }
+
+    fn done(&mut self, result: Result<(), crate::reconcile::Error>) {
+        match result {
+            Ok(()) => self.queue.succeeded(&()),
+            Err(error) => {
+                let pause = self.queue.failed(());
+                tracing::warn!(%error, ?pause, "trying again");
+            }
+        }
+    }
+}

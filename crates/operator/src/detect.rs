@@ -1,0 +1,154 @@
+//! Finds out, once at start, what kind of cluster this is and which image the operator itself runs
+//! (operator §2.1).
+
+use kube::{
+    Api, Client,
+    core::{DynamicObject, params::ListParams},
+};
+use kube_kit::{
+    client,
+    object::{self, Kind},
+};
+use serde_json::Value;
+
+use crate::{
+    cluster_facts::{OpenShiftNetwork, Platform},
+    names,
+    settings::Settings,
+};
+
+/// Definitions without which nothing can be monitored.
+const MONITORING: [&str; 2] = [
+    "prometheusrules.monitoring.coreos.com",
+    "servicemonitors.monitoring.coreos.com",
+];
+
+/// A question that the API server did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot find out {question}: {}", client::message(.source))]
+pub struct Error {
+    question: &'static str,
+    #[source]
+    source: Box<kube::Error>,
+}
+
+/// Finds out what kind of cluster this is.
+pub async fn platform(client: &Client) -> Result<Platform, Error> {
+    let mut monitoring = true;
+    for name in MONITORING {
+        monitoring &= match api(client, object::CUSTOM_RESOURCE_DEFINITION, None)
+            .get_opt(name)
+            .await
+        {
+            Ok(definition) => definition.is_some(),
+            Err(error) => {
+                let error = client::message(&error);
+                tracing::warn!(name, error, "cannot find out whether there is monitoring");
+                false
+            }
+        };
+    }
+    Ok(Platform {
+        openshift4: is_served(client, object::OPENSHIFT_NETWORK, "whether this is OpenShift 4").await?,
+        scc: is_served(
+            client,
+            object::SECURITY_CONTEXT_CONSTRAINTS,
+            "whether there are security context constraints",
+        )
+        .await?,
+        monitoring,
+    })
+}
+
+async fn is_served(client: &Client, kind: Kind, question: &'static str) -> Result<bool, Error> {
+    match api(client, kind, None)
+        .list(&ListParams::default().limit(1))
+        .await
+    {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(source) => Err(Error {
+            question,
+            source: Box::new(source),
+        }),
+    }
+}
+
+/// The image of the operator's own pod, else the one that the manifest names.
+pub async fn own_image(client: &Client, settings: &Settings) -> Option<String> {
+    if let Some(pod) = &settings.pod_name {
+        match api(client, object::POD, Some(&settings.operator_namespace))
+            .get_opt(pod)
+            .await
+        {
+            Ok(Some(pod)) => {
+                if let Some(image) = image_of(&pod.data) {
+                    return Some(image);
+                }
+            }
+            Ok(None) => tracing::warn!(pod, "the operator's own pod is not there"),
+            Err(error) => tracing::warn!(
+                pod,
+                error = client::message(&error),
+                "cannot read the operator's own pod"
+            ),
+        }
+    }
+    settings.operator_image.clone()
+}
+
+/// The image of the operator's container, or of the only one.
+fn image_of(pod: &Value) -> Option<String> {
+    let containers = pod.pointer("/spec/containers")?.as_array()?;
+    let ours = containers
+        .iter()
+        .find(|container| container["name"] == names::OPERATOR);
+    ours.or(containers.first())?
+        .get("image")?
+        .as_str()
+        .map(str::to_owned)
+}
+
+/// OpenShift's network configuration, if there is one. Only asked for on OpenShift 4.
+pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwork>, kube::Error> {
+    // The operator may list this kind, but not get it.
+    let cluster = ListParams::default().fields("metadata.name=cluster");
+    let list = match api(client, object::OPENSHIFT_NETWORK, None).list(&cluster).await {
+        Ok(list) => list,
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let disabled = |network: &DynamicObject| {
+        network
+            .data
+            .pointer("/spec/disableMultiNetwork")
+            .and_then(Value::as_bool)
+    };
+    Ok(list.items.first().map(|network| OpenShiftNetwork {
+        multus_disabled: disabled(network).unwrap_or(false),
+    }))
+}
+
+fn api(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = kind.api_resource();
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_operators_container_is_found_among_others() {
+        let sidecar = json!({ "name": "proxy", "image": "proxy:1" });
+        let ours = json!({ "name": "cluster-network-addons-operator", "image": "weft:1" });
+        let pod = |containers: Value| image_of(&json!({ "spec": { "containers": containers } }));
+        assert_eq!(pod(json!([sidecar, ours])).as_deref(), Some("weft:1"));
+        assert_eq!(pod(json!([sidecar])).as_deref(), Some("proxy:1"));
+        assert_eq!(pod(json!([])), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! Settings that belong to no component: the pull policy, certificates, placement, TLS (operator §5).
+
+use api::{
+    network_addons::{NetworkAddonsConfigSpec, PlacementConfiguration, SelfSignConfiguration},
+    placement::{
+        Affinity, NodeAffinity, NodeSelectorTerm, Placement, PreferredSchedulingTerm, Requirement, Toleration,
+    },
+};
+
+use crate::{
+    duration::{self, GoDuration},
+    tls::TlsSettings,
+};
+
+/// Checks the pull policy.
+pub fn validate_pull_policy(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+    match spec.image_pull_policy.as_str() {
+        "" | "Always" | "Never" | "IfNotPresent" => Vec::new(),
+        other => vec![format!("requested imagePullPolicy '{other}' is not valid")],
+    }
+}
+
+/// Checks that the pull policy stays what it was.
+pub fn pull_policy_change_safe(
+    previous: &NetworkAddonsConfigSpec,
+    spec: &NetworkAddonsConfigSpec,
+) -> Vec<String> {
+    if previous.image_pull_policy.is_empty() || previous.image_pull_policy == spec.image_pull_policy {
+        Vec::new()
+    } else {
+        vec!["cannot modify ImagePullPolicy configuration once components were deployed".into()]
+    }
+}
+
+const SELF_SIGN: &str = "failed to validate selfSignConfiguration";
+
+/// Checks the intervals of certificates: all there, then all durations, then their relations. Stops
+/// after the first group with errors.
+pub fn validate_self_sign(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+    let Some(settings) = &spec.self_sign_configuration else {
+        return Vec::new();
+    };
+    let members = [
+        ("caRotateInterval", &settings.ca_rotate_interval),
+        ("caOverlapInterval", &settings.ca_overlap_interval),
+        ("certRotateInterval", &settings.cert_rotate_interval),
+        ("certOverlapInterval", &settings.cert_overlap_interval),
+    ];
+    let missing = members.iter().filter(|(_, text)| text.is_empty());
+    let missing: Vec<_> = missing
+        .map(|(name, _)| format!("{SELF_SIGN}: {name} is missing"))
+        .collect();
+    if !missing.is_empty() {
+        return missing;
+    }
+    let parsed = members.map(|(name, text)| interval(name, text));
+    let [Ok(ca_rotate), Ok(ca_overlap), Ok(cert_rotate), Ok(cert_overlap)] = parsed else {
+        return parsed.into_iter().filter_map(Result::err).collect();
+    };
+    let relations = [
+        (("caOverlapInterval", ca_overlap), ("caRotateInterval", ca_rotate)),
+        (
+            ("certRotateInterval", cert_rotate),
+            ("caRotateInterval", ca_rotate),
+        ),
+        (
+            ("certOverlapInterval", cert_overlap),
+            ("certRotateInterval", cert_rotate),
+        ),
+    ];
+    let broken = relations.iter().filter(|((_, small), (_, big))| small > big);
+    broken
+        .map(|((small, short), (big, long))| {
+            format!("{SELF_SIGN}: {small}({short}) has to be <= {big}({long})")
+        })
+        .collect()
+}
+
+fn interval(name: &str, text: &str) -> Result<GoDuration, String> {
+    let parsed = GoDuration::parse(text)
+        .map_err(|error: duration::Error| format!("{SELF_SIGN}: error parsing {name}: {error}"))?;
+    if parsed.is_positive() {
+        Ok(parsed)
+    } else {
+        Err(format!("{SELF_SIGN}: {name} duration has to be > 0"))
+    }
+}
+
+/// Checks that the TLS profile means something.
+pub fn validate_tls(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+    TlsSettings::of(spec.tls_security_profile.as_ref())
+        .err()
+        .into_iter()
+        .collect()
+}
+
+/// Fills in the pull policy, the intervals of certificates and the placement.
+pub fn defaults(spec: &mut NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>) {
+    if spec.image_pull_policy.is_empty() {
+        spec.image_pull_policy = previous
+            .map(|spec| spec.image_pull_policy.clone())
+            .filter(|policy| !policy.is_empty())
+            .unwrap_or_else(|| "IfNotPresent".to_owned());
+    }
+    if spec.self_sign_configuration.is_none() {
+        let before = previous.and_then(|spec| spec.self_sign_configuration.clone());
+        spec.self_sign_configuration = before.filter(is_complete).or_else(|| Some(default_intervals()));
+    }
+    let placement = spec
+        .placement_configuration
+        .get_or_insert_with(PlacementConfiguration::default);
+    placement.infra.get_or_insert_with(infra);
+    placement.workloads.get_or_insert_with(workloads);
+}
+
+fn is_complete(settings: &SelfSignConfiguration) -> bool {
+    ![
+        &settings.ca_rotate_interval,
+        &settings.ca_overlap_interval,
+        &settings.cert_rotate_interval,
+        &settings.cert_overlap_interval,
+    ]
+    .iter()
+    .any(|text| text.is_empty())
+}
+
+fn default_intervals() -> SelfSignConfiguration {
+    SelfSignConfiguration {
+        ca_rotate_interval: "48h0m0s".into(),
+        ca_overlap_interval: "24h0m0s".into(),
+        cert_rotate_interval: "24h0m0s".into(),
+        cert_overlap_interval: "12h0m0s".into(),
+    }
+}
+
+/// Control plane nodes are preferred.
+fn infra() -> Placement {
+    let prefer = |weight, key: &str| PreferredSchedulingTerm {
+        preference: NodeSelectorTerm {
+            match_expressions: vec![Requirement {
+                key: key.to_owned(),
+                operator: "Exists".to_owned(),
+                values: Vec::new(),
+            }],
+            match_fields: Vec::new(),
+        },
+        weight,
+    };
+    let node_affinity = NodeAffinity {
+        preferred_during_scheduling_ignored_during_execution: vec![
+            prefer(10, "node-role.kubernetes.io/control-plane"),
+            prefer(1, "node-role.kubernetes.io/master"),
+        ],
+        required_during_scheduling_ignored_during_execution: None,
+    };
+    Placement {
+        affinity: Affinity {
+            node_affinity: Some(node_affinity),
+            ..Affinity::default()
+        },
+        ..Placement::default()
+    }
+}
+
+/// All Linux nodes, cordoned ones included.
+fn workloads() -> Placement {
+    Placement {
+        node_selector: [("kubernetes.io/os".to_owned(), "linux".to_owned())].into(),
+        tolerations: vec![Toleration {
+            key: "node.kubernetes.io/unschedulable".into(),
+            operator: "Exists".into(),
+            effect: "NoSchedule".into(),
+            ..Toleration::default()
+        }],
+        ..Placement::default()
+    }
+}

@@ -1,0 +1,119 @@
+//! Which image a container runs, and by that in which flavour it is deployed (operator §2, operands §13).
+
+use std::collections::BTreeMap;
+
+use crate::names;
+
+/// Image of one container.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Image<'a> {
+    /// An image that a variable names: the container has the established command line.
+    Established(&'a str),
+    /// The operator's own image: the container has our command line.
+    Native(&'a str),
+}
+
+impl<'a> Image<'a> {
+    /// Reference to pull the image by.
+    pub fn reference(self) -> &'a str {
+        match self {
+            Self::Established(reference) | Self::Native(reference) => reference,
+        }
+    }
+
+    /// Whether it is the operator's own image.
+    pub fn is_native(self) -> bool {
+        matches!(self, Self::Native(_))
+    }
+}
+
+/// Neither a variable nor the operator's own image says what to run.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "environment variable {variable} is not set, and the operator's own image, to be used instead, is unknown: set \
+     it, or {} or {}",
+    names::env::POD_NAME,
+    names::env::OPERATOR_IMAGE
+)]
+pub struct UnknownImage {
+    variable: &'static str,
+}
+
+/// Images of all containers.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Images {
+    own: Option<String>,
+    established: BTreeMap<&'static str, String>,
+}
+
+impl Images {
+    /// Reads the image variables through `lookup`; a variable that is empty counts as unset.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &'static str| {
+            lookup(name)
+                .filter(|image| !image.is_empty())
+                .map(|image| (name, image))
+        };
+        Self {
+            own: None,
+            established: names::env::IMAGES.into_iter().filter_map(set).collect(),
+        }
+    }
+
+    /// With the operator's own image.
+    #[must_use]
+    pub fn with_own(self, own: Option<String>) -> Self {
+        Self {
+            own: own.filter(|image| !image.is_empty()),
+            ..self
+        }
+    }
+
+    /// Image of the containers that `variable` stands for.
+    pub fn of(&self, variable: &'static str) -> Result<Image<'_>, UnknownImage> {
+        let established = self
+            .established
+            .get(variable)
+            .map(|image| Image::Established(image));
+        let own = || self.own.as_deref().map(Image::Native);
+        established.or_else(own).ok_or(UnknownImage { variable })
+    }
+
+    /// Checks that every container has an image.
+    pub fn complete(&self) -> Result<(), UnknownImage> {
+        names::env::IMAGES
+            .into_iter()
+            .try_for_each(|variable| self.of(variable).map(drop))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_variable_means_our_own_image() {
+        let lookup = |name: &str| match name {
+            "MULTUS_IMAGE" => Some("multus:1".to_owned()),
+            "LINUX_BRIDGE_IMAGE" => Some(String::new()),
+            _ => None,
+        };
+        let images = Images::read(lookup).with_own(Some("weft:1".into()));
+        assert_eq!(images.of("MULTUS_IMAGE"), Ok(Image::Established("multus:1")));
+        assert_eq!(images.of("LINUX_BRIDGE_IMAGE"), Ok(Image::Native("weft:1")));
+        assert_eq!(images.of("OVS_CNI_IMAGE"), Ok(Image::Native("weft:1")));
+        assert_eq!(images.complete(), Ok(()));
+    }
+
+    #[test]
+    fn a_missing_image_is_named() {
+        let images = Images::read(|_| None).with_own(Some(String::new()));
+        let error = images.complete().expect_err("no image").to_string();
+        assert!(
+            error.contains("MULTUS_IMAGE") && error.contains("OPERATOR_IMAGE"),
+            "{error}"
+        );
+        let all = Images::read(|name| Some(format!("{name}:1")));
+        assert_eq!(all.complete(), Ok(()));
+    }
+}

@@ -1,0 +1,191 @@
+//! Ranges of MAC addresses, as users write them for the pool (operator §5.1, §5.2).
+
+use std::fmt;
+
+/// A MAC address of six octets; ordered octet by octet, printed in lower-case colon form.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct MacAddress([u8; 6]);
+
+impl MacAddress {
+    /// Parses `02:00:00:00:00:01`, `02-00-00-00-00-01` or `0200.0000.0001`, in any case.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (separator, digits) = match text.as_bytes().get(2)? {
+            b':' => (':', 2),
+            b'-' => ('-', 2),
+            _ => ('.', 4),
+        };
+        let groups: Vec<_> = text.split(separator).collect();
+        let hex = |group: &&str| group.len() == digits && group.bytes().all(|b| b.is_ascii_hexdigit());
+        if groups.len() * digits != 12 || !groups.iter().all(hex) {
+            return None;
+        }
+        let number = u64::from_str_radix(&groups.concat(), 16).ok()?.to_be_bytes();
+        let mut octets = [0; 6];
+        octets.copy_from_slice(&number[2..]);
+        Some(Self(octets))
+    }
+
+    fn is_multicast(self) -> bool {
+        self.0[0] & 1 == 1
+    }
+
+    fn multicast_error(self, end: &str) -> Option<String> {
+        self.is_multicast().then(|| {
+            format!(
+                "failed to set {end}: invalid mac address. Multicast addressing is not supported. Unicast addressing \
+                 must be used. The first octet is 0X{:X}",
+                self.0[0]
+            )
+        })
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let octets = self.0.map(|octet| format!("{octet:02x}"));
+        f.write_str(&octets.join(":"))
+    }
+}
+
+/// What is wrong with a range, if anything; both ends may be empty. Stops at the first error.
+pub fn check_range(start: &str, end: &str) -> Option<String> {
+    if start.is_empty() && end.is_empty() {
+        return None;
+    }
+    if start.is_empty() || end.is_empty() {
+        return Some("both or none of the KubeMacPool ranges needs to be configured".into());
+    }
+    let Some(start) = MacAddress::parse(start) else {
+        return Some("failed to parse rangeStart because the mac address is invalid".into());
+    };
+    let Some(end) = MacAddress::parse(end) else {
+        return Some("failed to parse rangeEnd because the mac address is invalid".into());
+    };
+    if end <= start {
+        return Some(format!(
+            "failed to set mac address range: invalid range. Range end is lesser than or equal to its start. start: \
+             {start} end: {end}"
+        ));
+    }
+    start
+        .multicast_error("RangeStart")
+        .or_else(|| end.multicast_error("RangeEnd"))
+}
+
+/// The range with the given second and third octets: locally administered, unicast, 2^24 addresses.
+pub fn range_with_prefix([second, third]: [u8; 2]) -> (String, String) {
+    let address = |rest| MacAddress([2, second, third, rest, rest, rest]).to_string();
+    (address(0), address(0xff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_in_three_notations() {
+        for text in [
+            "02:0A:00:ff:00:01",
+            "02-0a-00-FF-00-01",
+            "020a.00ff.0001",
+            "020A.00FF.0001",
+        ] {
+            assert_eq!(
+                MacAddress::parse(text).map(|m| m.to_string()).as_deref(),
+                Some("02:0a:00:ff:00:01")
+            );
+        }
+        for text in [
+            "",
+            "02",
+            "02:00:00:00:00",
+            "02:00:00:00:00:00:00",
+            "02:00:00:00:00:00:00:00",
+            "02:00-00:00:00:00",
+            "2:0:0:0:0:0",
+            "02:00:00:00:00:0g",
+            "0200.0000",
+            "0200.0000.0000.0000",
+            "020000000001",
+            "02:00:00:00:00:+1",
+            "ä:00:00:00:00:00",
+        ] {
+            assert_eq!(MacAddress::parse(text), None, "{text}");
+        }
+    }
+
+    // operator#29-34
+    #[test]
+    fn ranges_are_checked_in_the_words_of_the_table() {
+        let lesser = "failed to set mac address range: invalid range. Range end is lesser than or equal to its start. ";
+        let multicast = "invalid mac address. Multicast addressing is not supported. Unicast addressing must be \
+                         used. The first octet is";
+        for (start, end, error) in [
+            ("", "", None),
+            ("02:00:00:00:00:00", "02:00:00:00:00:02", None),
+            (
+                "02:00:00:00:00:00",
+                "FD:FF:FF:FF:FF:FF",
+                Some(format!("failed to set RangeEnd: {multicast} 0XFD")),
+            ),
+            (
+                "02:00:00:00:00:00",
+                "",
+                Some("both or none of the KubeMacPool ranges needs to be configured".into()),
+            ),
+            (
+                "",
+                "02:00:00:00:00:00",
+                Some("both or none of the KubeMacPool ranges needs to be configured".into()),
+            ),
+            (
+                "02:00:00:00:00:00:00",
+                "02:00:00:00:00:00",
+                Some("failed to parse rangeStart because the mac address is invalid".into()),
+            ),
+            (
+                "02:00:00:00:00:00",
+                "02:00:00:00:00:00:00",
+                Some("failed to parse rangeEnd because the mac address is invalid".into()),
+            ),
+            (
+                "02:00:00:FF:00:00",
+                "02:00:00:00:00:00",
+                Some(format!("{lesser}start: 02:00:00:ff:00:00 end: 02:00:00:00:00:00")),
+            ),
+            (
+                "02:00:00:00:00:00",
+                "02:00:00:00:00:00",
+                Some(format!("{lesser}start: 02:00:00:00:00:00 end: 02:00:00:00:00:00")),
+            ),
+            (
+                "02:ff:00:00:00:00",
+                "02:00:00:00:00:01",
+                Some(format!("{lesser}start: 02:ff:00:00:00:00 end: 02:00:00:00:00:01")),
+            ),
+            (
+                "01:00:00:00:00:00",
+                "02:00:00:00:00:00",
+                Some(format!("failed to set RangeStart: {multicast} 0X1")),
+            ),
+            (
+                "02:00:00:00:00:00",
+                "03:00:00:00:00:00",
+                Some(format!("failed to set RangeEnd: {multicast} 0X3")),
+            ),
+        ] {
+            assert_eq!(check_range(start, end), error, "{start} {end}");
+        }
+    }
+
+    // operator#28
+    #[test]
+    fn a_random_range_is_unicast_and_valid() {
+        let (start, end) = range_with_prefix([0xab, 0x01]);
+        assert_eq!(
+            (start.as_str(), end.as_str()),
+            ("02:ab:01:00:00:00", "02:ab:01:ff:ff:ff")
+        );
+        assert_eq!(check_range(&start, &end), None);
+    }
+}

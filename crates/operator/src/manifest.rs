@@ -1,0 +1,334 @@
+//! Operand objects: read from the YAML files beside each component, completed by structural steps.
+//!
+//! The files are valid objects, complete but for what depends on the cluster and on the configuration;
+//! a step that does not find what it is to complete is an error, never a silent omission.
+
+use api::placement::Placement;
+use k8s_openapi::serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::images::Image;
+
+/// Why an operand could not be rendered. All of these are defects of the operator's own files, but for
+/// the image.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file is no YAML, or an object no JSON.
+    #[error("{file} is not a list of objects: {cause}")]
+    Syntax {
+        /// File name, or kind of the object.
+        file: &'static str,
+        /// What the parser says.
+        cause: String,
+    },
+    /// An object lacks what a step completes.
+    #[error("{object} has no {part}")]
+    Missing {
+        /// Kind and name of the object.
+        object: String,
+        /// What it lacks.
+        part: String,
+    },
+    /// There is nothing to run in a container.
+    #[error(transparent)]
+    Image(#[from] crate::images::UnknownImage),
+}
+
+/// An object to deploy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest(Value);
+
+/// Reads the objects of a file, in order. `file` is its name in messages.
+pub fn parse(file: &'static str, yaml: &str) -> Result<Vec<Manifest>, Error> {
+    let values: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(|cause| Error::Syntax {
+        file,
+        cause: cause.to_string(),
+    })?;
+    Ok(values.into_iter().map(Manifest).collect())
+}
+
+impl Manifest {
+    /// Makes a manifest of a typed object; `kind` names it in messages.
+    pub fn of(kind: &'static str, object: &impl Serialize) -> Result<Self, Error> {
+        let value = serde_json::to_value(object);
+        value.map(Self).map_err(|cause| Error::Syntax {
+            file: kind,
+            cause: cause.to_string(),
+        })
+    }
+
+    /// Makes a manifest of an object as it stands in JSON.
+    pub fn from_value(object: Value) -> Self {
+        Self(object)
+    }
+
+    /// Kind of the object.
+    pub fn kind(&self) -> &str {
+        self.text("/kind")
+    }
+
+    /// Name of the object.
+    pub fn name(&self) -> &str {
+        self.text("/metadata/name")
+    }
+
+    /// The object as JSON.
+    pub fn value(&self) -> &Value {
+        &self.0
+    }
+
+    /// The object as JSON.
+    pub fn into_value(self) -> Value {
+        self.0
+    }
+
+    fn text(&self, pointer: &str) -> &str {
+        self.0
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    fn missing(&self, part: &str) -> Error {
+        Error::Missing {
+            object: format!("{} {}", self.kind(), self.name()),
+            part: part.to_owned(),
+        }
+    }
+
+    /// Moves the object, and the service accounts that it binds, into the namespace. A Namespace gets
+    /// its name; an object without a namespace has none.
+    pub fn set_namespace(&mut self, namespace: &str) {
+        if self.kind() == "Namespace" {
+            self.0["metadata"]["name"] = json!(namespace);
+        }
+        if let Some(own) = self.0.pointer_mut("/metadata/namespace") {
+            *own = json!(namespace);
+        }
+        for subject in self
+            .0
+            .get_mut("subjects")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(bound) = subject.get_mut("namespace") {
+                *bound = json!(namespace);
+            }
+        }
+    }
+
+    /// Labels of the object.
+    pub fn labels_mut(&mut self) -> Result<&mut Map<String, Value>, Error> {
+        self.metadata_map("labels")
+    }
+
+    /// Annotations of the object.
+    pub fn annotations(&self) -> Option<&Map<String, Value>> {
+        self.0.pointer("/metadata/annotations").and_then(Value::as_object)
+    }
+
+    fn metadata_map(&mut self, key: &str) -> Result<&mut Map<String, Value>, Error> {
+        let missing = self.missing("metadata");
+        let metadata = self
+            .0
+            .get_mut("metadata")
+            .and_then(Value::as_object_mut)
+            .ok_or(missing)?;
+        object_at(metadata, key).ok_or(Error::Missing {
+            object: "metadata".into(),
+            part: key.into(),
+        })
+    }
+
+    /// Puts a member into the object's metadata.
+    pub fn set_metadata(&mut self, key: &str, value: Value) {
+        if let Some(metadata) = self.0.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert(key.to_owned(), value);
+        }
+    }
+
+    /// Sets any member of the object.
+    pub fn set(&mut self, key: &str, value: Value) {
+        if let Some(members) = self.0.as_object_mut() {
+            members.insert(key.to_owned(), value);
+        }
+    }
+
+    /// The pods of a workload.
+    pub fn pods(&mut self) -> Result<Pods<'_>, Error> {
+        let missing = self.missing("pod template");
+        let object = format!("{} {}", self.kind(), self.name());
+        let template = self
+            .0
+            .pointer_mut("/spec/template")
+            .and_then(Value::as_object_mut)
+            .ok_or(missing)?;
+        Ok(Pods { object, template })
+    }
+
+    /// Whether the object is a workload, with a template of its pods.
+    pub fn has_pods(&self) -> bool {
+        matches!(
+            self.kind(),
+            "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet"
+        )
+    }
+}
+
+/// The object under a key, made if it is not there.
+fn object_at<'a>(map: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
+    map.entry(key).or_insert_with(|| json!({})).as_object_mut()
+}
+
+/// Pods of a workload: its pod template.
+pub struct Pods<'a> {
+    object: String,
+    template: &'a mut Map<String, Value>,
+}
+
+impl Pods<'_> {
+    fn missing(&self, part: impl Into<String>) -> Error {
+        Error::Missing {
+            object: self.object.clone(),
+            part: part.into(),
+        }
+    }
+
+    fn spec(&mut self) -> Result<&mut Map<String, Value>, Error> {
+        let missing = self.missing("pod specification");
+        self.template
+            .get_mut("spec")
+            .and_then(Value::as_object_mut)
+            .ok_or(missing)
+    }
+
+    /// Labels of the pods.
+    pub fn labels_mut(&mut self) -> Result<&mut Map<String, Value>, Error> {
+        let missing = self.missing("labels");
+        let metadata = object_at(self.template, "metadata");
+        metadata
+            .and_then(|metadata| object_at(metadata, "labels"))
+            .ok_or(missing)
+    }
+
+    /// Adds an annotation.
+    pub fn annotate(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let missing = self.missing("annotations");
+        let metadata = object_at(self.template, "metadata");
+        let annotations = metadata
+            .and_then(|metadata| object_at(metadata, "annotations"))
+            .ok_or(missing)?;
+        annotations.insert(key.to_owned(), json!(value));
+        Ok(())
+    }
+
+    /// Runs the pods under a service account.
+    pub fn service_account(&mut self, name: &str) -> Result<(), Error> {
+        self.spec()?.insert("serviceAccountName".into(), json!(name));
+        Ok(())
+    }
+
+    /// Replaces the scheduling constraints of the pods. What is empty is left out, as the API server
+    /// stores it, but for the affinity.
+    pub fn place(&mut self, placement: &Placement) -> Result<(), Error> {
+        let placement = Manifest::of("Placement", placement)?.into_value();
+        let spec = self.spec()?;
+        for key in ["nodeSelector", "affinity", "tolerations"] {
+            match placement.get(key) {
+                Some(value) => spec.insert(key.to_owned(), value.clone()),
+                None => spec.remove(key),
+            };
+        }
+        Ok(())
+    }
+
+    /// Sets the path on the host of a volume.
+    pub fn host_path(&mut self, volume: &str, path: &str) -> Result<(), Error> {
+        let missing = self.missing(format!("host path volume {volume}"));
+        let volumes = self.spec()?.get_mut("volumes").and_then(Value::as_array_mut);
+        let found = volumes
+            .into_iter()
+            .flatten()
+            .find(|found| found["name"] == volume);
+        let slot = found
+            .and_then(|found| found.pointer_mut("/hostPath/path"))
+            .ok_or(missing)?;
+        *slot = json!(path);
+        Ok(())
+    }
+
+    /// A container, or an init container.
+    pub fn container(&mut self, name: &str) -> Result<Container<'_>, Error> {
+        let missing = self.missing(format!("container {name}"));
+        let spec = self.spec()?;
+        let mut found = None;
+        for (key, list) in spec.iter_mut() {
+            if key == "containers" || key == "initContainers" {
+                let named = list
+                    .as_array_mut()
+                    .into_iter()
+                    .flatten()
+                    .find(|container| container["name"] == name);
+                found = found.or(named);
+            }
+        }
+        found.and_then(Value::as_object_mut).map(Container).ok_or(missing)
+    }
+}
+
+/// A container of a pod.
+pub struct Container<'a>(&'a mut Map<String, Value>);
+
+impl Container<'_> {
+    /// Sets the image, and when it is pulled where the container says so at all. Native containers
+    /// always do.
+    #[must_use]
+    pub fn run(self, image: Image<'_>, pull_policy: &str) -> Self {
+        if image.is_native() || self.0.contains_key("imagePullPolicy") {
+            self.0.insert("imagePullPolicy".into(), json!(pull_policy));
+        }
+        self.set("image", json!(image.reference()))
+    }
+
+    /// Sets the command; arguments stay.
+    #[must_use]
+    pub fn command(self, command: &[&str]) -> Self {
+        self.set("command", json!(command))
+    }
+
+    /// Sets the startup probe: a command, once a second, for five minutes at most.
+    #[must_use]
+    pub fn startup_command(self, command: &[&str]) -> Self {
+        self.set(
+            "startupProbe",
+            json!({ "exec": { "command": command }, "periodSeconds": 1, "failureThreshold": 300 }),
+        )
+    }
+
+    /// Probes from the first moment on, every ten seconds.
+    #[must_use]
+    pub fn eager_probes(self) -> Self {
+        for probe in ["readinessProbe", "livenessProbe"] {
+            if let Some(probe) = self.0.get_mut(probe).and_then(Value::as_object_mut) {
+                probe.remove("initialDelaySeconds");
+                probe.insert("periodSeconds".into(), json!(10));
+            }
+        }
+        self
+    }
+
+    /// Sets any member.
+    #[must_use]
+    pub fn set(self, key: &str, value: Value) -> Self {
+        self.0.insert(key.to_owned(), value);
+        self
+    }
+
+    /// Takes a member away.
+    #[must_use]
+    pub fn without(self, key: &str) -> Self {
+        self.0.remove(key);
+        self
+    }
+}

@@ -1,0 +1,363 @@
+//! The files of an installation against operator §11 and §13, and the checked-in ones against the files.
+
+use std::{collections::BTreeSet, path::Path};
+
+use super::*;
+use crate::{cluster_facts::Platform, watches};
+
+/// `group resource verb`, with a resource's names where a rule has them.
+type Permissions = BTreeSet<String>;
+
+fn install() -> Install<'static> {
+    Install {
+        image: "registry.example/weft:v1",
+        namespace: "addons",
+        version: "1:2",
+        pull_policy: "Always",
+    }
+}
+
+fn files(install: &Install<'_>) -> Vec<(&'static str, Vec<Value>)> {
+    let files = render_install(install).expect("an installation");
+    files
+        .into_iter()
+        .map(|(name, yaml)| (name, serde_saphyr::from_multiple(&yaml).expect("YAML")))
+        .collect()
+}
+
+fn operator(kind: &str) -> Value {
+    let (_, objects) = files(&install()).remove(2);
+    objects
+        .into_iter()
+        .find(|object| object["kind"] == kind)
+        .expect("the object")
+}
+
+fn permissions(role: &Value) -> Permissions {
+    let list = |rule: &Value, key: &str| -> Vec<String> {
+        let list = rule
+            .get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        list.iter()
+            .map(|item| item.as_str().expect("a word").to_owned())
+            .collect()
+    };
+    let mut all = Permissions::new();
+    for rule in role["rules"].as_array().expect("rules") {
+        let names = list(rule, "resourceNames").join(",");
+        for group in list(rule, "apiGroups") {
+            for resource in list(rule, "resources") {
+                for verb in list(rule, "verbs") {
+                    all.insert(format!("{group}/{resource} {verb} {names}").trim_end().to_owned());
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Reads `group/resource,resource: verb verb` lines.
+fn expected(table: &str) -> Permissions {
+    let mut all = Permissions::new();
+    for line in table.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (what, verbs) = line.split_once(": ").expect("resources and verbs");
+        let (group, resources) = what.split_once('!').expect("group and resources");
+        let (verbs, names) = verbs.split_once(" of ").unwrap_or((verbs, ""));
+        for resource in resources.split(',') {
+            for verb in verbs.split(' ') {
+                all.insert(format!("{group}/{resource} {verb} {names}").trim_end().to_owned());
+            }
+        }
+    }
+    all
+}
+
+/// Operator §11, the cluster role.
+const CLUSTER: &str = "
+    operator.openshift.io!networks: list watch
+    security.openshift.io!securitycontextconstraints: get list create update
+    security.openshift.io!securitycontextconstraints: use of linux-bridge,bridge-marker,macvtap-cni,multus,ovs-cni-marker
+    apiextensions.k8s.io!customresourcedefinitions: get create update
+    networkaddonsoperator.network.kubevirt.io!networkaddonsconfigs: list watch
+    networkaddonsoperator.network.kubevirt.io!networkaddonsconfigs/status: patch
+    networkaddonsoperator.network.kubevirt.io!networkaddonsconfigs/finalizers: update
+    kubevirt.io!virtualmachines/finalizers,virtualmachineinstances/finalizers: update
+    apps!deployments,daemonsets: list watch
+    !configmaps,namespaces: list watch get
+    rbac.authorization.k8s.io!clusterroles: get create update bind delete
+    rbac.authorization.k8s.io!clusterrolebindings: get create update delete
+    !events: create patch
+    admissionregistration.k8s.io!mutatingwebhookconfigurations: get create update delete
+    config.openshift.io!infrastructures: list watch
+    !services: delete
+    k8s.cni.cncf.io!ipamclaims: get list watch create update
+    k8s.cni.cncf.io!network-attachment-definitions: get list watch create update delete
+    !events: update
+    !pods,pods/status: get update list watch
+    events.k8s.io!events: create patch update
+    !nodes,nodes/status: get update patch
+    !configmaps: get delete
+    !secrets: list watch create update
+    admissionregistration.k8s.io!validatingwebhookconfigurations,mutatingwebhookconfigurations: list watch
+    !services: get create update list watch
+    kubevirt.io!virtualmachines: get list watch update
+    authentication.k8s.io!tokenreviews: create
+    authorization.k8s.io!subjectaccessreviews: create
+    apps!deployments: get create update
+    kubevirt.io!virtualmachineinstances: get list watch
+    !endpoints: get list watch
+    k8s.cni.cncf.io!*: *";
+
+/// What may be added to it: watching what is rendered, and taking constraints away.
+const CLUSTER_ADDITIONS: &str = "
+    apiextensions.k8s.io!customresourcedefinitions: list watch
+    rbac.authorization.k8s.io!clusterroles,clusterrolebindings: list watch
+    security.openshift.io!securitycontextconstraints: watch delete";
+
+/// Operator §11, the role in the operator's namespace.
+const NAMESPACED: &str = "
+    apps!daemonsets: get create update delete
+    !configmaps: get create update patch
+    apps!deployments: delete
+    !namespaces: update get patch
+    !serviceaccounts: get create update delete
+    monitoring.coreos.com!prometheusrules,servicemonitors: get create update delete
+    rbac.authorization.k8s.io!roles,rolebindings: get create update delete
+    policy!poddisruptionbudgets: get delete
+    coordination.k8s.io!leases: get list watch create update patch delete
+    cert-manager.io!certificates,issuers: get create update delete
+    networking.k8s.io!networkpolicies: get list watch create update patch delete";
+
+/// What may be added to it: watching what is rendered.
+const NAMESPACED_ADDITIONS: &str = "
+    !serviceaccounts: list watch
+    rbac.authorization.k8s.io!rolebindings: list watch";
+
+#[test]
+fn the_operator_may_do_what_the_table_says_and_nothing_else() {
+    let union = |a: &str, b: &str| -> Permissions { expected(a).union(&expected(b)).cloned().collect() };
+    assert_eq!(
+        permissions(&operator("ClusterRole")),
+        union(CLUSTER, CLUSTER_ADDITIONS)
+    );
+    assert_eq!(
+        permissions(&operator("Role")),
+        union(NAMESPACED, NAMESPACED_ADDITIONS)
+    );
+    // An addition adds something.
+    assert!(expected(CLUSTER).is_disjoint(&expected(CLUSTER_ADDITIONS)));
+    assert!(expected(NAMESPACED).is_disjoint(&expected(NAMESPACED_ADDITIONS)));
+}
+
+#[test]
+fn the_operator_may_watch_whatever_it_renders() {
+    let held: Permissions = permissions(&operator("ClusterRole"))
+        .union(&permissions(&operator("Role")))
+        .cloned()
+        .collect();
+    let kinds = watches::rendered_kinds(Platform {
+        openshift4: true,
+        scc: true,
+        monitoring: true,
+    });
+    for kind in kinds {
+        for verb in ["list", "watch", "get", "create", "update"] {
+            let permission = format!("{}/{} {verb}", kind.group, kind.plural);
+            assert!(held.contains(&permission), "{permission}");
+        }
+    }
+}
+
+#[test]
+fn the_files_hold_the_objects_in_order() {
+    let files = files(&install());
+    let names: Vec<_> = files.iter().map(|(name, _)| *name).collect();
+    assert_eq!(
+        names,
+        [
+            "namespace.yaml",
+            "network-addons-config.crd.yaml",
+            "operator.yaml",
+            "network-addons-config-example.cr.yaml"
+        ]
+    );
+    let kinds: Vec<_> = files[2].1.iter().map(|object| object["kind"].clone()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "ServiceAccount",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "Role",
+            "RoleBinding",
+            "Deployment"
+        ]
+    );
+    for object in &files[2].1 {
+        assert_eq!(object["metadata"]["name"], "cluster-network-addons-operator");
+        if object["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")) {
+            assert_eq!(
+                object["metadata"]["labels"],
+                json!({ "name": "cluster-network-addons-operator" })
+            );
+        }
+        let cluster_scoped = object["kind"]
+            .as_str()
+            .is_some_and(|kind| kind.starts_with("Cluster"));
+        let namespace = object["metadata"].get("namespace");
+        assert_eq!(namespace, (!cluster_scoped).then_some(&json!("addons")));
+        for subject in object
+            .get("subjects")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            assert_eq!(subject["namespace"], "addons");
+        }
+    }
+    assert_eq!(
+        files[0].1,
+        [json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": { "name": "addons", "labels": {
+                "name": "addons", "openshift.io/cluster-monitoring": "true",
+                "pod-security.kubernetes.io/enforce": "privileged",
+                "pod-security.kubernetes.io/audit": "privileged",
+                "pod-security.kubernetes.io/warn": "privileged",
+            } },
+        })]
+    );
+    assert_eq!(
+        files[1].1[0]["metadata"]["name"],
+        "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io"
+    );
+    assert_eq!(
+        files[3].1,
+        [json!({
+            "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
+            "metadata": { "name": "cluster" },
+            "spec": {
+                "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "kubeMacPool": {}, "ovs": {},
+                "macvtap": {}, "kubeSecondaryDNS": {}, "kubevirtIpamController": {},
+                "imagePullPolicy": "IfNotPresent",
+            },
+        })]
+    );
+}
+
+#[test]
+fn the_deployment_is_the_one_of_the_specification() {
+    let value = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let field =
+        |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
+    assert_eq!(
+        operator("Deployment"),
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {
+                "name": "cluster-network-addons-operator", "namespace": "addons",
+                "annotations": { "networkaddonsoperator.network.kubevirt.io/version": "1_2" },
+                "labels": { "prometheus.cnao.io": "true" },
+            },
+            "spec": {
+                "replicas": 1,
+                "strategy": { "type": "Recreate" },
+                "selector": { "matchLabels": { "name": "cluster-network-addons-operator" } },
+                "template": {
+                    "metadata": {
+                        "labels": {
+                            "name": "cluster-network-addons-operator",
+                            "prometheus.cnao.io": "true",
+                            "np.kubevirt.io/allow-access-cluster-services": "",
+                            "np.kubevirt.io/allow-prometheus-access": "",
+                        },
+                        "annotations": {
+                            "description": "Deploys and configures the network add-ons of the cluster",
+                        },
+                    },
+                    "spec": {
+                        "serviceAccountName": "cluster-network-addons-operator",
+                        "priorityClassName": "system-cluster-critical",
+                        "securityContext": {
+                            "runAsNonRoot": true, "runAsUser": 1001, "seccompProfile": { "type": "RuntimeDefault" },
+                        },
+                        "containers": [{
+                            "name": "cluster-network-addons-operator",
+                            "image": "registry.example/weft:v1",
+                            "imagePullPolicy": "Always",
+                            "command": ["/weft", "operator"],
+                            "env": [
+                                value("MULTUS_IMAGE", ""),
+                                value("MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE", ""),
+                                value("LINUX_BRIDGE_IMAGE", ""),
+                                value("LINUX_BRIDGE_MARKER_IMAGE", ""),
+                                value("OVS_CNI_IMAGE", ""),
+                                value("KUBEMACPOOL_IMAGE", ""),
+                                value("MACVTAP_CNI_IMAGE", ""),
+                                value("KUBE_SECONDARY_DNS_IMAGE", ""),
+                                value("CORE_DNS_IMAGE", ""),
+                                value("KUBEVIRT_IPAM_CONTROLLER_IMAGE", ""),
+                                value("OPERATOR_IMAGE", "registry.example/weft:v1"),
+                                value("OPERATOR_NAME", "cluster-network-addons-operator"),
+                                value("OPERATOR_VERSION", "1:2"),
+                                field("OPERATOR_NAMESPACE", "metadata.namespace"),
+                                field("OPERAND_NAMESPACE", "metadata.namespace"),
+                                field("POD_NAME", "metadata.name"),
+                                value("WATCH_NAMESPACE", ""),
+                                value("MONITORING_NAMESPACE", "openshift-monitoring"),
+                                value("MONITORING_SERVICE_ACCOUNT", "prometheus-k8s"),
+                                value("RUNBOOK_URL_TEMPLATE", "https://kubevirt.io/monitoring/runbooks/%s"),
+                                value("CNAO_LOG_LEVEL", "0"),
+                            ],
+                            "ports": [
+                                { "name": "healthprobe", "containerPort": 8081 },
+                                { "name": "metrics", "containerPort": 8443, "protocol": "TCP" },
+                            ],
+                            "livenessProbe": {
+                                "httpGet": { "path": "/healthz", "port": "healthprobe" },
+                                "initialDelaySeconds": 15, "periodSeconds": 20,
+                            },
+                            "readinessProbe": {
+                                "httpGet": { "path": "/readyz", "port": "healthprobe" },
+                                "initialDelaySeconds": 5, "periodSeconds": 10,
+                            },
+                            "resources": { "requests": { "cpu": "50m", "memory": "30Mi" } },
+                            "securityContext": {
+                                "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+                            },
+                            "terminationMessagePolicy": "FallbackToLogsOnError",
+                        }],
+                    },
+                },
+            },
+        })
+    );
+}
+
+#[test]
+fn checked_in_files_are_fresh() {
+    let version = format!("v{}", env!("CARGO_PKG_VERSION"));
+    let image = format!("registry.example/weft:{version}");
+    let install = Install {
+        image: &image,
+        namespace: names::DEFAULT_NAMESPACE,
+        version: env!("CARGO_PKG_VERSION"),
+        pull_policy: "IfNotPresent",
+    };
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/install");
+    for (name, fresh) in render_install(&install).expect("an installation") {
+        let path = dir.join(name);
+        if std::env::var_os("UPDATE_GENERATED").is_some() {
+            fs::create_dir_all(&dir).expect("a directory");
+            fs::write(&path, &fresh).expect("a written file");
+        }
+        let stored = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            stored == fresh,
+            "{} is stale: run the tests of this crate once with UPDATE_GENERATED=1, and review the difference",
+            path.display()
+        );
+    }
+}

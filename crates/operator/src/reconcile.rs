@@ -1,0 +1,300 @@
+//! Brings about what the configuration resource asks for (operator §4), and says in its status how that
+//! goes.
+//!
+//! ```text
+//! observe ──> validate ──> defaults ──> render ──> apply ──> prune ──> status
+//!    │            └────────────┴───────────┴─────────┴─────────┴── failure ──┘
+//!    └── what the watches know: nothing is asked for while nothing changes
+//! ```
+
+mod carry_out;
+mod report;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Read,
+};
+
+use kube_kit::{
+    apply::{self, Applier},
+    cache::{Cache, Lookup},
+    client,
+    events::Recorder,
+    object::{self, ObjectId},
+};
+use serde_json::Value;
+
+use crate::{
+    applied::{self, Applied},
+    cluster_facts::{Cluster, OpenShiftNetwork, Platform},
+    components::Context,
+    configuration, detect, manifest, messages,
+    names::reason,
+    render::{self, Group},
+    resource::{self, Resource},
+    settings::Settings,
+    status::Finding,
+    workloads::Failure,
+};
+
+/// Why a reconcile has to be repeated, although nothing was heard of a change.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something failed that may work later; the status says so too.
+    #[error("{0}")]
+    Failed(String),
+    /// The status could not be written.
+    #[error(transparent)]
+    Status(#[from] apply::Error),
+}
+
+/// Reconciles the one configuration resource.
+pub struct Reconciler {
+    applier: Applier,
+    recorder: Recorder,
+    settings: Settings,
+    platform: Platform,
+    memory: Memory,
+    /// What decides whether a change of the configuration resource needs work.
+    configuration_seen: Option<[Value; 4]>,
+}
+
+/// What is remembered between reconciles of one and the same configuration resource. All of it may be
+/// lost: then some things are looked at again.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Workloads that were applied.
+    tracked: Vec<ObjectId>,
+    /// Their generations, as far as they were seen; none before the first reconcile.
+    generations: Option<BTreeMap<ObjectId, i64>>,
+    /// Created, and not told about by a watch yet.
+    unseen: BTreeSet<ObjectId>,
+    /// Objects of earlier versions that are known to be gone.
+    gone: BTreeSet<ObjectId>,
+    /// Whether the last reconcile ended before its goal.
+    rejected: bool,
+    /// Components about which the user was told that they are not deployed.
+    announced: BTreeSet<&'static str>,
+}
+
+/// The end of a reconcile before its goal.
+struct Stop {
+    failure: Failure,
+    /// Whether it may go better without a change.
+    retry: bool,
+}
+
+impl Stop {
+    fn retry(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            failure: Failure {
+                reason,
+                message: message.into(),
+            },
+            retry: true,
+        }
+    }
+
+    fn until_changed(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            failure: Failure {
+                reason,
+                message: message.into(),
+            },
+            retry: false,
+        }
+    }
+}
+
+impl Reconciler {
+    /// A reconciler that believes the cache.
+    pub fn new(applier: Applier, recorder: Recorder, settings: Settings, platform: Platform) -> Self {
+        Self {
+            applier,
+            recorder,
+            settings,
+            platform,
+            memory: Memory::default(),
+            configuration_seen: None,
+        }
+    }
+
+    /// One reconcile: everything is brought about that can be, and the status says what could not.
+    pub async fn reconcile(&mut self) -> Result<(), Error> {
+        let Some(cr) = self.resource() else {
+            // What it owned, the garbage collector removes.
+            self.memory = Memory::default();
+            return Ok(());
+        };
+        self.report_losses(&cr).await?;
+        let outcome = self.bring_about(&cr).await;
+        self.report_modifications(&cr).await;
+        self.memory.rejected = outcome.is_err();
+        match outcome {
+            Ok(groups) => {
+                let finding = Finding::Applied {
+                    progress: self.progress(),
+                    containers: render::containers(&groups),
+                };
+                self.write_status(&cr, &finding).await
+            }
+            Err(Stop { failure, retry }) => {
+                tracing::error!(
+                    reason = failure.reason,
+                    error = failure.message,
+                    "cannot bring about the configuration"
+                );
+                let message = failure.message.clone();
+                self.write_status(&cr, &Finding::Rejected(failure)).await?;
+                if retry {
+                    Err(Error::Failed(message))
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// Whether a change of this object may need work. Of the configuration resource, a change of its
+    /// status does not: it is our own.
+    pub fn concerns(&mut self, id: &ObjectId) -> bool {
+        if id.kind != api::names::NETWORK_ADDONS_KIND {
+            return true;
+        }
+        let Lookup::Present(object) = self.cache().lookup(id) else {
+            return true;
+        };
+        let part = |pointer: &str| object.pointer(pointer).cloned().unwrap_or_default();
+        let now = [
+            "/metadata/uid",
+            "/metadata/generation",
+            "/metadata/labels",
+            "/metadata/deletionTimestamp",
+        ]
+        .map(part);
+        let news = self.configuration_seen.as_ref() != Some(&now);
+        self.configuration_seen = Some(now);
+        news
+    }
+
+    /// Takes in that a watch told about an object.
+    pub fn seen(&mut self, id: &ObjectId) {
+        self.memory.unseen.remove(id);
+    }
+
+    /// Whether the watches have told about all that was created: until then, they seem to say that it is
+    /// gone.
+    pub fn is_settled(&self) -> bool {
+        self.memory.unseen.is_empty()
+    }
+
+    /// Stops waiting for objects that were created, and that the watches never told about.
+    pub fn settle(&mut self) {
+        self.memory.unseen.clear();
+    }
+
+    fn cache(&self) -> &Cache {
+        self.applier.cache()
+    }
+
+    fn resource(&self) -> Option<Resource> {
+        let id = object::NETWORK_ADDONS_CONFIG.object(None, api::names::NETWORK_ADDONS_SINGLETON);
+        let Lookup::Present(object) = self.cache().lookup(&id) else {
+            return None;
+        };
+        if object.pointer("/metadata/deletionTimestamp").is_some() {
+            return None;
+        }
+        let uid = object
+            .pointer("/metadata/uid")
+            .and_then(Value::as_str)?
+            .to_owned();
+        Some(Resource { object, uid })
+    }
+
+    async fn bring_about(&mut self, cr: &Resource) -> Result<Vec<Group>, Stop> {
+        let cluster = Cluster {
+            platform: self.platform,
+            openshift_network: self.openshift_network().await?,
+        };
+        let spec = cr
+            .validated(&cluster)
+            .map_err(|errors| Stop::until_changed(reason::VALIDATE, messages::failed_to_validate(&errors)))?;
+        let applied = self.applied(cr)?;
+        let random = random()?;
+        let spec = configuration::complete(&spec, applied.spec.as_ref(), random);
+        if let Some(previous) = &applied.spec {
+            let errors = configuration::change_safe(previous, &spec);
+            if !errors.is_empty() {
+                return Err(Stop::until_changed(
+                    reason::PREVIOUS_CONFIG,
+                    messages::unsafe_change(&errors),
+                ));
+            }
+        }
+
+        let settings = self.settings.clone();
+        let context = Context {
+            spec: &spec,
+            cluster: &cluster,
+            images: &settings.images,
+            namespace: &settings.operand_namespace,
+        };
+        let stamp = cr.stamp(&settings);
+        let cannot_render = |error: manifest::Error| Stop::retry(reason::RENDER, error.to_string());
+        let groups = render::render(&context, &stamp).map_err(cannot_render)?;
+        self.clean_up(&context).await?;
+        let recorded = carry_out::recorded(&applied, &context, &stamp, random)
+            .map_err(|error| Stop::retry(reason::RENDER_DELETE, error.to_string()))?;
+
+        let rendered = render::inventory(&groups);
+        let planned = recorded.union(&rendered);
+        self.apply_record(&spec, &planned, &stamp).await?;
+        self.apply(&groups).await?;
+        self.prune(&planned, &rendered).await?;
+        self.announce(cr, &render::not_deployed(&context)).await;
+        Ok(groups)
+    }
+
+    async fn openshift_network(&self) -> Result<Option<OpenShiftNetwork>, Stop> {
+        if !self.platform.openshift4 {
+            return Ok(None);
+        }
+        let network = detect::openshift_network(self.applier.client()).await;
+        network.map_err(|error| Stop::retry(reason::OPENSHIFT_NETWORK, client::message(&error)))
+    }
+
+    /// What was applied before, under this very configuration resource: a specification that was applied
+    /// under another one of its name does not count, but its objects do.
+    fn applied(&self, cr: &Resource) -> Result<Applied, Stop> {
+        let id = applied::id(&self.settings.operator_namespace);
+        let Lookup::Present(config_map) = self.cache().lookup(&id) else {
+            return Ok(Applied::default());
+        };
+        let mut applied = applied::read(&config_map).map_err(|error| {
+            Stop::until_changed(
+                reason::PREVIOUS_CONFIG,
+                messages::previous_configuration(&error.to_string()),
+            )
+        })?;
+        if let Some(owner) = resource::owner_uid(&config_map)
+            && owner != cr.uid
+        {
+            let objects = applied.inventory.take().unwrap_or_default();
+            applied = Applied {
+                spec: None,
+                inventory: Some(objects),
+            };
+        }
+        Ok(applied)
+    }
+}
+
+/// Two octets of the kernel's random numbers.
+fn random() -> Result<[u8; 2], Stop> {
+    let mut octets = [0; 2];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut octets))
+        .map_err(|error| Stop::retry(reason::RENDER, format!("cannot read /dev/urandom: {error}")))?;
+    Ok(octets)
+}

@@ -1,0 +1,147 @@
+//! The steps of a reconcile that write.
+
+use api::network_addons::NetworkAddonsConfigSpec;
+use kube_kit::{
+    apply::{self, Applied as Outcome},
+    cache::Lookup,
+    inventory::{self, Inventory, Ledger},
+    object::{self, ObjectId},
+};
+use serde_json::{Value, json};
+
+use super::{Reconciler, Stop};
+use crate::{
+    applied::{self, Applied},
+    components::Context,
+    configuration,
+    labels::{NOT_ON_OWN_NAMESPACE, Stamp},
+    manifest, messages,
+    names::reason,
+    render::{self, Group},
+};
+
+impl Reconciler {
+    /// Removes what stands in the way of this version (operator §9.3).
+    pub(super) async fn clean_up(&mut self, context: &Context<'_>) -> Result<(), Stop> {
+        let failed = |error: String| Stop::retry(reason::RENDER, messages::invalid_configuration(&[error]));
+        for id in render::leftovers(context) {
+            if !self.memory.gone.contains(&id) {
+                self.applier
+                    .delete(&id)
+                    .await
+                    .map_err(|error| failed(error.to_string()))?;
+                self.memory.gone.insert(id);
+            }
+        }
+        let id = object::NAMESPACE.object(None, &self.settings.operator_namespace);
+        let Lookup::Present(namespace) = self.cache().lookup(&id) else {
+            return Err(failed(format!("namespaces \"{}\" not found", id.name)));
+        };
+        let labels = namespace.pointer("/metadata/labels").and_then(Value::as_object);
+        let stale: serde_json::Map<_, _> = labels
+            .into_iter()
+            .flat_map(|labels| labels.keys())
+            .filter(|key| NOT_ON_OWN_NAMESPACE.contains(&key.as_str()))
+            .map(|key| (key.clone(), Value::Null))
+            .collect();
+        if !stale.is_empty() {
+            let patch = json!({ "metadata": { "labels": stale } });
+            self.applier
+                .merge_patch(&id, None, &patch)
+                .await
+                .map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Writes down what is going to be there, before anything else: a removal is not forgotten when it
+    /// can't be carried out at once.
+    pub(super) async fn apply_record(
+        &mut self,
+        spec: &NetworkAddonsConfigSpec,
+        planned: &Inventory,
+        stamp: &Stamp,
+    ) -> Result<(), Stop> {
+        let failed = |error: String| Stop::retry(reason::APPLY, error);
+        let mut record = applied::render(spec, planned, &self.settings.operator_namespace)
+            .map_err(|error| failed(error.to_string()))?;
+        stamp
+            .put_on(&mut record)
+            .map_err(|error| failed(error.to_string()))?;
+        self.apply_one(&record.into_value())
+            .await
+            .map_err(|error| failed(error.to_string()))
+    }
+
+    /// Applies all components. One that fails, at its first object that does, does not keep the others
+    /// from being applied.
+    pub(super) async fn apply(&mut self, groups: &[Group]) -> Result<(), Stop> {
+        let mut errors = Vec::new();
+        for group in groups {
+            for object in &group.objects {
+                if let Err(error) = self.apply_one(object).await {
+                    tracing::warn!(component = group.component, %error, "cannot apply");
+                    errors.push(error.to_string());
+                    break;
+                }
+            }
+        }
+        self.memory.tracked = render::workloads(groups);
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(Stop::retry(reason::APPLY, errors.join("\n")))
+        }
+    }
+
+    async fn apply_one(&mut self, object: &Value) -> Result<(), apply::Error> {
+        match self.applier.apply(object).await? {
+            Outcome::Created => self.expect(ObjectId::of(object)),
+            Outcome::Updated | Outcome::Recreated | Outcome::Unchanged => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for the watch to tell about an object that was created.
+    fn expect(&mut self, id: ObjectId) {
+        self.memory.unseen.insert(id);
+    }
+
+    pub(super) async fn prune(&mut self, planned: &Inventory, rendered: &Inventory) -> Result<(), Stop> {
+        let gone = planned.prune(rendered, render::is_kept);
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let ledger = Ledger::new(applied::id(&self.settings.operator_namespace));
+        let owner = api::names::NETWORK_ADDONS_KIND;
+        let pruned = inventory::prune(&self.applier, &ledger, planned, &gone, owner).await;
+        pruned
+            .map(drop)
+            .map_err(|error| Stop::retry(reason::DELETE, error.to_string()))
+    }
+}
+
+/// The inventory, or what stands for it after an operator that kept none: the objects of the
+/// specification that it applied, and what even earlier ones left.
+pub(super) fn recorded(
+    applied: &Applied,
+    context: &Context<'_>,
+    stamp: &Stamp,
+    random: [u8; 2],
+) -> Result<Inventory, manifest::Error> {
+    if let Some(inventory) = &applied.inventory {
+        return Ok(inventory.clone());
+    }
+    let Some(previous) = &applied.spec else {
+        return Ok(Inventory::default());
+    };
+    let previous = configuration::complete(previous, Some(previous), random);
+    let groups = render::render(
+        &Context {
+            spec: &previous,
+            ..*context
+        },
+        stamp,
+    )?;
+    Ok(render::inventory(&groups).union(&Inventory::of(render::legacy(context.namespace))))
+}

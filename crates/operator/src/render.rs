@@ -1,0 +1,175 @@
+//! From a complete specification to the objects that have to be there, in order (operator §8).
+
+use api::network_addons::Container;
+use kube_kit::{
+    inventory::Inventory,
+    object::{self, Kind, ObjectId},
+};
+use serde_json::Value;
+
+use crate::{
+    components::{self, Component, Context, Leftover, Place},
+    labels::Stamp,
+    manifest::Error,
+};
+
+/// The objects of one component.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Name of the component.
+    pub component: &'static str,
+    /// Its objects in the order in which they are applied.
+    pub objects: Vec<Value>,
+}
+
+/// The objects of all enabled components, complete with labels and owners.
+pub fn render(context: &Context<'_>, stamp: &Stamp) -> Result<Vec<Group>, Error> {
+    let mut groups = Vec::new();
+    for component in enabled(context) {
+        let mut objects = component.render(context)?;
+        for object in &mut objects {
+            stamp.put_on(object)?;
+        }
+        let objects = objects
+            .into_iter()
+            .map(crate::manifest::Manifest::into_value)
+            .collect();
+        groups.push(Group {
+            component: component.name(),
+            objects,
+        });
+    }
+    Ok(groups)
+}
+
+fn enabled<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn Component> + 'a {
+    components::ALL
+        .into_iter()
+        .filter(|component| component.enabled(context.spec))
+}
+
+/// Components that the specification asks for, and that this version does not deploy.
+pub fn not_deployed(context: &Context<'_>) -> Vec<&'static str> {
+    enabled(context)
+        .filter(|component| !component.deployed())
+        .map(Component::name)
+        .collect()
+}
+
+/// Objects of earlier versions that have to go before the enabled components are applied.
+pub fn leftovers(context: &Context<'_>) -> Vec<ObjectId> {
+    enabled(context)
+        .flat_map(components::Component::leftovers)
+        .map(|leftover| leftover.id(context.namespace))
+        .collect()
+}
+
+impl Leftover {
+    fn id(&self, operand_namespace: &str) -> ObjectId {
+        let namespace = match self.place {
+            Place::Operands => Some(operand_namespace),
+            Place::Namespace(namespace) => Some(namespace),
+            Place::Cluster => None,
+        };
+        self.kind.object(namespace, self.name)
+    }
+}
+
+/// Objects that operators before ours left behind, and that go if the configuration resource owns them
+/// (operator §9.2): the old node state component, and the passt binding.
+pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
+    const fn operands(kind: Kind, name: &'static str) -> Leftover {
+        Leftover {
+            kind,
+            place: Place::Operands,
+            name,
+        }
+    }
+    const fn cluster(kind: Kind, name: &'static str) -> Leftover {
+        Leftover {
+            kind,
+            place: Place::Cluster,
+            name,
+        }
+    }
+    const LEGACY: [Leftover; 15] = [
+        operands(object::SERVICE_ACCOUNT, "nmstate-handler"),
+        operands(object::DAEMON_SET, "nmstate-handler"),
+        operands(object::ROLE, "nmstate-handler"),
+        operands(object::ROLE_BINDING, "nmstate-handler"),
+        operands(object::SERVICE, "nmstate-webhook"),
+        operands(object::DEPLOYMENT, "nmstate-webhook"),
+        operands(object::POD_DISRUPTION_BUDGET, "nmstate-webhook"),
+        operands(object::CONFIG_MAP, "nmstate-config"),
+        operands(object::DEPLOYMENT, "nmstate-cert-manager"),
+        cluster(object::CLUSTER_ROLE, "nmstate-handler"),
+        cluster(object::CLUSTER_ROLE_BINDING, "nmstate-handler"),
+        cluster(object::MUTATING_WEBHOOK_CONFIGURATION, "nmstate"),
+        operands(object::DAEMON_SET, "passt-binding-cni"),
+        Leftover {
+            kind: object::NETWORK_ATTACHMENT_DEFINITION,
+            place: Place::Namespace("default"),
+            name: "primary-udn-kubevirt-binding",
+        },
+        // Of the first generation's kubemacpool (operands §12).
+        operands(object::POD_DISRUPTION_BUDGET, "mac-controller-manager"),
+    ];
+    LEGACY
+        .iter()
+        .map(|leftover| leftover.id(operand_namespace))
+        .collect()
+}
+
+/// What is recorded of the objects: all that may have to be pruned one day. Definitions and namespaces
+/// are kept for ever (operator §9.2).
+pub fn inventory(groups: &[Group]) -> Inventory {
+    let ids = groups.iter().flat_map(|group| &group.objects).map(ObjectId::of);
+    Inventory::of(ids.filter(|id| !is_kept(id)))
+}
+
+/// Whether an object is never pruned.
+pub fn is_kept(id: &ObjectId) -> bool {
+    id.kind == object::CUSTOM_RESOURCE_DEFINITION.kind || id.kind == object::NAMESPACE.kind
+}
+
+/// Workloads among the objects, in order.
+pub fn workloads(groups: &[Group]) -> Vec<ObjectId> {
+    let ids = groups.iter().flat_map(|group| &group.objects).map(ObjectId::of);
+    ids.filter(|id| id.group == "apps" && matches!(id.kind.as_str(), "DaemonSet" | "Deployment"))
+        .collect()
+}
+
+/// Containers for the status: of each DaemonSet and Deployment the init containers, then the others.
+pub fn containers(groups: &[Group]) -> Vec<Container> {
+    let mut all = Vec::new();
+    for object in groups.iter().flat_map(|group| &group.objects) {
+        let text = |value: &Value, pointer: &str| {
+            value
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let kind = text(object, "/kind");
+        if text(object, "/apiVersion") != "apps/v1" || !matches!(kind.as_str(), "DaemonSet" | "Deployment") {
+            continue;
+        }
+        for list in ["initContainers", "containers"] {
+            let list = object
+                .pointer(&format!("/spec/template/spec/{list}"))
+                .and_then(Value::as_array);
+            for container in list.into_iter().flatten() {
+                all.push(Container {
+                    parent_kind: kind.clone(),
+                    parent_name: text(object, "/metadata/name"),
+                    name: text(container, "/name"),
+                    image: text(container, "/image"),
+                });
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! The objects of each component, field by field, against operands §1, §3, §10 and §13.
+
+mod linux_bridge;
+mod multus;
+mod stamps;
+
+use api::network_addons::NetworkAddonsConfigSpec;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    cluster_facts::{Cluster, OpenShiftNetwork, Platform},
+    configuration,
+    images::Images,
+    labels::Stamp,
+    manifest::Manifest,
+};
+
+/// Which flavour, on which platform.
+#[derive(Clone, Copy, Default)]
+struct Setting {
+    native: bool,
+    scc: bool,
+    openshift4: bool,
+    openshift_network: bool,
+}
+
+impl Setting {
+    fn render(self, component: &dyn Component, spec: Value) -> Vec<Value> {
+        self.with(spec, |context| component.render(context).expect("objects"))
+            .into_iter()
+            .map(Manifest::into_value)
+            .collect()
+    }
+
+    fn with<R>(self, spec: Value, then: impl FnOnce(&Context<'_>) -> R) -> R {
+        let spec = complete(spec);
+        let cluster = Cluster {
+            platform: Platform {
+                openshift4: self.openshift4,
+                scc: self.scc,
+                monitoring: false,
+            },
+            openshift_network: self.openshift_network.then_some(OpenShiftNetwork {
+                multus_disabled: false,
+            }),
+        };
+        let images = images(self.native);
+        then(&Context {
+            spec: &spec,
+            cluster: &cluster,
+            images: &images,
+            namespace: "addons",
+        })
+    }
+}
+
+fn complete(spec: Value) -> NetworkAddonsConfigSpec {
+    let spec = configuration::read(spec).expect("a specification");
+    configuration::complete(&spec, None, [1, 2])
+}
+
+fn images(native: bool) -> Images {
+    let established = |name: &str| {
+        let image = match name {
+            "MULTUS_IMAGE" => "multus:4",
+            "LINUX_BRIDGE_IMAGE" => "plugins:1",
+            "LINUX_BRIDGE_MARKER_IMAGE" => "marker:1",
+            _ => "other:1",
+        };
+        (!native).then(|| image.to_owned())
+    };
+    Images::read(established).with_own(Some("weft:1".to_owned()))
+}
+
+fn namespace() -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "addons" } })
+}
+
+fn service_account(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": "addons" } })
+}
+
+fn cluster_role(name: &str, rules: &Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": name },
+        "rules": rules,
+    })
+}
+
+/// A binding of a cluster role to a service account: in the cluster, or in the namespace.
+fn binding(kind: &str, name: &str, role: &str, account: &str) -> Value {
+    let mut binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": "addons" }],
+    });
+    if kind == "RoleBinding" {
+        binding["metadata"]["namespace"] = json!("addons");
+    }
+    binding
+}
+
+/// The role and the binding that let an account use its constraints.
+fn use_of(name: &str) -> [Value; 2] {
+    let role = format!("{name}-scc-use");
+    let rules = json!([{
+        "apiGroups": ["security.openshift.io"], "resources": ["securitycontextconstraints"],
+        "resourceNames": [name], "verbs": ["use"],
+    }]);
+    [
+        cluster_role(&role, &rules),
+        binding("RoleBinding", &role, &role, name),
+    ]
+}
+
+fn requests() -> Value {
+    json!({ "requests": { "cpu": "10m", "memory": "15Mi" } })
+}
+
+fn field(path: &str) -> Value {
+    json!({ "fieldRef": { "fieldPath": path } })
+}
+
+/// `Kind name` of each object, in order.
+fn listing(objects: &[Value]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    objects
+        .iter()
+        .map(|object| format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"])))
+        .collect()
+}
+
+/// Compares lists of objects one by one, so that a failure shows the object.
+fn assert_objects(found: &[Value], expected: &[Value]) {
+    assert_eq!(listing(found), listing(expected));
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(
+            serde_json::to_string_pretty(found).expect("JSON"),
+            serde_json::to_string_pretty(expected).expect("JSON")
+        );
+    }
+}
+
+const DEFAULT_TOLERATION: &str = "node.kubernetes.io/unschedulable";
+
+/// Puts the default placement of workloads into a pod.
+fn place(pod: &mut Value) {
+    pod["nodeSelector"] = json!({ "kubernetes.io/os": "linux" });
+    pod["affinity"] = json!({});
+    pod["tolerations"] = json!([{ "key": DEFAULT_TOLERATION, "operator": "Exists", "effect": "NoSchedule" }]);
+}
+
+fn policy(name: &str, egress: &Value) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": { "name": name, "namespace": "addons" },
+        "spec": {
+            "podSelector": { "matchExpressions": [{ "key": "allow-access-cluster-services", "operator": "Exists" }] },
+            "policyTypes": ["Egress"],
+            "egress": [egress],
+        },
+    })
+}
+
+// operands#15, operator#75
+#[test]
+fn network_policies_follow_the_platform() {
+    for (openshift4, namespace, label, value, port) in [
+        (false, "kube-system", "k8s-app", "kube-dns", 53),
+        (
+            true,
+            "openshift-dns",
+            "dns.operator.openshift.io/daemonset-dns",
+            "default",
+            5353,
+        ),
+    ] {
+        let setting = Setting {
+            openshift4,
+            ..Setting::default()
+        };
+        let objects = setting.render(&components::network_policies::NetworkPolicies, json!({}));
+        let api = policy(
+            "cnao-allow-egress-to-cluster-api",
+            &json!({ "ports": [{ "protocol": "TCP", "port": 6443 }] }),
+        );
+        let dns = policy(
+            "cnao-allow-egress-to-cluster-dns",
+            &json!({
+                "to": [{
+                    "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+                    "podSelector": { "matchLabels": { label: value } },
+                }],
+                "ports": [{ "protocol": "TCP", "port": port }, { "protocol": "UDP", "port": port }],
+            }),
+        );
+        assert_objects(&objects, &[api, dns]);
+    }
+}
+
+#[test]
+fn what_is_rendered_is_watched() {
+    let setting = Setting {
+        scc: true,
+        ..Setting::default()
+    };
+    let groups = setting.with(json!({ "multus": {}, "linuxBridge": {} }), |context| {
+        render(context, &stamps::stamp()).expect("objects")
+    });
+    let watched = crate::watches::rendered_kinds(Platform {
+        scc: true,
+        ..Platform::default()
+    });
+    for object in groups.iter().flat_map(|group| &group.objects) {
+        let id = ObjectId::of(object);
+        let kind = id.known_kind().expect("a known kind");
+        assert!(
+            kind == kube_kit::object::NAMESPACE || watched.contains(&kind),
+            "{id}"
+        );
+    }
+}
+
+#[test]
+fn components_that_are_not_deployed_are_named() {
+    let spec = json!({ "multus": {}, "ovs": {}, "kubeMacPool": {}, "nmstate": {} });
+    Setting::default().with(spec, |context| {
+        assert_eq!(not_deployed(context), ["kubeMacPool", "ovs", "nmstate"]);
+        let groups = render(context, &stamps::stamp()).expect("objects");
+        let names: Vec<_> = groups
+            .iter()
+            .filter(|g| !g.objects.is_empty())
+            .map(|g| g.component)
+            .collect();
+        assert_eq!(names, ["multus", "networkPolicies"]);
+    });
+}
+
+#[test]
+fn what_stays_for_ever_is_not_in_the_inventory() {
+    let setting = Setting {
+        native: true,
+        ..Setting::default()
+    };
+    let groups = setting.with(json!({ "multus": {} }), |context| {
+        render(context, &stamps::stamp()).expect("objects")
+    });
+    let recorded: Vec<_> = inventory(&groups)
+        .objects()
+        .iter()
+        .map(|id| format!("{} {}", id.kind, id.name))
+        .collect();
+    assert_eq!(
+        recorded,
+        [
+            "ClusterRole multus",
+            "ClusterRoleBinding multus",
+            "ServiceAccount multus",
+            "ConfigMap multus-daemon-config",
+            "DaemonSet multus",
+            "NetworkPolicy cnao-allow-egress-to-cluster-api",
+            "NetworkPolicy cnao-allow-egress-to-cluster-dns",
+        ]
+    );
+}
+
+// operator#80, the list of operator §9.2
+#[test]
+fn what_earlier_operators_left_is_known() {
+    let ids: Vec<_> = legacy("ns").iter().map(ToString::to_string).collect();
+    for expected in [
+        "(/v1, Kind=ServiceAccount) ns/nmstate-handler",
+        "(apps/v1, Kind=DaemonSet) ns/nmstate-handler",
+        "(rbac.authorization.k8s.io/v1, Kind=Role) ns/nmstate-handler",
+        "(rbac.authorization.k8s.io/v1, Kind=RoleBinding) ns/nmstate-handler",
+        "(/v1, Kind=Service) ns/nmstate-webhook",
+        "(apps/v1, Kind=Deployment) ns/nmstate-webhook",
+        "(policy/v1, Kind=PodDisruptionBudget) ns/nmstate-webhook",
+        "(/v1, Kind=ConfigMap) ns/nmstate-config",
+        "(apps/v1, Kind=Deployment) ns/nmstate-cert-manager",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRole) /nmstate-handler",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRoleBinding) /nmstate-handler",
+        "(admissionregistration.k8s.io/v1, Kind=MutatingWebhookConfiguration) /nmstate",
+        "(apps/v1, Kind=DaemonSet) ns/passt-binding-cni",
+        "(k8s.cni.cncf.io/v1, Kind=NetworkAttachmentDefinition) default/primary-udn-kubevirt-binding",
+        "(policy/v1, Kind=PodDisruptionBudget) ns/mac-controller-manager",
+    ] {
+        assert!(
+            ids.contains(&expected.to_owned()),
+            "{expected} is not among {ids:#?}"
+        );
+    }
+    assert_eq!(ids.len(), 15);
+}

@@ -1,0 +1,232 @@
+//! Operands §3.
+
+use super::*;
+use crate::components::linux_bridge::LinuxBridge;
+
+fn plugins(native: bool, scc: bool, bin_dir: &str) -> Value {
+    let mut container = json!({
+        "name": "cni-plugins",
+        "image": "plugins:1",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/bash", "-ce", "the script"],
+        "resources": requests(),
+        "securityContext": { "privileged": true, "readOnlyRootFilesystem": true },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{ "name": "cnibin", "mountPath": "/opt/cni/bin" }, { "name": "tmp", "mountPath": "/tmp" }],
+    });
+    if native {
+        container["image"] = json!("weft:1");
+        container["command"] = json!([
+            "/weft",
+            "install-plugins",
+            "--to",
+            "/opt/cni/bin",
+            "--host-dir",
+            bin_dir,
+            "bridge",
+            "tuning",
+        ]);
+        container["startupProbe"] = json!({
+            "exec": { "command": [
+                "/weft", "install-plugins", "--check", "--to", "/opt/cni/bin", "--host-dir", bin_dir, "bridge", "tuning",
+            ] },
+            "periodSeconds": 1,
+            "failureThreshold": 300,
+        });
+    }
+    let mut pod = json!({
+        "priorityClassName": "system-cluster-critical",
+        "containers": [container],
+        "volumes": [{ "name": "cnibin", "hostPath": { "path": bin_dir } }, { "name": "tmp", "emptyDir": {} }],
+    });
+    place(&mut pod);
+    let mut annotations = json!({
+        "description": "Installs the CNI plugins bridge and tuning, also under the names cnv-bridge and cnv-tuning",
+    });
+    if scc {
+        pod["serviceAccountName"] = json!("linux-bridge");
+        annotations["openshift.io/required-scc"] = json!("linux-bridge");
+    }
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {
+            "name": "kube-cni-linux-bridge-plugin", "namespace": "addons",
+            "labels": { "tier": "node", "app": "cni-linux-bridge-plugin" },
+        },
+        "spec": {
+            "selector": { "matchLabels": { "name": "kube-cni-linux-bridge-plugin" } },
+            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "10%" } },
+            "template": {
+                "metadata": {
+                    "labels": { "name": "kube-cni-linux-bridge-plugin", "tier": "node", "app": "cni-plugins" },
+                    "annotations": annotations,
+                },
+                "spec": pod,
+            },
+        },
+    })
+}
+
+fn marker(native: bool) -> Value {
+    let probe = |initial: u32, period: u32| {
+        json!({
+            "httpGet": { "path": "/healthz", "port": "healthport" },
+            "initialDelaySeconds": initial, "periodSeconds": period,
+        })
+    };
+    let eager = json!({ "httpGet": { "path": "/healthz", "port": "healthport" }, "periodSeconds": 10 });
+    let mut container = json!({
+        "name": "bridge-marker",
+        "image": "marker:1",
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["-node-name", "$(NODE_NAME)"],
+        "env": [{ "name": "NODE_NAME", "valueFrom": field("spec.nodeName") }],
+        "resources": requests(),
+        "ports": [{ "name": "healthport", "containerPort": 8081, "protocol": "TCP" }],
+        "readinessProbe": probe(5, 10),
+        "livenessProbe": probe(10, 20),
+        "securityContext": { "readOnlyRootFilesystem": true },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{ "name": "tmp", "mountPath": "/tmp" }],
+    });
+    if native {
+        container["image"] = json!("weft:1");
+        container["command"] = json!(["/weft", "bridge-marker"]);
+        container["readinessProbe"] = eager.clone();
+        container["livenessProbe"] = eager;
+    }
+    let mut pod = json!({
+        "hostNetwork": true,
+        "serviceAccountName": "bridge-marker",
+        "priorityClassName": "system-node-critical",
+        "securityContext": { "runAsNonRoot": true, "runAsUser": 1001 },
+        "containers": [container],
+        "volumes": [{ "name": "tmp", "emptyDir": {} }],
+    });
+    place(&mut pod);
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {
+            "name": "bridge-marker", "namespace": "addons", "labels": { "tier": "node", "app": "bridge-marker" },
+        },
+        "spec": {
+            "selector": { "matchLabels": { "name": "bridge-marker" } },
+            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "10%" } },
+            "template": {
+                "metadata": {
+                    "labels": { "tier": "node", "app": "bridge-marker", "name": "bridge-marker" },
+                    "annotations": {
+                        "description": "Advertises each Linux bridge of a node as a resource of the node",
+                        "openshift.io/required-scc": "bridge-marker",
+                    },
+                },
+                "spec": pod,
+            },
+        },
+    })
+}
+
+fn marker_account() -> [Value; 3] {
+    let rules = json!([{ "apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "update", "patch"] }]);
+    [
+        cluster_role("bridge-marker-cr", &rules),
+        binding(
+            "ClusterRoleBinding",
+            "bridge-marker-crb",
+            "bridge-marker-cr",
+            "bridge-marker",
+        ),
+        service_account("bridge-marker"),
+    ]
+}
+
+fn render(setting: Setting) -> Vec<Value> {
+    let mut objects = setting.render(&LinuxBridge, json!({ "linuxBridge": {} }));
+    for object in &mut objects {
+        if object["metadata"]["name"] == "kube-cni-linux-bridge-plugin" && !setting.native {
+            let script = &mut object["spec"]["template"]["spec"]["containers"][0]["command"][2];
+            let text = script.as_str().expect("a script");
+            // What it does is tested beside it.
+            let bin_dir = if setting.openshift4 {
+                "/var/lib/cni/bin"
+            } else {
+                "/opt/cni/bin"
+            };
+            assert!(text.starts_with(&format!("host_dir={bin_dir}\n")), "{text}");
+            *script = json!("the script");
+        }
+    }
+    objects
+}
+
+// operands#5, the objects
+#[test]
+fn linux_bridge_is_two_daemon_sets_and_an_account() {
+    for native in [false, true] {
+        let mut expected = vec![
+            namespace(),
+            plugins(native, false, "/opt/cni/bin"),
+            marker(native),
+        ];
+        expected.extend(marker_account());
+        assert_objects(
+            &render(Setting {
+                native,
+                ..Setting::default()
+            }),
+            &expected,
+        );
+    }
+}
+
+// operands#6
+#[test]
+fn with_security_context_constraints_both_have_their_own() {
+    let for_plugins = json!({
+        "apiVersion": "security.openshift.io/v1", "kind": "SecurityContextConstraints",
+        "metadata": { "name": "linux-bridge" },
+        "allowPrivilegedContainer": true, "allowHostDirVolumePlugin": true,
+        "allowHostIPC": false, "allowHostNetwork": false, "allowHostPID": false, "allowHostPorts": false,
+        "readOnlyRootFilesystem": true, "runAsUser": { "type": "RunAsAny" },
+        "seLinuxContext": { "type": "MustRunAs", "seLinuxOptions": { "type": "spc_t" } },
+        "volumes": ["hostPath", "configMap", "secret", "emptyDir"],
+    });
+    let for_marker = json!({
+        "apiVersion": "security.openshift.io/v1", "kind": "SecurityContextConstraints",
+        "metadata": { "name": "bridge-marker" },
+        "allowHostNetwork": true, "allowHostPorts": true,
+        "allowHostDirVolumePlugin": false, "allowPrivilegedContainer": false,
+        "allowHostIPC": false, "allowHostPID": false,
+        "readOnlyRootFilesystem": true, "runAsUser": { "type": "MustRunAsNonRoot" },
+        "seLinuxContext": { "type": "MustRunAs" }, "volumes": ["configMap", "emptyDir", "projected"],
+    });
+    for native in [false, true] {
+        let mut expected = vec![namespace(), service_account("linux-bridge"), for_plugins.clone()];
+        expected.extend(use_of("linux-bridge"));
+        expected.extend([plugins(native, true, "/opt/cni/bin"), marker(native)]);
+        expected.extend(marker_account());
+        expected.push(for_marker.clone());
+        expected.extend(use_of("bridge-marker"));
+        assert_objects(
+            &render(Setting {
+                native,
+                scc: true,
+                ..Setting::default()
+            }),
+            &expected,
+        );
+    }
+}
+
+// operands#22, of the linux bridge
+#[test]
+fn the_directory_of_openshift_is_used() {
+    for native in [false, true] {
+        let objects = render(Setting {
+            native,
+            openshift4: true,
+            ..Setting::default()
+        });
+        assert_objects(&objects[1..2], &[plugins(native, false, "/var/lib/cni/bin")]);
+    }
+}

@@ -1,0 +1,83 @@
+//! The configuration resource as it was last seen.
+
+use std::sync::Arc;
+
+use api::network_addons::{NetworkAddonsConfigSpec, NetworkAddonsConfigStatus};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube_kit::object::{self, Owner};
+use serde_json::{Value, json};
+
+use crate::{cluster_facts::Cluster, configuration, labels::Stamp, settings::Settings};
+
+/// The configuration resource.
+pub struct Resource {
+    /// The object as JSON.
+    pub object: Arc<Value>,
+    /// Its uid.
+    pub uid: String,
+}
+
+impl Resource {
+    /// The specification, if it is valid; otherwise what is wrong with it.
+    pub fn validated(&self, cluster: &Cluster) -> Result<NetworkAddonsConfigSpec, Vec<String>> {
+        let spec = self.object.get("spec").cloned().unwrap_or_default();
+        let spec = configuration::read(spec).map_err(|error| vec![error.to_string()])?;
+        let errors = configuration::validate(&spec, cluster);
+        if errors.is_empty() { Ok(spec) } else { Err(errors) }
+    }
+
+    /// What its objects get: labels and owner.
+    pub fn stamp(&self, settings: &Settings) -> Stamp {
+        let labels = self.object.pointer("/metadata/labels").and_then(Value::as_object);
+        let labels = labels.into_iter().flatten();
+        Stamp {
+            operator_version: settings.operator_version.clone(),
+            operator_namespace: settings.operator_namespace.clone(),
+            cr_labels: labels
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect(),
+            owner: Owner {
+                api_version: object::NETWORK_ADDONS_CONFIG.api_version(),
+                kind: api::names::NETWORK_ADDONS_KIND.to_owned(),
+                name: api::names::NETWORK_ADDONS_SINGLETON.to_owned(),
+                uid: self.uid.clone(),
+            },
+        }
+    }
+
+    /// As the object of an event.
+    pub fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(object::NETWORK_ADDONS_CONFIG.api_version()),
+            kind: Some(api::names::NETWORK_ADDONS_KIND.to_owned()),
+            name: Some(api::names::NETWORK_ADDONS_SINGLETON.to_owned()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// The uid of the configuration resource that owns an object, if one does.
+pub fn owner_uid(object: &Value) -> Option<&str> {
+    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    let owner = owners
+        .iter()
+        .find(|owner| owner["kind"] == api::names::NETWORK_ADDONS_KIND)?;
+    owner.get("uid")?.as_str()
+}
+
+/// A status that can't be read counts as none: it is written anew.
+pub fn read_status(status: Value) -> NetworkAddonsConfigStatus {
+    serde_json::from_value(status).unwrap_or_default()
+}
+
+/// A merge patch that leaves nothing of the old status.
+pub fn status_patch(live: &Value, status: &NetworkAddonsConfigStatus) -> Value {
+    let mut patch = serde_json::to_value(status).unwrap_or_default();
+    if let (Some(patch), Some(live)) = (patch.as_object_mut(), live.as_object()) {
+        for key in live.keys() {
+            patch.entry(key).or_insert(Value::Null);
+        }
+    }
+    json!({ "status": patch })
+}

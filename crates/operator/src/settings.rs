@@ -1,0 +1,141 @@
+//! What the operator is told by its environment (operator §2).
+
+use crate::{images::Images, names::env};
+
+/// Settings of the operator.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Settings {
+    /// Version for status and labels; may be empty.
+    pub operator_version: String,
+    /// Namespace of the operator.
+    pub operator_namespace: String,
+    /// Namespace of everything that is deployed.
+    pub operand_namespace: String,
+    /// Name of the operator's own pod, when it runs in one.
+    pub pod_name: Option<String>,
+    /// Image of the operator as the manifest names it, when its own pod can't be asked.
+    pub operator_image: Option<String>,
+    /// Images that variables name; the operator's own is found out later.
+    pub images: Images,
+}
+
+/// What is missing in the environment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// The namespace of the operator.
+    #[error("environment variable OPERATOR_NAMESPACE has to be set")]
+    OperatorNamespace,
+    /// The namespace to watch, which may be empty.
+    #[error("WATCH_NAMESPACE must be set")]
+    WatchNamespace,
+}
+
+impl Settings {
+    /// Reads the environment through `lookup`. Variables of earlier generations are not looked at.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let operator_namespace = set(env::OPERATOR_NAMESPACE).ok_or(Error::OperatorNamespace)?;
+        lookup(env::WATCH_NAMESPACE).ok_or(Error::WatchNamespace)?;
+        Ok(Self {
+            operator_version: lookup(env::OPERATOR_VERSION).unwrap_or_default(),
+            operand_namespace: set(env::OPERAND_NAMESPACE).unwrap_or_else(|| operator_namespace.clone()),
+            operator_namespace,
+            pod_name: set(env::POD_NAME),
+            operator_image: set(env::OPERATOR_IMAGE),
+            images: Images::read(&lookup),
+        })
+    }
+}
+
+/// The log level that flag and environment ask for: `--zap-log-level` wins over `CNAO_LOG_LEVEL`, and
+/// what can't be understood is `info`.
+pub fn log_level(flag: Option<&str>, environment: Option<&str>) -> &'static str {
+    match flag {
+        Some("debug") => return "debug",
+        Some("info") => return "info",
+        Some("error") => return "error",
+        // A number counts the steps of verbosity above info.
+        Some(number) if number.parse::<u8>().is_ok_and(|steps| steps > 0) => return "debug",
+        _ => {}
+    }
+    match environment.and_then(|level| level.trim().parse::<i8>().ok()) {
+        Some(..=-1) => "debug",
+        Some(1) => "warn",
+        Some(2..) => "error",
+        _ => "info",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, Error> {
+        Settings::read(|name| {
+            variables
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn the_namespaces_are_asked_for_in_the_established_words() {
+        let error = |variables| read(variables).expect_err("an error").to_string();
+        assert_eq!(
+            error(&[]),
+            "environment variable OPERATOR_NAMESPACE has to be set"
+        );
+        let empty = [("OPERATOR_NAMESPACE", ""), ("WATCH_NAMESPACE", "")];
+        assert_eq!(
+            error(&empty),
+            "environment variable OPERATOR_NAMESPACE has to be set"
+        );
+        assert_eq!(
+            error(&[("OPERATOR_NAMESPACE", "ns")]),
+            "WATCH_NAMESPACE must be set"
+        );
+    }
+
+    #[test]
+    fn the_operands_live_beside_the_operator_unless_told_otherwise() {
+        let base = [("OPERATOR_NAMESPACE", "ns"), ("WATCH_NAMESPACE", "")];
+        let settings = read(&base).expect("settings");
+        assert_eq!(
+            (
+                settings.operator_namespace.as_str(),
+                settings.operand_namespace.as_str()
+            ),
+            ("ns", "ns")
+        );
+        let more = [
+            base[0],
+            base[1],
+            ("OPERAND_NAMESPACE", "other"),
+            ("SRIOV_CNI_IMAGE", "x"),
+            ("POD_NAME", ""),
+        ];
+        let settings = read(&more).expect("settings");
+        assert_eq!(
+            (settings.operand_namespace.as_str(), settings.pod_name),
+            ("other", None)
+        );
+    }
+
+    #[test]
+    fn the_flag_decides_about_the_log_before_the_environment() {
+        for (flag, environment, level) in [
+            (None, None, "info"),
+            (None, Some("0"), "info"),
+            (None, Some("-1"), "debug"),
+            (None, Some("1"), "warn"),
+            (None, Some("2"), "error"),
+            (None, Some("loud"), "info"),
+            (Some("error"), Some("-1"), "error"),
+            (Some("3"), Some("2"), "debug"),
+            (Some("?"), Some("2"), "error"),
+        ] {
+            assert_eq!(log_level(flag, environment), level, "{flag:?} {environment:?}");
+        }
+    }
+}

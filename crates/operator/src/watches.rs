@@ -1,0 +1,67 @@
+//! What is watched, so that nothing has to be asked for: the configuration resource, and everything that
+//! was rendered, by the label that it all carries.
+
+use api::names::MANAGED_BY_LABEL;
+use kube::Client;
+use kube_kit::{
+    cache::{self, Cache, Changes},
+    object::{self, Kind},
+    watch::Options,
+};
+
+use crate::{cluster_facts::Platform, names, settings::Settings};
+
+/// Kinds of rendered objects.
+const RENDERED: [Kind; 7] = [
+    object::DAEMON_SET,
+    object::CONFIG_MAP,
+    object::SERVICE_ACCOUNT,
+    object::NETWORK_POLICY,
+    object::CLUSTER_ROLE,
+    object::CLUSTER_ROLE_BINDING,
+    object::CUSTOM_RESOURCE_DEFINITION,
+];
+
+/// Kinds that are rendered only where there are security context constraints.
+const RENDERED_WITH_SCC: [Kind; 2] = [object::ROLE_BINDING, object::SECURITY_CONTEXT_CONSTRAINTS];
+
+/// Kinds of objects that are watched by their label on such a platform.
+pub fn rendered_kinds(platform: Platform) -> Vec<Kind> {
+    let with_scc: &[Kind] = if platform.scc { &RENDERED_WITH_SCC } else { &[] };
+    RENDERED.iter().chain(with_scc).copied().collect()
+}
+
+/// Starts all watches; the cache looks things up in them.
+pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Platform) -> Changes {
+    let mut changes = Changes::new();
+    let mut watch = |kind: Kind, namespace: &str, options: &Options| {
+        let namespace = kind.namespaced.then_some(namespace);
+        let trim = match kind {
+            object::DAEMON_SET | object::NETWORK_ADDONS_CONFIG => cache::keep_all,
+            _ => cache::drop_status,
+        };
+        changes.push(cache.watch(client.clone(), kind, namespace, options, trim));
+    };
+    let (own, operands) = (&settings.operator_namespace, &settings.operand_namespace);
+    let singleton = Options::all().named(api::names::NETWORK_ADDONS_SINGLETON);
+    watch(object::NETWORK_ADDONS_CONFIG, "", &singleton);
+    if platform.openshift4 {
+        watch(object::OPENSHIFT_NETWORK, "", &Options::all().named("cluster"));
+    }
+    // What was applied may have been written by an operator that labelled nothing.
+    watch(
+        object::CONFIG_MAP,
+        own,
+        &Options::all().named(names::APPLIED_CONFIG_MAP),
+    );
+    // Namespaces are not labelled when they are the operator's own.
+    watch(object::NAMESPACE, "", &Options::all().named(own));
+    if operands != own {
+        watch(object::NAMESPACE, "", &Options::all().named(operands));
+    }
+    let ours = Options::all().labels(format!("{MANAGED_BY_LABEL}={}", names::MANAGED_BY));
+    for kind in rendered_kinds(platform) {
+        watch(kind, operands, &ours);
+    }
+    changes
+}

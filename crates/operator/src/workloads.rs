@@ -1,0 +1,264 @@
+//! How far the deployed workloads are, from the status that the cluster reports of them (operator §7.2).
+
+use serde_json::Value;
+
+use crate::names::reason;
+use kube_kit::object::ObjectId;
+
+/// What is known of a tracked workload.
+#[derive(Clone, Debug)]
+pub enum Observation<'a> {
+    /// The object as it was last seen.
+    Seen(&'a Value),
+    /// It was created a moment ago, and not seen yet.
+    JustCreated,
+    /// There is none.
+    Gone {
+        /// Whether its namespace is there.
+        namespace: bool,
+    },
+}
+
+/// State of all workloads.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Progress {
+    /// A workload is gone.
+    Failed(Failure),
+    /// What is still going on, a line for each workload; none when all are there.
+    Lines(Vec<String>),
+}
+
+/// Something that went wrong, for a condition and an event.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failure {
+    /// One word.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// Evaluates the workloads: those of nodes first. The first one that is gone decides.
+pub fn evaluate(workloads: &[(ObjectId, Observation<'_>)]) -> Progress {
+    let mut lines = Vec::new();
+    for kind in ["DaemonSet", "Deployment"] {
+        for (id, observation) in workloads.iter().filter(|(id, _)| id.kind == kind) {
+            match observation {
+                Observation::Gone { namespace } => return Progress::Failed(gone(id, *namespace)),
+                Observation::JustCreated => lines.push(processed(id, 1, 0)),
+                Observation::Seen(object) => lines.extend(line(id, object)),
+            }
+        }
+    }
+    Progress::Lines(lines)
+}
+
+fn gone(id: &ObjectId, namespace: bool) -> Failure {
+    let place = id.namespace.as_deref().unwrap_or_default();
+    let name = &id.name;
+    if !namespace {
+        let message = format!("Namespace \"{place}\" does not exist");
+        return Failure {
+            reason: reason::NO_NAMESPACE,
+            message,
+        };
+    }
+    let reason = if id.kind == "DaemonSet" {
+        reason::NO_DAEMON_SET
+    } else {
+        reason::NO_DEPLOYMENT
+    };
+    Failure {
+        reason,
+        message: format!("Expected {} \"{place}/{name}\" does not exist", id.kind),
+    }
+}
+
+fn subject(id: &ObjectId) -> String {
+    format!(
+        "{} \"{}/{}\"",
+        id.kind,
+        id.namespace.as_deref().unwrap_or_default(),
+        id.name
+    )
+}
+
+fn processed(id: &ObjectId, generation: i64, observed: i64) -> String {
+    let subject = subject(id);
+    format!("{subject} update is being processed (generation {generation}, observed generation {observed})")
+}
+
+/// The first thing that is still going on with a workload, if any.
+fn line(id: &ObjectId, object: &Value) -> Option<String> {
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let subject = subject(id);
+    let (generation, observed) = (
+        number("/metadata/generation"),
+        number("/status/observedGeneration"),
+    );
+    let (unavailable, available, updated, desired) = if id.kind == "DaemonSet" {
+        (
+            number("/status/numberUnavailable"),
+            number("/status/numberAvailable"),
+            number("/status/updatedNumberScheduled"),
+            number("/status/desiredNumberScheduled"),
+        )
+    } else {
+        // A Deployment that is being rolled out has unavailable replicas, or too few available ones.
+        (
+            number("/status/unavailableReplicas"),
+            number("/status/availableReplicas"),
+            1,
+            1,
+        )
+    };
+    if unavailable > 0 {
+        Some(format!(
+            "{subject} is not available (awaiting {unavailable} nodes)"
+        ))
+    } else if available == 0 && desired != 0 {
+        Some(format!("{subject} is not yet scheduled on any nodes"))
+    } else if updated < desired {
+        Some(format!(
+            "{subject} update is rolling out ({updated} out of {desired} updated)"
+        ))
+    } else if generation > observed {
+        Some(processed(id, generation, observed))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube_kit::object::{DAEMON_SET, DEPLOYMENT};
+    use serde_json::json;
+
+    fn lines(id: ObjectId, object: &Value) -> Vec<String> {
+        match evaluate(&[(id, Observation::Seen(object))]) {
+            Progress::Lines(lines) => lines,
+            Progress::Failed(failure) => panic!("{failure:?}"),
+        }
+    }
+
+    #[test]
+    fn a_daemon_set_reports_the_first_thing_that_is_going_on() {
+        let status = |unavailable, available, updated, desired, generation, observed| {
+            json!({
+                "metadata": { "generation": generation },
+                "status": {
+                    "numberUnavailable": unavailable, "numberAvailable": available,
+                    "updatedNumberScheduled": updated, "desiredNumberScheduled": desired,
+                    "observedGeneration": observed,
+                },
+            })
+        };
+        for (object, line) in [
+            (
+                status(2, 0, 0, 2, 2, 1),
+                Some("is not available (awaiting 2 nodes)"),
+            ),
+            (
+                status(0, 0, 0, 2, 2, 1),
+                Some("is not yet scheduled on any nodes"),
+            ),
+            (
+                status(0, 2, 1, 2, 2, 1),
+                Some("update is rolling out (1 out of 2 updated)"),
+            ),
+            (
+                status(0, 2, 2, 2, 2, 1),
+                Some("update is being processed (generation 2, observed generation 1)"),
+            ),
+            (status(0, 2, 2, 2, 2, 2), None),
+            (status(0, 0, 0, 0, 1, 1), None),
+            (
+                json!({ "metadata": { "generation": 1 } }),
+                Some("update is being processed (generation 1, observed generation 0)"),
+            ),
+        ] {
+            let expected: Vec<_> = line
+                .map(|line| format!("DaemonSet \"ns/multus\" {line}"))
+                .into_iter()
+                .collect();
+            assert_eq!(lines(DAEMON_SET.object(Some("ns"), "multus"), &object), expected);
+        }
+    }
+
+    #[test]
+    fn a_deployment_reports_the_first_thing_that_is_going_on() {
+        let status = |unavailable, available, generation, observed| {
+            json!({
+                "metadata": { "generation": generation },
+                "status": {
+                    "unavailableReplicas": unavailable, "availableReplicas": available,
+                    "observedGeneration": observed,
+                },
+            })
+        };
+        for (object, line) in [
+            (status(1, 0, 2, 1), Some("is not available (awaiting 1 nodes)")),
+            (status(0, 0, 2, 1), Some("is not yet scheduled on any nodes")),
+            (
+                status(0, 1, 2, 1),
+                Some("update is being processed (generation 2, observed generation 1)"),
+            ),
+            (status(0, 1, 2, 2), None),
+        ] {
+            let expected: Vec<_> = line
+                .map(|line| format!("Deployment \"ns/pool\" {line}"))
+                .into_iter()
+                .collect();
+            assert_eq!(lines(DEPLOYMENT.object(Some("ns"), "pool"), &object), expected);
+        }
+    }
+
+    // operator#18, the text
+    #[test]
+    fn a_workload_that_is_gone_is_a_failure() {
+        let daemon_set = DAEMON_SET.object(Some("ns"), "multus");
+        let deployment = DEPLOYMENT.object(Some("ns"), "pool");
+        let rolling = json!({ "status": { "numberUnavailable": 1 } });
+        let failure = |reason, message: &str| {
+            Progress::Failed(Failure {
+                reason,
+                message: message.to_owned(),
+            })
+        };
+        assert_eq!(
+            evaluate(&[
+                (deployment.clone(), Observation::Gone { namespace: true }),
+                (daemon_set.clone(), Observation::Gone { namespace: true }),
+            ]),
+            failure("NoDaemonSet", "Expected DaemonSet \"ns/multus\" does not exist"),
+        );
+        assert_eq!(
+            evaluate(&[
+                (daemon_set.clone(), Observation::Seen(&rolling)),
+                (deployment, Observation::Gone { namespace: true }),
+            ]),
+            failure("NoDeployment", "Expected Deployment \"ns/pool\" does not exist"),
+        );
+        assert_eq!(
+            evaluate(&[(daemon_set, Observation::Gone { namespace: false })]),
+            failure("NoNamespace", "Namespace \"ns\" does not exist"),
+        );
+    }
+
+    #[test]
+    fn daemon_sets_are_reported_before_deployments() {
+        let object = json!({ "metadata": { "generation": 1 } });
+        let progress = evaluate(&[
+            (DEPLOYMENT.object(Some("ns"), "pool"), Observation::Seen(&object)),
+            (DAEMON_SET.object(Some("ns"), "multus"), Observation::JustCreated),
+        ]);
+        assert_eq!(
+            progress,
+            Progress::Lines(vec![
+                "DaemonSet \"ns/multus\" update is being processed (generation 1, observed generation 0)"
+                    .into(),
+                "Deployment \"ns/pool\" is not yet scheduled on any nodes".into(),
+            ])
+        );
+    }
+}

@@ -1,0 +1,361 @@
+//! ADD: from nothing to an attached container, or back to nothing (cni-plugins §3.2).
+
+use std::time::{Duration, Instant};
+
+use cni::{
+    Error, Version,
+    plugin::Call,
+    result::{CniResult, Interface},
+};
+use linux::{
+    address::Family,
+    arp,
+    link::{BridgeSpec, Link, LinkChange, OperState},
+    monitor::wait_operstate_up,
+    netns::NetNs,
+    port::PortChange,
+    route::Socket,
+    sysctl::Key,
+};
+
+use super::{config::Config, existing_bridge, gateway, layer3};
+use crate::{
+    interface, ipam,
+    messages::{Explain, note},
+    pod::Pod,
+    veth::{self, Pair},
+};
+
+/// How long a port may take to come up.
+const PORT_UP: Duration = Duration::from_millis(2550);
+
+/// Attaches the container. On failure only a bridge that was made stays.
+pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
+    let config = Config::read(call)?;
+    let home = NetNs::current().explain(|| "failed to open netns of the host".to_owned())?;
+    let mut host = Socket::open().map_err(cni::error::internal)?;
+    let mut pod = Pod::open(call)?;
+    let bridge = ensure_bridge(&mut host, &config)
+        .map_err(|error| error.prefixed(&format!("failed to create bridge \"{}\"", config.bridge)))?;
+    let wish = veth::Wish {
+        ifname: &call.request.ifname,
+        mac: config.mac,
+        mtu: config.mtu,
+    };
+    let pair = veth::create(&mut pod, &mut host, &home, wish)?;
+    let mut attachment = Attachment {
+        call,
+        config: &config,
+        host,
+        pod,
+        bridge,
+        pair,
+        leased: false,
+    };
+    let outcome = attachment.complete();
+    if outcome.is_err() {
+        attachment.roll_back();
+    }
+    outcome
+}
+
+/// The bridge: made if it is missing; nothing but its state is changed if it is there.
+fn ensure_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
+    let name = config.bridge.as_str();
+    let bridge = match existing_bridge(host, name)? {
+        Some(bridge) => bridge,
+        None => make_bridge(host, config)?,
+    };
+    if config.vlans.is_some() && !bridge.bridge.is_some_and(|bridge| bridge.vlan_filtering) {
+        return Err(Error::internal(format!(
+            "\"{name}\" has VLAN filtering turned off, so that VLANs would have no effect"
+        )));
+    }
+    // The node must not take addresses from routers that pods pretend to be. Without IPv6 it cannot.
+    let _ = Key::ipv6(name, "accept_ra").and_then(|key| key.write("0"));
+    let change = LinkChange {
+        up: (!bridge.is_up()).then_some(true),
+        promiscuous: (config.promiscuous && !bridge.is_promiscuous()).then_some(true),
+        ..LinkChange::default()
+    };
+    if change != LinkChange::default() {
+        host.change_link(&bridge, "set up bridge", &change)
+            .explain(|| format!("could not set up \"{name}\""))?;
+    }
+    Ok(bridge)
+}
+
+fn make_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
+    let name = config.bridge.as_str();
+    let spec = BridgeSpec {
+        name,
+        mtu: config.mtu,
+        vlan_filtering: config.vlans.is_some(),
+    };
+    match host.create_bridge(&spec) {
+        // Another ADD was faster.
+        Err(error) if error.is_exists() => {}
+        done => done.explain(|| format!("could not add \"{name}\""))?,
+    }
+    existing_bridge(host, name)?.ok_or_else(|| Error::internal(format!("could not lookup \"{name}\"")))
+}
+
+/// An attachment that is being made: the pair exists, everything else is to come.
+struct Attachment<'a> {
+    call: &'a Call,
+    config: &'a Config,
+    host: Socket,
+    pod: Pod,
+    bridge: Link,
+    pair: Pair,
+    leased: bool,
+}
+
+impl Attachment<'_> {
+    fn complete(&mut self) -> Result<CniResult, Error> {
+        self.plug_in()?;
+        let mut result = CniResult {
+            interfaces: self.interfaces(),
+            ..CniResult::default()
+        };
+        if self.config.layer3 {
+            self.assign_addresses(&mut result)?;
+        } else if !self.config.leave_down {
+            self.set_inner_up()?;
+        }
+        let outer = if self.config.leave_down {
+            let outer = self.host.link_by_index(self.pair.outer_index);
+            outer.explain(|| format!("failed to lookup \"{}\"", self.pair.outer_name))?
+        } else {
+            self.wait_for_port()?
+        };
+        if self.config.layer3 {
+            self.announce();
+        }
+        // A bridge takes on the MAC of a port unless it has one of its own.
+        let bridge = self.host.link_by_index(self.bridge.index);
+        let bridge = bridge.explain(|| format!("failed to lookup \"{}\"", self.bridge.name))?;
+        result.interfaces[0].mac = bridge.mac.map(|mac| mac.to_string());
+        result.interfaces[1].mac = outer.mac.map(|mac| mac.to_string());
+        if let Some(dns) = &self.config.dns {
+            result.dns = dns.clone();
+        }
+        if self.call.version < Version::V1_1_0 {
+            result
+                .interfaces
+                .iter_mut()
+                .for_each(|interface| interface.mtu = None);
+        }
+        // A result that the config's version cannot express is a failure while there still is a way back.
+        if self.call.version < Version::V0_3_0 {
+            result.to_json(self.call.version)?;
+        }
+        Ok(result)
+    }
+
+    /// Connects the host's end to the bridge.
+    fn plug_in(&mut self) -> Result<(), Error> {
+        let outer = self.pair.outer();
+        let change = LinkChange {
+            master: Some(self.bridge.index),
+            up: Some(true),
+            ..LinkChange::default()
+        };
+        self.host
+            .change_link(outer, "connect link", &change)
+            .explain(|| {
+                format!(
+                    "failed to connect \"{}\" to bridge {}",
+                    outer.name, self.bridge.name
+                )
+            })?;
+        // A new port has both switched off, so that nothing has to be said when that is what is wanted, also
+        // not to kernels that know no isolation.
+        if self.config.hairpin {
+            let change = PortChange {
+                hairpin: Some(true),
+                ..PortChange::default()
+            };
+            self.host
+                .change_port(outer, "set hairpin mode of", change)
+                .explain(|| format!("failed to setup hairpin mode for {}", outer.name))?;
+        }
+        if self.config.isolated {
+            let change = PortChange {
+                isolated: Some(true),
+                ..PortChange::default()
+            };
+            self.host
+                .change_port(outer, "isolate port", change)
+                .explain(|| format!("failed to set isolated on for {}", outer.name))?;
+        }
+        match &self.config.vlans {
+            Some(vlans) => gateway::set_port_vlans(&mut self.host, outer, &self.bridge, vlans),
+            None => Ok(()),
+        }
+    }
+
+    fn interfaces(&self) -> Vec<Interface> {
+        let inner = &self.pair.inner;
+        let mac = |link: &Link| link.mac.map(|mac| mac.to_string());
+        vec![
+            Interface {
+                name: self.bridge.name.clone(),
+                mac: mac(&self.bridge),
+                mtu: Some(self.bridge.mtu),
+                ..Interface::default()
+            },
+            Interface {
+                name: self.pair.outer_name.clone(),
+                mtu: Some(inner.mtu),
+                ..Interface::default()
+            },
+            Interface {
+                name: inner.name.clone(),
+                mac: mac(inner),
+                mtu: Some(inner.mtu),
+                sandbox: Some(self.pod.path.clone()),
+                ..Interface::default()
+            },
+        ]
+    }
+
+    fn assign_addresses(&mut self, result: &mut CniResult) -> Result<(), Error> {
+        let leased = ipam::add(self.call)?;
+        self.leased = true;
+        let leased = layer3::complete(self.config, leased)?;
+        let gateways = if self.config.is_gateway {
+            layer3::gateways(&leased)
+        } else {
+            Vec::new()
+        };
+        result.ips = leased.ips;
+        result.routes = leased.routes;
+        result.dns = leased.dns;
+        let plan = interface::plan(&self.pair.inner.name, result)?;
+
+        if self.config.detect_duplicates {
+            // Questions that are sent before the bridge passes them on would be lost, and a duplicate with them.
+            self.prepare_inner()?;
+            self.set_inner_up()?;
+            self.wait_for_port()?;
+        } else {
+            self.prepare_inner()?;
+        }
+        let inner = &self.pair.inner;
+        self.pod.inside(|socket| interface::apply(socket, inner, &plan))?;
+
+        for address in &gateways {
+            self.become_gateway(*address, result)?;
+        }
+        for family in [Family::V4, Family::V6] {
+            if gateways
+                .iter()
+                .any(|gateway| Family::of(&gateway.addr()) == family)
+            {
+                gateway::enable_forwarding(family)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Settings of the container's end that addresses depend on; kernels may lack any of them.
+    fn prepare_inner(&mut self) -> Result<(), Error> {
+        let ifname = self.pair.inner.name.as_str();
+        let detection: &[(&str, &str)] = if self.config.detect_duplicates {
+            &[("enhanced_dad", "1"), ("accept_dad", "1")]
+        } else {
+            &[("accept_dad", "0")]
+        };
+        self.pod.inside(|_| {
+            for (name, value) in detection {
+                let _ = Key::ipv6(ifname, name).and_then(|key| key.write(value));
+            }
+            let _ = arp::enable(ifname);
+            Ok(())
+        })
+    }
+
+    /// Puts a gateway's address on the bridge, or on the host's own port in the VLAN.
+    fn become_gateway(&mut self, address: ipnet::IpNet, result: &mut CniResult) -> Result<(), Error> {
+        let config = self.config;
+        let vlan = config
+            .vlans
+            .as_ref()
+            .and_then(|vlans| Some((vlans.gateway_port()?, vlans.access?)));
+        let Some((port, id)) = vlan else {
+            return gateway::ensure_address(&mut self.host, &self.bridge, address, config.force_address)
+                .map_err(|error| error.prefixed("failed to set bridge addr"));
+        };
+        let link = gateway::ensure_vlan_gateway(&mut self.host, &self.bridge, config, &port, id)?;
+        if !result
+            .interfaces
+            .iter()
+            .any(|interface| interface.name == link.name)
+        {
+            result.interfaces.push(Interface {
+                name: link.name.clone(),
+                mac: link.mac.map(|mac| mac.to_string()),
+                mtu: Some(link.mtu),
+                ..Interface::default()
+            });
+        }
+        gateway::ensure_address(&mut self.host, &link, address, config.force_address)
+            .map_err(|error| error.prefixed("failed to set vlan interface for bridge with addr"))
+    }
+
+    fn set_inner_up(&mut self) -> Result<(), Error> {
+        let inner = &self.pair.inner;
+        self.pod
+            .socket
+            .set_up(inner)
+            .explain(|| format!("failed to set \"{}\" up", inner.name))
+    }
+
+    /// Waits until the bridge passes frames of the port.
+    fn wait_for_port(&mut self) -> Result<Link, Error> {
+        let outer = wait_operstate_up(&mut self.host, self.pair.outer(), Instant::now() + PORT_UP)
+            .explain(|| format!("failed to lookup \"{}\"", self.pair.outer_name))?;
+        if outer.operstate == OperState::Up {
+            return Ok(outer);
+        }
+        Err(Error::internal(format!(
+            "bridge port in error state: {}",
+            outer.operstate
+        )))
+    }
+
+    /// Tells the segment where the addresses are, now that the bridge passes it on.
+    fn announce(&mut self) {
+        let inner = &self.pair.inner;
+        if let Some(mac) = inner.mac
+            && let Err(error) = arp::announce(&mut self.pod.socket, inner, mac)
+        {
+            note(&format!(
+                "failed to announce addresses of \"{}\": {error}",
+                inner.name
+            ));
+        }
+    }
+
+    /// Takes back what was done, as far as that is possible; the error of ADD stays the one that counts.
+    fn roll_back(&mut self) {
+        let inner = &self.pair.inner;
+        match self.pod.socket.delete_link(inner) {
+            Err(error) if !error.is_not_found() => {
+                note(&format!(
+                    "failed to remove \"{}\" after a failed ADD: {error}",
+                    inner.name
+                ));
+            }
+            _ => {}
+        }
+        if self.leased
+            && let Err(error) = ipam::del(self.call)
+        {
+            note(&format!(
+                "failed to give addresses back after a failed ADD: {error}"
+            ));
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The keys of a bridge config, and what they come to.
+
+use cni::{Error, args::CniArgs, error::code, json, plugin::Call, result::Dns};
+use linux::link::Mac;
+use serde::Deserialize;
+
+use super::vlans::{TrunkItem, Vlans};
+use crate::{
+    ipam,
+    messages::{HAIRPIN_AND_PROMISC, IPAM_WITHOUT_INTERFACE, MAKE_VETH},
+    names::{DEFAULT_BRIDGE, arg},
+};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "these are the keys that users write"
+)]
+struct Wire {
+    bridge: String,
+    is_gateway: bool,
+    is_default_gateway: bool,
+    force_address: bool,
+    ip_masq: bool,
+    mtu: i64,
+    hairpin_mode: bool,
+    promisc_mode: bool,
+    vlan: i64,
+    vlan_trunk: Option<Vec<TrunkItem>>,
+    preserve_default_vlan: bool,
+    macspoofchk: bool,
+    enabledad: bool,
+    disable_container_interface: bool,
+    port_isolation: bool,
+    dns: WireDns,
+    args: WireArgs,
+    runtime_config: WireMac,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireDns {
+    nameservers: Option<Vec<String>>,
+    domain: String,
+    search: Option<Vec<String>>,
+    options: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireArgs {
+    cni: WireMac,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireMac {
+    mac: String,
+}
+
+/// A bridge config, valid as a whole.
+#[derive(Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub(super) struct Config {
+    /// The bridge's name.
+    pub(super) bridge: String,
+    /// The bridge gets the gateway's address.
+    pub(super) is_gateway: bool,
+    /// The container gets default routes by way of the bridge.
+    pub(super) is_default_gateway: bool,
+    /// A different address of the bridge is replaced.
+    pub(super) force_address: bool,
+    /// MTU of the pair, and of the bridge if it is made; bytes.
+    pub(super) mtu: Option<u32>,
+    /// Frames may leave by the port they came in.
+    pub(super) hairpin: bool,
+    /// The bridge receives all frames.
+    pub(super) promiscuous: bool,
+    /// The port exchanges no frames with other isolated ports.
+    pub(super) isolated: bool,
+    /// VLANs of the port; without any, nothing about VLANs is done or asked of the kernel.
+    pub(super) vlans: Option<Vlans>,
+    /// The container checks that its IPv6 addresses are unique.
+    pub(super) detect_duplicates: bool,
+    /// The container's end stays down.
+    pub(super) leave_down: bool,
+    /// Address of the container's end.
+    pub(super) mac: Option<Mac>,
+    /// Resolver settings that replace IPAM's.
+    pub(super) dns: Option<Dns>,
+    /// IPAM assigns addresses.
+    pub(super) layer3: bool,
+}
+
+impl Config {
+    /// Reads and validates the config of an ADD or CHECK.
+    pub(super) fn read(call: &Call) -> Result<Self, Error> {
+        let wire = call
+            .config
+            .read()
+            .map_err(|error: json::Error| Error::internal(format!("failed to load netconf: {error}")))?;
+        Config::new(wire, &call.args()?, ipam::is_wanted(call))
+    }
+
+    fn new(wire: Wire, args: &CniArgs, layer3: bool) -> Result<Self, Error> {
+        let vlans = Vlans::new(wire.vlan, wire.vlan_trunk.as_deref(), wire.preserve_default_vlan)?;
+        let mac = mac(&wire, args)?;
+        for (key, wanted) in [("ipMasq", wire.ip_masq), ("macspoofchk", wire.macspoofchk)] {
+            if wanted {
+                return Err(Error::new(
+                    code::UNSUPPORTED_FIELD,
+                    format!("unsupported field \"{key}\": this version of the bridge plugin cannot do it"),
+                ));
+            }
+        }
+        if layer3 && wire.disable_container_interface {
+            return Err(Error::internal(IPAM_WITHOUT_INTERFACE));
+        }
+        if wire.hairpin_mode && wire.promisc_mode {
+            return Err(Error::internal(HAIRPIN_AND_PROMISC));
+        }
+        Ok(Config {
+            bridge: if wire.bridge.is_empty() {
+                DEFAULT_BRIDGE.to_owned()
+            } else {
+                wire.bridge
+            },
+            is_gateway: wire.is_gateway || wire.is_default_gateway,
+            is_default_gateway: wire.is_default_gateway,
+            force_address: wire.force_address,
+            mtu: u32::try_from(wire.mtu).ok().filter(|mtu| *mtu > 0),
+            hairpin: wire.hairpin_mode,
+            promiscuous: wire.promisc_mode,
+            isolated: wire.port_isolation,
+            vlans,
+            detect_duplicates: wire.enabledad,
+            leave_down: wire.disable_container_interface,
+            mac,
+            dns: wire.dns.given(),
+            layer3,
+        })
+    }
+}
+
+impl WireDns {
+    /// The settings, if any is given; a list counts as given also when it is empty.
+    fn given(self) -> Option<Dns> {
+        let any = self.nameservers.is_some()
+            || self.search.is_some()
+            || self.options.is_some()
+            || !self.domain.is_empty();
+        any.then(|| Dns {
+            nameservers: self.nameservers.unwrap_or_default(),
+            domain: self.domain,
+            search: self.search.unwrap_or_default(),
+            options: self.options.unwrap_or_default(),
+        })
+    }
+}
+
+/// The container's MAC: `runtimeConfig.mac` before `args.cni.mac` before `MAC` of `CNI_ARGS`.
+fn mac(wire: &Wire, args: &CniArgs) -> Result<Option<Mac>, Error> {
+    args.require_known(&[arg::MAC])?;
+    let sources = [
+        wire.runtime_config.mac.as_str(),
+        &wire.args.cni.mac,
+        args.get(arg::MAC).unwrap_or_default(),
+    ];
+    let Some(text) = sources.into_iter().find(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    text.parse()
+        .map(Some)
+        .map_err(|error: linux::link::InvalidMac| Error::internal(format!("{MAKE_VETH}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(config: &str, args: &str, layer3: bool) -> Result<Config, Error> {
+        let wire = json::from_str(config).unwrap();
+        Config::new(wire, &CniArgs::parse(args).unwrap(), layer3)
+    }
+
+    fn message(config: &str, layer3: bool) -> String {
+        let error = read(config, "", layer3).unwrap_err();
+        assert_eq!(error.code, 999);
+        error.msg
+    }
+
+    #[test]
+    fn an_empty_config_is_a_plain_bridge() {
+        let config = read("{}", "", false).unwrap();
+        assert_eq!(config.bridge, "cni0");
+        assert_eq!(
+            (config.mtu, config.mac, config.vlans, config.dns),
+            (None, None, None, None)
+        );
+        assert!(!config.is_gateway && !config.isolated && !config.leave_down);
+    }
+
+    // cni-plugins#7
+    #[test]
+    fn keys_take_effect_in_any_letter_case() {
+        let config = read(
+            r#"{"BRIDGE":"br9","ISDEFAULTGATEWAY":true,"Mtu":1400,"portisolation":true}"#,
+            "",
+            true,
+        )
+        .unwrap();
+        assert_eq!(config.bridge, "br9");
+        assert!(config.is_gateway && config.is_default_gateway && config.isolated);
+        assert_eq!(config.mtu, Some(1400));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        assert_eq!(
+            message(r#"{"disableContainerInterface":true}"#, true),
+            "cannot use IPAM when DisableContainerInterface flag is set"
+        );
+        read(r#"{"disableContainerInterface":true}"#, "", false).unwrap();
+        assert_eq!(
+            message(r#"{"hairpinMode":true,"promiscMode":true}"#, false),
+            "cannot set hairpin mode and promiscuous mode at the same time"
+        );
+    }
+
+    #[test]
+    fn what_this_version_cannot_do_is_refused_by_name() {
+        for key in ["ipMasq", "macspoofchk"] {
+            let error = read(&format!(r#"{{"{key}":true}}"#), "", false).unwrap_err();
+            assert_eq!(error.code, 2);
+            assert!(error.msg.contains(key), "{error}");
+            read(&format!(r#"{{"{key}":false}}"#), "", false).unwrap();
+        }
+    }
+
+    // cni-plugins#15
+    #[test]
+    fn the_mac_has_three_sources() {
+        let arguments = "MAC=02:00:00:00:00:01;IgnoreUnknown=1;K8S_POD_NAME=x";
+        let mac =
+            |config: &str, args: &str| read(config, args, false).unwrap().mac.map(|mac| mac.to_string());
+        assert_eq!(mac("{}", arguments).as_deref(), Some("02:00:00:00:00:01"));
+        let static_arg = r#"{"args":{"cni":{"mac":"02-00-00-00-00-02"}}}"#;
+        assert_eq!(mac(static_arg, arguments).as_deref(), Some("02:00:00:00:00:02"));
+        let all =
+            r#"{"args":{"cni":{"mac":"02:00:00:00:00:02"}},"runtimeConfig":{"mac":"02:00:00:00:00:03"}}"#;
+        assert_eq!(mac(all, arguments).as_deref(), Some("02:00:00:00:00:03"));
+        assert_eq!(
+            message(r#"{"runtimeConfig":{"mac":"nonsense"}}"#, false),
+            "failed to make veth pair: address nonsense: invalid MAC address"
+        );
+        let unknown = read("{}", "FOO=1", false).unwrap_err();
+        assert_eq!(unknown.msg, "ARGS: unknown args [\"FOO=1\"]");
+    }
+
+    // cni-plugins#25
+    #[test]
+    fn any_resolver_setting_counts_as_given() {
+        let dns = |config: &str| read(config, "", true).unwrap().dns;
+        assert_eq!(dns(r#"{"dns":{}}"#), None);
+        assert_eq!(dns(r#"{"dns":{"domain":"","nameservers":null}}"#), None);
+        assert_eq!(dns(r#"{"dns":{"nameservers":[]}}"#), Some(Dns::default()));
+        assert_eq!(dns(r#"{"dns":{"options":[]}}"#), Some(Dns::default()));
+        let domain = dns(r#"{"dns":{"domain":"example"}}"#).unwrap();
+        assert_eq!(domain.domain, "example");
+    }
+}

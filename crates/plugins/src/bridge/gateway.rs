@@ -1,0 +1,146 @@
+//! The bridge as the gateway of its pods: addresses and forwarding (cni-plugins §3.2 step 8).
+
+use cni::Error;
+use ipnet::IpNet;
+use linux::{
+    address::Family,
+    link::{Link, LinkChange, Mac, VethSpec},
+    route::Socket,
+    sysctl::Key,
+};
+
+use super::{config::Config, layer3, vlans::Vlans};
+use crate::{
+    messages::{Explain, MAKE_VETH},
+    names::kind,
+    veth::random_name,
+};
+
+/// Gives the link the gateway's address, and takes others away where they exclude it and the config allows.
+pub(super) fn ensure_address(
+    host: &mut Socket,
+    link: &Link,
+    gateway: IpNet,
+    force: bool,
+) -> Result<(), Error> {
+    let name = &link.name;
+    let family = Family::of(&gateway.addr());
+    let present = host
+        .addresses(link, Some(family))
+        .explain(|| format!("could not get list of IP addresses of \"{name}\""))?;
+    let present: Vec<_> = present.into_iter().map(|address| address.net).collect();
+    let Some(conflicts) = layer3::conflicts(&present, &gateway) else {
+        return Ok(());
+    };
+    if !conflicts.is_empty() && !force {
+        return Err(Error::internal(format!(
+            "\"{name}\" already has an IP address different from {gateway}"
+        )));
+    }
+    for conflict in conflicts {
+        host.delete_address(link, conflict)
+            .explain(|| format!("could not remove IP address from \"{name}\""))?;
+    }
+    match host.add_address(link, gateway) {
+        // Another ADD was faster.
+        Err(error) if error.is_exists() => {}
+        done => done.explain(|| format!("could not add IP address to \"{name}\""))?,
+    }
+    // The MAC that the link had before this port came: from here on it keeps that, instead of taking on the
+    // lowest one of its ports and changing whenever pods come and go. One that lost its last port has none.
+    let failed = || format!("could not set MAC address of \"{name}\"");
+    let mac = match link.mac.filter(|mac| !mac.is_zero()) {
+        Some(mac) => mac,
+        None => Mac::random().explain(failed)?,
+    };
+    host.set_mac(link, mac).explain(failed)
+}
+
+/// Lets the node pass packets of this family on.
+pub(super) fn enable_forwarding(family: Family) -> Result<(), Error> {
+    let steps: &[&str] = match family {
+        Family::V4 => &["net", "ipv4", "ip_forward"],
+        Family::V6 => &["net", "ipv6", "conf", "all", "forwarding"],
+    };
+    let enable = || {
+        let key = Key::new(steps)?;
+        if key.read()? == "1" {
+            Ok(())
+        } else {
+            key.write("1")
+        }
+    };
+    enable().explain(|| "failed to enable forwarding".to_owned())
+}
+
+/// The routed end of the pair that connects the host to one VLAN of the bridge; made if it is missing.
+pub(super) fn ensure_vlan_gateway(
+    host: &mut Socket,
+    bridge: &Link,
+    config: &Config,
+    vlans: &Vlans,
+    id: u16,
+) -> Result<Link, Error> {
+    let name = format!("{}.{id}", bridge.name);
+    let failed = |what: &str| format!("failed to find host namespace interface \"{name}\": {what}");
+    if let Some(link) = host.find_link(&name).explain(|| failed("lookup"))? {
+        if link.is_kind(kind::VETH) {
+            return Ok(link);
+        }
+        return Err(Error::internal(format!(
+            "\"{name}\" already exists but is not a veth"
+        )));
+    }
+    let port_name = random_name().explain(|| MAKE_VETH.to_owned())?;
+    let spec = VethSpec {
+        name: &name,
+        mac: None,
+        mtu: config.mtu.or(Some(bridge.mtu)),
+        peer_name: &port_name,
+        peer_ns: None,
+    };
+    host.create_veth(&spec).explain(|| MAKE_VETH.to_owned())?;
+    let connect = |host: &mut Socket| {
+        let port = host.link_by_name(&port_name).explain(|| MAKE_VETH.to_owned())?;
+        let change = LinkChange {
+            master: Some(bridge.index),
+            up: Some(true),
+            ..LinkChange::default()
+        };
+        host.change_link(&port, "connect link", &change)
+            .explain(|| format!("failed to connect \"{port_name}\" to bridge {}", bridge.name))?;
+        set_port_vlans(host, (&port).into(), bridge, vlans)?;
+        let gateway = host.link_by_name(&name).explain(|| MAKE_VETH.to_owned())?;
+        host.set_up(&gateway)
+            .explain(|| format!("failed to set \"{name}\" up"))?;
+        host.link_by_name(&name).explain(|| MAKE_VETH.to_owned())
+    };
+    connect(host).inspect_err(|_| {
+        // Half a gateway would be taken for a whole one the next time.
+        let _ = host.delete_link_by_name(&name);
+    })
+}
+
+/// Puts a new port into its VLANs.
+pub(super) fn set_port_vlans(
+    host: &mut Socket,
+    port: linux::link::LinkRef<'_>,
+    bridge: &Link,
+    vlans: &Vlans,
+) -> Result<(), Error> {
+    // A new port is in the bridge's default VLAN and in no other.
+    let default = bridge
+        .bridge
+        .and_then(|bridge| bridge.default_vlan)
+        .filter(|id| *id != 0);
+    if let Some(id) = default.filter(|_| vlans.replaces_default()) {
+        host.delete_port_vlans(port, &[id])
+            .explain(|| format!("failed to remove default vlan on interface \"{}\"", port.name))?;
+    }
+    let wanted = vlans.wanted();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    host.add_port_vlans(port, &wanted)
+        .explain(|| format!("failed to setup vlan tag on interface \"{}\"", port.name))
+}

@@ -1,0 +1,236 @@
+//! What the bridge plugin makes of IPAM's answer: pure decisions (cni-plugins §3.2 steps 7 and 8).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use cni::{
+    Error,
+    result::{CniResult, Route},
+};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::config::Config;
+use crate::messages::NO_IPS;
+
+/// Index of the container's interface in a result.
+const CONTAINER: usize = 2;
+
+/// Completes IPAM's answer: addresses belong to the container's interface, the bridge is their gateway where
+/// the config says so, and default routes lead to it.
+pub(super) fn complete(config: &Config, mut leased: CniResult) -> Result<CniResult, Error> {
+    if leased.ips.is_empty() {
+        return Err(Error::internal(NO_IPS));
+    }
+    for ip in &mut leased.ips {
+        ip.interface = Some(CONTAINER);
+        if config.is_gateway && ip.gateway.is_none() {
+            ip.gateway = Some(first_host(&ip.address));
+        }
+    }
+    if config.is_default_gateway {
+        for index in 0..leased.ips.len() {
+            let ip = &leased.ips[index];
+            let (family, gateway) = (everywhere(&ip.address), ip.gateway);
+            route_by_default(&mut leased.routes, family, gateway);
+        }
+    }
+    Ok(leased)
+}
+
+/// Adds a default route unless there is one with a gateway. A plain one without gets the gateway: beside it, a
+/// second one would be the same route to the kernel, which refuses that.
+fn route_by_default(routes: &mut Vec<Route>, dst: IpNet, gateway: Option<IpAddr>) {
+    if routes.iter().any(|route| route.dst == dst && route.gw.is_some()) {
+        return;
+    }
+    let plain = Route::new(dst, None);
+    match routes.iter_mut().find(|route| **route == plain) {
+        Some(route) => route.gw = gateway,
+        None => routes.push(Route::new(dst, gateway)),
+    }
+}
+
+/// The gateways' addresses on the bridge, with the prefix length of the addresses they serve: IPv4 first.
+pub(super) fn gateways(leased: &CniResult) -> Vec<IpNet> {
+    let mut gateways: Vec<IpNet> = leased
+        .ips
+        .iter()
+        .filter_map(|ip| IpNet::new(ip.gateway?, ip.address.prefix_len()).ok())
+        .collect();
+    gateways.sort_by_key(|gateway| gateway.addr().is_ipv6());
+    gateways
+}
+
+/// Addresses of a bridge that cannot be there together with `wanted`. `None` if `wanted` is there already.
+///
+/// A bridge has one IPv4 address of ours; IPv6 addresses exclude each other only when their subnets overlap.
+pub(super) fn conflicts(present: &[IpNet], wanted: &IpNet) -> Option<Vec<IpNet>> {
+    if present.contains(wanted) {
+        return None;
+    }
+    let same_family = present
+        .iter()
+        .filter(|net| net.addr().is_ipv4() == wanted.addr().is_ipv4());
+    let overlapping = same_family.filter(|net| match net {
+        IpNet::V4(_) => true,
+        IpNet::V6(_) => net.contains(&wanted.addr()) || wanted.contains(&net.addr()),
+    });
+    Some(overlapping.copied().collect())
+}
+
+/// The first address of a subnet after the network's own.
+fn first_host(net: &IpNet) -> IpAddr {
+    match net.network() {
+        IpAddr::V4(network) => Ipv4Addr::from(u32::from(network).wrapping_add(1)).into(),
+        IpAddr::V6(network) => Ipv6Addr::from(u128::from(network).wrapping_add(1)).into(),
+    }
+}
+
+/// The default destination of the family of `net`.
+fn everywhere(net: &IpNet) -> IpNet {
+    match net {
+        IpNet::V4(_) => Ipv4Net::default().into(),
+        IpNet::V6(_) => Ipv6Net::default().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::result::IpConfig;
+
+    use super::*;
+
+    fn config(is_gateway: bool, is_default_gateway: bool) -> Config {
+        Config {
+            bridge: "br0".into(),
+            is_gateway,
+            is_default_gateway,
+            force_address: false,
+            mtu: None,
+            hairpin: false,
+            promiscuous: false,
+            isolated: false,
+            vlans: None,
+            detect_duplicates: false,
+            leave_down: false,
+            mac: None,
+            dns: None,
+            layer3: true,
+        }
+    }
+
+    fn leased(ips: &[(&str, Option<&str>)], routes: &[(&str, Option<&str>)]) -> CniResult {
+        let parse = |ip: &str| ip.parse().unwrap();
+        CniResult {
+            ips: ips
+                .iter()
+                .map(|(address, gateway)| IpConfig {
+                    address: address.parse().unwrap(),
+                    gateway: gateway.map(parse),
+                    interface: None,
+                })
+                .collect(),
+            routes: routes
+                .iter()
+                .map(|(dst, gw)| Route::new(dst.parse().unwrap(), gw.map(parse)))
+                .collect(),
+            ..CniResult::default()
+        }
+    }
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn shown(routes: &[Route]) -> Vec<String> {
+        routes
+            .iter()
+            .map(|r| format!("{} via {}", r.dst, r.gw.map_or("-".into(), |gw| gw.to_string())))
+            .collect()
+    }
+
+    #[test]
+    fn no_addresses_are_an_error() {
+        let error = complete(&config(false, false), CniResult::default()).unwrap_err();
+        assert_eq!(
+            (error.code, error.msg.as_str()),
+            (999, "IPAM plugin returned missing IP config")
+        );
+    }
+
+    #[test]
+    fn the_gateway_is_the_first_host_unless_ipam_names_one() {
+        let ips = [
+            ("10.1.2.77/24", None),
+            ("10.1.3.2/24", Some("10.1.3.254")),
+            ("2001:db8::2/64", None),
+        ];
+        let with = complete(&config(true, false), leased(&ips, &[])).unwrap();
+        let gateways: Vec<_> = with
+            .ips
+            .iter()
+            .map(|ip| ip.gateway.unwrap().to_string())
+            .collect();
+        assert_eq!(gateways, ["10.1.2.1", "10.1.3.254", "2001:db8::1"]);
+        assert!(with.ips.iter().all(|ip| ip.interface == Some(2)));
+        assert!(with.routes.is_empty());
+        let without = complete(&config(false, false), leased(&ips, &[])).unwrap();
+        assert_eq!(without.ips[0].gateway, None);
+    }
+
+    #[test]
+    fn default_routes_are_added_once_a_family() {
+        let ips = [
+            ("10.1.2.2/24", None),
+            ("10.1.3.2/24", None),
+            ("2001:db8::2/64", None),
+        ];
+        let result = complete(&config(true, true), leased(&ips, &[])).unwrap();
+        assert_eq!(
+            shown(&result.routes),
+            ["0.0.0.0/0 via 10.1.2.1", "::/0 via 2001:db8::1"]
+        );
+        let result = complete(
+            &config(true, true),
+            leased(&ips[..1], &[("0.0.0.0/0", Some("10.1.2.9"))]),
+        )
+        .unwrap();
+        assert_eq!(shown(&result.routes), ["0.0.0.0/0 via 10.1.2.9"]);
+        // An IPAM default route without gateway is that very route.
+        let result = complete(&config(true, true), leased(&ips[..1], &[("0.0.0.0/0", None)])).unwrap();
+        assert_eq!(shown(&result.routes), ["0.0.0.0/0 via 10.1.2.1"]);
+    }
+
+    #[test]
+    fn gateways_come_with_their_prefix_ipv4_first() {
+        let ips = [
+            ("2001:db8::2/64", Some("2001:db8::1")),
+            ("10.1.2.2/24", Some("10.1.2.1")),
+            ("10.9.0.2/16", None),
+        ];
+        assert_eq!(
+            gateways(&leased(&ips, &[])),
+            nets(&["10.1.2.1/24", "2001:db8::1/64"])
+        );
+    }
+
+    // cni-plugins#13
+    #[test]
+    fn addresses_of_a_bridge_exclude_each_other_by_family() {
+        let of = |present: &[&str], wanted: &str| conflicts(&nets(present), &wanted.parse().unwrap());
+        assert_eq!(of(&["10.1.2.1/24"], "10.1.2.1/24"), None);
+        assert_eq!(
+            of(&["10.0.0.1/8", "fd00::1/64"], "10.1.2.3/16"),
+            Some(nets(&["10.0.0.1/8"]))
+        );
+        assert_eq!(
+            of(&["192.168.0.1/24"], "10.1.2.3/16"),
+            Some(nets(&["192.168.0.1/24"]))
+        );
+        assert_eq!(of(&["fe80::1/64", "fd00::1/64"], "fd01::1/64"), Some(Vec::new()));
+        assert_eq!(
+            of(&["fd00::1/48", "fd01::1/64"], "fd00:0:0:1::1/64"),
+            Some(nets(&["fd00::1/48"]))
+        );
+        assert_eq!(of(&[], "10.1.2.3/16"), Some(Vec::new()));
+    }
+}

@@ -1,0 +1,73 @@
+//! Who assigns addresses: our own IPAM plugins in this process, others by running them (cni-plugins §1.6).
+
+use cni::{
+    Error,
+    env::Verb,
+    exec,
+    plugin::{Call, Plugin},
+    result::CniResult,
+};
+
+use crate::{names::STATIC, static_ipam::StaticIpam};
+
+/// Our own IPAM plugins. They run in this process whatever lies under their name in `CNI_PATH`: what they
+/// store and print is the same, and starting a process would be the dearest part of an attachment.
+fn own(plugin: &str) -> Option<&'static dyn Plugin> {
+    match plugin {
+        STATIC => Some(&StaticIpam),
+        _ => None,
+    }
+}
+
+/// The IPAM plugin of a call's config; `None` for a layer 2 attachment.
+fn plugin(call: &Call) -> Option<&str> {
+    Some(call.config.ipam_plugin()).filter(|name| !name.is_empty())
+}
+
+/// Whether the config asks for addresses.
+pub(crate) fn is_wanted(call: &Call) -> bool {
+    plugin(call).is_some()
+}
+
+/// Asks for addresses. Without an IPAM plugin the result is empty.
+pub(crate) fn add(call: &Call) -> Result<CniResult, Error> {
+    let Some(name) = plugin(call) else {
+        return Ok(CniResult::default());
+    };
+    match own(name) {
+        Some(plugin) => plugin.add(call),
+        None => Ok(exec::delegate(call, name, Verb::Add)?.unwrap_or_default()),
+    }
+}
+
+/// Gives addresses back. Without an IPAM plugin there are none.
+pub(crate) fn del(call: &Call) -> Result<(), Error> {
+    delegate(call, Verb::Del, |plugin| plugin.del(call))
+}
+
+/// Asks whether the addresses are still this attachment's.
+pub(crate) fn check(call: &Call) -> Result<(), Error> {
+    delegate(call, Verb::Check, |plugin| plugin.check(call))
+}
+
+/// Asks whether addresses could be assigned.
+pub(crate) fn status(call: &Call) -> Result<(), Error> {
+    delegate(call, Verb::Status, |plugin| plugin.status(call))
+}
+
+/// Has addresses of attachments that are not valid any more given back.
+pub(crate) fn gc(call: &Call) -> Result<(), Error> {
+    delegate(call, Verb::Gc, |plugin| plugin.gc(call))
+}
+
+fn delegate(
+    call: &Call,
+    verb: Verb,
+    in_process: impl FnOnce(&'static dyn Plugin) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let Some(name) = plugin(call) else { return Ok(()) };
+    match own(name) {
+        Some(plugin) => in_process(plugin),
+        None => exec::delegate(call, name, verb).map(drop),
+    }
+}

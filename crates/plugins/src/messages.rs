@@ -1,0 +1,48 @@
+//! Texts that users, their scripts and other programs know (cni-plugins §1 to §7).
+
+use cni::Error;
+use linux::Error as KernelError;
+
+pub(crate) const IPAM_WITHOUT_INTERFACE: &str = "cannot use IPAM when DisableContainerInterface flag is set";
+pub(crate) const HAIRPIN_AND_PROMISC: &str = "cannot set hairpin mode and promiscuous mode at the same time";
+pub(crate) const TRUNK_MIN: &str = "incorrect trunk minID parameter";
+pub(crate) const TRUNK_MAX: &str = "incorrect trunk maxID parameter";
+pub(crate) const TRUNK_ORDER: &str = "minID is greater than maxID in trunk parameter";
+pub(crate) const TRUNK_MIN_MISSING: &str =
+    "minID and maxID should be configured simultaneously, minID is missing";
+pub(crate) const TRUNK_MAX_MISSING: &str =
+    "minID and maxID should be configured simultaneously, maxID is missing";
+pub(crate) const TRUNK_ID: &str = "incorrect trunk id parameter";
+pub(crate) const NO_IPS: &str = "IPAM plugin returned missing IP config";
+pub(crate) const NO_INTERFACES: &str = "no interfaces to configure";
+pub(crate) const NO_PREV_RESULT: &str = "Required prevResult missing";
+pub(crate) const NO_IPAM: &str = "IPAM config missing 'ipam' key";
+pub(crate) const LOOPBACK_DOWN: &str = "loopback interface is down";
+pub(crate) const DUPLICATE_SYSCTLS: &str = "duplicated sysctl keys are not allowed";
+pub(crate) const MAKE_VETH: &str = "failed to make veth pair";
+
+/// What a failure of the kernel is called in a plugin's error: `what: <error>`, code 999; the kernel feature
+/// that is probably missing in the details.
+pub(crate) trait Explain<T> {
+    fn explain(self, what: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> Explain<T> for linux::Result<T> {
+    fn explain(self, what: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|error| kernel(&what(), &error))
+    }
+}
+
+/// [`Explain::explain`] for an error at hand.
+pub(crate) fn kernel(what: &str, error: &KernelError) -> Error {
+    let explained = Error::internal(format!("{what}: {error}"));
+    match error.missing_feature() {
+        Some(feature) => explained.with_details(feature.to_string()),
+        None => explained,
+    }
+}
+
+/// A note for the log of the runtime, about something that does not decide the outcome.
+pub(crate) fn note(text: &str) {
+    eprintln!("{}: {text}", crate::names::BINARY);
+}

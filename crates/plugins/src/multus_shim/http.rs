@@ -1,0 +1,197 @@
+//! The least HTTP/1.1 client that the daemon's socket needs: one POST on one connection, by hand, because an HTTP
+//! library would be half of this binary and it runs once per pod event.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// Longest header section that is accepted, in bytes: the daemon's answers have three short lines.
+const MAX_HEADERS: u64 = 16 * 1024;
+/// Longest body that is accepted, in bytes: a CNI result is a few hundred.
+const MAX_BODY: u64 = 16 * 1024 * 1024;
+
+/// An answer of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Response {
+    /// HTTP status code.
+    pub(super) status: u16,
+    /// Body with any transfer coding taken off.
+    pub(super) body: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// Nobody listens: nothing was sent, so the request may be sent again.
+    #[error("{0}")]
+    Unreachable(#[source] io::Error),
+    /// The connection ended before the first byte of an answer.
+    #[error("connection closed before an answer: {0}")]
+    Dropped(#[source] io::Error),
+    /// An answer began and could not be read.
+    #[error("malformed answer: {0}")]
+    Malformed(#[source] io::Error),
+}
+
+/// Sends `body` as one POST to `path` over the unix socket and reads the answer.
+pub(super) fn post(socket: &Path, path: &str, body: &[u8]) -> Result<Response, Error> {
+    let mut stream = UnixStream::connect(socket).map_err(Error::Unreachable)?;
+    let mut request = format!(
+        "POST {path} HTTP/1.1\r\nHost: dummy\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
+    // One write: one packet on the socket, one wake-up of the daemon.
+    request.extend_from_slice(body);
+    stream.write_all(&request).map_err(Error::Dropped)?;
+    read_response(&mut BufReader::new(stream))
+}
+
+fn read_response(input: &mut impl BufRead) -> Result<Response, Error> {
+    if input.fill_buf().map_err(Error::Dropped)?.is_empty() {
+        return Err(Error::Dropped(io::ErrorKind::UnexpectedEof.into()));
+    }
+    parse_response(input).map_err(Error::Malformed)
+}
+
+/// How the end of the body is found (RFC 9112 section 6.3).
+enum Framing {
+    Chunked,
+    Length(u64),
+    UntilClose,
+}
+
+fn parse_response(input: &mut impl BufRead) -> io::Result<Response> {
+    let mut head = input.by_ref().take(MAX_HEADERS);
+    let status = parse_status_line(&read_line(&mut head)?)?;
+    let mut framing = Framing::UntilClose;
+    loop {
+        let line = read_line(&mut head)?;
+        if line.is_empty() {
+            break;
+        }
+        let Some((name, value)) = line.split_once(':') else {
+            return Err(invalid("header without a colon"));
+        };
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
+            framing = Framing::Chunked;
+        } else if name.eq_ignore_ascii_case("content-length") && !matches!(framing, Framing::Chunked) {
+            framing = Framing::Length(value.parse().map_err(|_| invalid("bad content-length"))?);
+        }
+    }
+    let body = match framing {
+        Framing::Length(length) => read_exactly(input, length)?,
+        Framing::Chunked => read_chunks(input)?,
+        Framing::UntilClose => {
+            let mut body = Vec::new();
+            input.take(MAX_BODY).read_to_end(&mut body)?;
+            body
+        }
+    };
+    Ok(Response { status, body })
+}
+
+fn parse_status_line(line: &str) -> io::Result<u16> {
+    let mut words = line.split(' ');
+    if !words.next().is_some_and(|version| version.starts_with("HTTP/1.")) {
+        return Err(invalid("not HTTP/1"));
+    }
+    words
+        .next()
+        .and_then(|code| code.parse().ok())
+        .ok_or_else(|| invalid("no status code"))
+}
+
+fn read_chunks(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let line = read_line(&mut input.by_ref().take(MAX_HEADERS))?;
+        let size = line.split(';').next().unwrap_or_default().trim();
+        let size = u64::from_str_radix(size, 16).map_err(|_| invalid("bad chunk size"))?;
+        if size == 0 {
+            return Ok(body);
+        }
+        if body.len() as u64 + size > MAX_BODY {
+            return Err(invalid("body too long"));
+        }
+        body.append(&mut read_exactly(input, size)?);
+        if !read_line(&mut input.by_ref().take(2))?.is_empty() {
+            return Err(invalid("chunk without end"));
+        }
+    }
+}
+
+fn read_exactly(input: &mut impl BufRead, length: u64) -> io::Result<Vec<u8>> {
+    if length > MAX_BODY {
+        return Err(invalid("body too long"));
+    }
+    let mut body = Vec::new();
+    if input.take(length).read_to_end(&mut body)? as u64 == length {
+        Ok(body)
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+/// One line without its end.
+fn read_line(input: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    let Some(text) = line.strip_suffix('\n') else {
+        return Err(invalid("line without end"));
+    };
+    Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Response, Error> {
+        read_response(&mut text.as_bytes())
+    }
+
+    #[test]
+    fn a_body_of_known_length() {
+        let response = read("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello and more").unwrap();
+        assert_eq!(
+            response,
+            Response {
+                status: 200,
+                body: b"hello".to_vec()
+            }
+        );
+    }
+
+    #[test]
+    fn a_chunked_body_is_joined() {
+        let text = "HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n";
+        assert_eq!(
+            read(text).unwrap(),
+            Response {
+                status: 400,
+                body: b"abcde".to_vec()
+            }
+        );
+    }
+
+    #[test]
+    fn a_body_that_ends_with_the_connection() {
+        assert_eq!(read("HTTP/1.0 200 OK\r\n\r\nabc").unwrap().body, b"abc");
+    }
+
+    #[test]
+    fn no_answer_is_told_apart_from_a_broken_one() {
+        assert!(matches!(read(""), Err(Error::Dropped(_))));
+        assert!(matches!(
+            read("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc"),
+            Err(Error::Malformed(_))
+        ));
+        assert!(matches!(read("SSH-2.0\r\n\r\n"), Err(Error::Malformed(_))));
+    }
+}

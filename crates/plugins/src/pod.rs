@@ -1,0 +1,64 @@
+//! The container's network namespace of a call.
+
+use cni::{Error, plugin::Call};
+use linux::{
+    netns::{NetNs, OpenError},
+    route::Socket,
+};
+
+use crate::messages::Explain;
+
+/// An open container namespace, with the one netlink socket that is used in it.
+pub(crate) struct Pod {
+    /// The namespace, for what has to be done from inside it.
+    pub(crate) ns: NetNs,
+    /// A socket in it, to be used from anywhere.
+    pub(crate) socket: Socket,
+    /// `CNI_NETNS` as given.
+    pub(crate) path: String,
+}
+
+impl Pod {
+    /// Opens the namespace of an ADD or CHECK.
+    pub(crate) fn open(call: &Call) -> Result<Self, Error> {
+        Pod::find(call, false)?.ok_or_else(|| Error::internal("failed to open netns \"\": no path"))
+    }
+
+    /// Opens the namespace of a DEL; `None` if there is none (any more), which is as good as deleted.
+    pub(crate) fn find_remaining(call: &Call) -> Result<Option<Self>, Error> {
+        Pod::find(call, true)
+    }
+
+    fn find(call: &Call, may_be_gone: bool) -> Result<Option<Self>, Error> {
+        let Some(path) = &call.request.netns else {
+            return Ok(None);
+        };
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::internal(format!("failed to open netns \"{}\": {error}", path.display()))
+        };
+        let ns = match NetNs::open(path) {
+            Ok(ns) => ns,
+            Err(error) if may_be_gone && OpenError::is_gone(&error) => return Ok(None),
+            Err(error) => return Err(failed(&error)),
+        };
+        let socket = ns
+            .run(Socket::open)
+            .and_then(|opened| opened)
+            .map_err(|error| failed(&error))?;
+        Ok(Some(Pod {
+            ns,
+            socket,
+            path: path.display().to_string(),
+        }))
+    }
+
+    /// Runs `work` inside the namespace, with its socket.
+    pub(crate) fn inside<T>(
+        &mut self,
+        work: impl FnOnce(&mut Socket) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Pod { ns, socket, path } = self;
+        ns.run(|| work(socket))
+            .explain(|| format!("failed to enter netns \"{path}\""))?
+    }
+}

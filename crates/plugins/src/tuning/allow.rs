@@ -1,0 +1,89 @@
+//! The node's list of sysctls that pods may set.
+
+use std::{fs, io, path::Path};
+
+use cni::Error;
+use regex_lite::Regex;
+
+/// Checks every key against the list at `path`: one regular expression a line, found anywhere in the key.
+/// Without the file everything is allowed.
+pub(super) fn check<'a>(path: &Path, keys: impl Iterator<Item = &'a String>) -> Result<(), Error> {
+    let mut keys = keys.peekable();
+    if keys.peek().is_none() {
+        return Ok(());
+    }
+    match fs::read_to_string(path) {
+        Ok(list) => match_all(&list, keys),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::internal(format!(
+            "failed to read {}: {error}",
+            path.display()
+        ))),
+    }
+}
+
+fn match_all<'a>(list: &str, keys: impl Iterator<Item = &'a String>) -> Result<(), Error> {
+    let lines: Vec<&str> = list
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let patterns = lines.iter().map(|line| {
+        Regex::new(line).map_err(|error| {
+            Error::internal(format!("invalid line \"{line}\" in the list of sysctls: {error}"))
+        })
+    });
+    let patterns = patterns.collect::<Result<Vec<_>, _>>()?;
+    for key in keys {
+        if !patterns.iter().any(|pattern| pattern.is_match(key)) {
+            return Err(Error::internal(format!(
+                "Sysctl {key} is not allowed. Only the following sysctls are allowed: [{}]",
+                lines.join(" ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "\n  ^net\\.core\\.somaxconn$ \n\nipv4.conf.IFNAME.[a-z_]*$\n";
+
+    fn allowed(list: &str, key: &str) -> Result<(), String> {
+        match_all(list, [key.to_owned()].iter()).map_err(|error| error.msg)
+    }
+
+    // cni-plugins#38
+    #[test]
+    fn a_key_must_match_some_line() {
+        allowed(LIST, "net.core.somaxconn").unwrap();
+        allowed(LIST, "net.ipv4.conf.IFNAME.arp_filter").unwrap();
+        assert_eq!(
+            allowed(LIST, "net.core.somaxconn2").unwrap_err(),
+            "Sysctl net.core.somaxconn2 is not allowed. Only the following sysctls are allowed: \
+             [^net\\.core\\.somaxconn$ ipv4.conf.IFNAME.[a-z_]*$]"
+        );
+        assert!(
+            allowed("", "net.core.somaxconn")
+                .unwrap_err()
+                .ends_with("are allowed: []")
+        );
+        assert!(
+            allowed("(", "net.core.somaxconn")
+                .unwrap_err()
+                .starts_with("invalid line \"(\"")
+        );
+    }
+
+    // cni-plugins#38
+    #[test]
+    fn without_a_list_everything_is_allowed() {
+        check(
+            Path::new("/nowhere/allowlist.conf"),
+            [String::from("net.x")].iter(),
+        )
+        .unwrap();
+    }
+}

@@ -1,0 +1,132 @@
+//! IPAM plugins that are other programs, and what happens when they or what follows them fails.
+
+use serde_json::{Value, json};
+
+use crate::stage::{l2, l3, on_a_host, with};
+
+fn fake(version: &str) -> Value {
+    with(&l2(version), "ipam", json!({ "type": "fake" }))
+}
+
+// cni-plugins#8
+#[test]
+fn an_error_of_ipam_is_passed_on_and_a_later_one_gives_addresses_back() {
+    on_a_host("IPAM errors", |host| {
+        let pod = host.pod();
+        let record = r#"echo "$CNI_COMMAND" >> /run/fake.calls"#;
+        let error = r#"echo '{"code":11,"msg":"later","details":"busy"}'; exit 1"#;
+        host.script("fake", &format!("{record}; {error}"));
+        let refused = host.call("ADD", &pod, &fake("1.0.0"));
+        assert_eq!(refused.failure(), (11, "later".into()));
+        assert_eq!(refused.json()["details"], "busy");
+        assert_eq!(
+            host.fake_calls(),
+            ["ADD"],
+            "nothing was assigned, nothing is given back"
+        );
+        assert!(pod.link("net1").is_none());
+
+        // The bridge has another address already: ADD fails after IPAM has assigned one.
+        let first = host.pod();
+        host.add(
+            &first,
+            &with(&l3("1.0.0", &["10.0.0.9/8"]), "isGateway", true.into()),
+        );
+        host.fake_ipam(&json!({ "cniVersion": "1.0.0", "ips": [{ "address": "10.1.2.3/16" }] }));
+        let refused = host.call("ADD", &pod, &with(&fake("1.0.0"), "isGateway", true.into()));
+        assert!(
+            refused
+                .message()
+                .contains("already has an IP address different from"),
+            "{refused:?}"
+        );
+        assert_eq!(host.fake_calls(), ["ADD", "DEL"]);
+        assert!(pod.link("net1").is_none(), "a failed ADD leaves nothing");
+        assert_eq!(host.veths().len(), 1);
+    });
+}
+
+// cni-plugins#24
+#[test]
+fn an_answer_without_addresses_is_an_error() {
+    on_a_host("IPAM without addresses", |host| {
+        let pod = host.pod();
+        host.fake_ipam(&json!({ "cniVersion": "1.0.0" }));
+        let refused = host.call("ADD", &pod, &fake("1.0.0"));
+        assert_eq!(refused.message(), "IPAM plugin returned missing IP config");
+        assert_eq!(host.fake_calls(), ["ADD", "DEL"]);
+        assert!(pod.link("net1").is_none());
+    });
+}
+
+#[test]
+fn a_missing_ipam_plugin_is_named() {
+    on_a_host("missing IPAM plugin", |host| {
+        let pod = host.pod();
+        let refused = host.call("ADD", &pod, &fake("1.0.0"));
+        assert_eq!(
+            refused.message(),
+            "failed to find plugin \"fake\" in path [/run/plugins]"
+        );
+        assert!(pod.link("net1").is_none());
+    });
+}
+
+#[test]
+fn addresses_are_given_back_whatever_is_left_of_the_container() {
+    on_a_host("DEL with IPAM", |host| {
+        host.fake_ipam(&json!({ "cniVersion": "1.0.0", "ips": [{ "address": "10.1.2.3/16" }] }));
+        let config = fake("1.0.0");
+        let mut pod = host.pod();
+        let result = host.add(&pod, &config);
+        assert_eq!(pod.addresses(), ["10.1.2.3/16"]);
+        host.check(&pod, &config, &result).success();
+        assert_eq!(host.fake_calls(), ["ADD", "CHECK"]);
+
+        let path = std::mem::take(&mut pod.path);
+        host.del(&pod, &config);
+        assert_eq!(host.fake_calls(), ["DEL"]);
+        assert!(
+            pod.link("net1").is_some(),
+            "without a path there is nothing to look for"
+        );
+        pod.path = path;
+        host.del(&pod, &config);
+        assert!(pod.link("net1").is_none());
+        pod.lose_path();
+        host.del(&pod, &config);
+        assert_eq!(host.fake_calls(), ["DEL", "DEL"]);
+
+        host.script("fake", "echo '{\"code\":5,\"msg\":\"disk full\"}'; exit 1");
+        assert_eq!(host.call("DEL", &pod, &config).failure(), (5, "disk full".into()));
+    });
+}
+
+#[test]
+fn status_and_gc_are_those_of_ipam() {
+    on_a_host("STATUS and GC", |host| {
+        host.fake_ipam(&json!({}));
+        let pod = host.pod();
+        for verb in ["STATUS", "GC"] {
+            host.call(verb, &pod, &fake("1.1.0")).success();
+            assert_eq!(host.fake_calls(), [verb]);
+            host.call(verb, &pod, &l2("1.1.0")).success();
+        }
+        host.script("fake", "echo '{\"code\":50,\"msg\":\"not yet\"}'; exit 1");
+        assert_eq!(
+            host.call("STATUS", &pod, &fake("1.1.0")).failure(),
+            (50, "not yet".into())
+        );
+    });
+}
+
+#[test]
+fn static_runs_in_process_whatever_lies_in_the_path() {
+    on_a_host("own IPAM plugins", |host| {
+        std::fs::remove_file("/run/plugins/static").unwrap();
+        host.script("static", "exit 1");
+        let pod = host.pod();
+        host.add(&pod, &l3("1.0.0", &["10.1.2.3/24"]));
+        assert_eq!(pod.addresses(), ["10.1.2.3/24"]);
+    });
+}

@@ -1,0 +1,20 @@
+//! The plugins against the kernel, called from the outside as a runtime calls them: the built binary, run in a
+//! network namespace that plays the host, on containers that are other fresh namespaces.
+//!
+//! Every test has a mount namespace of its own too, with its own `/run` and `/etc`, so that nothing reaches the
+//! machine and tests can run side by side.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod addresses;
+mod bridge;
+mod check;
+mod delegation;
+mod protocol;
+mod stage;
+mod tuning;

@@ -1,0 +1,346 @@
+//! A host, its containers, and calls of plugins.
+
+use std::{
+    cell::RefCell,
+    fs,
+    io::Write as _,
+    net::UdpSocket,
+    os::{fd::AsFd as _, fd::AsRawFd as _, unix::fs::PermissionsExt as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use linux::{
+    address::Family,
+    link::Link,
+    netns::{NetNs, unshare_network},
+    route::Socket,
+    routes::Route,
+};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use serde_json::{Value, json};
+
+/// All versions of the protocol.
+pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+/// Names that our plugins are called by.
+const NAMES: [&str; 6] = [
+    "bridge",
+    "cnv-bridge",
+    "static",
+    "tuning",
+    "cnv-tuning",
+    "loopback",
+];
+/// `CNI_PATH` of all calls.
+const PLUGINS: &str = "/run/plugins";
+
+/// Runs `test` on a thread that is a host of its own. Without root it says so and does nothing.
+pub(crate) fn on_a_host(name: &str, test: impl FnOnce(&mut Host) + Send + 'static) {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: {name} needs root to make namespaces");
+        return;
+    }
+    let thread = std::thread::spawn(|| test(&mut Host::new()));
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// The host: this thread's namespace.
+pub(crate) struct Host {
+    pub(crate) socket: Socket,
+    pods: u32,
+}
+
+/// A container.
+pub(crate) struct Pod {
+    /// `CNI_NETNS`.
+    pub(crate) path: String,
+    /// `CNI_CONTAINERID`.
+    pub(crate) id: String,
+    pub(crate) ns: NetNs,
+    /// A socket in it. Tests look at pods that they hold by reference.
+    pub(crate) socket: RefCell<Socket>,
+}
+
+/// What a plugin left.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// Standard output as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The result of a call that succeeded.
+    pub(crate) fn success(&self) -> Value {
+        assert_eq!(self.code, 0, "{self:?}");
+        if self.stdout.is_empty() {
+            Value::Null
+        } else {
+            self.json()
+        }
+    }
+
+    /// Code and text of a call that failed.
+    pub(crate) fn failure(&self) -> (u64, String) {
+        assert_eq!(self.code, 1, "{self:?}");
+        let error = self.json();
+        (
+            error["code"].as_u64().unwrap(),
+            error["msg"].as_str().unwrap().to_owned(),
+        )
+    }
+
+    /// The text of a call that failed with the plugin's own error.
+    pub(crate) fn message(&self) -> String {
+        let (code, message) = self.failure();
+        assert_eq!(code, 999, "{self:?}");
+        message
+    }
+}
+
+impl Host {
+    fn new() -> Self {
+        unshare_network().unwrap();
+        linux::process::unshare_mounts().unwrap();
+        for folder in ["/run", "/etc"] {
+            mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None).unwrap();
+        }
+        fs::create_dir_all("/run/netns").unwrap();
+        fs::create_dir_all(PLUGINS).unwrap();
+        for name in NAMES {
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weft-cni"), Path::new(PLUGINS).join(name))
+                .unwrap();
+        }
+        let mut socket = Socket::open().unwrap();
+        let lo = socket.link_by_name("lo").unwrap();
+        socket.set_up(&lo).unwrap();
+        Host { socket, pods: 0 }
+    }
+
+    /// A fresh container.
+    pub(crate) fn pod(&mut self) -> Pod {
+        self.pods += 1;
+        let ns = NetNs::create_anonymous().unwrap();
+        let path = format!("/run/netns/pod{}", self.pods);
+        fs::write(&path, "").unwrap();
+        mount_bind(format!("/proc/thread-self/fd/{}", ns.as_fd().as_raw_fd()), &path).unwrap();
+        let socket = ns.run(Socket::open).unwrap().unwrap();
+        Pod {
+            path,
+            id: format!("container-{}", self.pods),
+            ns,
+            socket: RefCell::new(socket),
+        }
+    }
+
+    /// Puts an executable script beside the plugins.
+    pub(crate) fn script(&self, name: &str, body: &str) {
+        let path = Path::new(PLUGINS).join(name);
+        fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// A fake IPAM plugin `fake` that prints `result` on ADD, succeeds at everything else, and records its calls
+    /// for [`Host::fake_calls`].
+    pub(crate) fn fake_ipam(&self, result: &Value) {
+        fs::write("/run/fake.result", result.to_string()).unwrap();
+        let record = r#"echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME" >> /run/fake.calls"#;
+        self.script(
+            "fake",
+            &format!(
+                "/bin/cat >/dev/null\n{record}\n[ $CNI_COMMAND = ADD ] && /bin/cat /run/fake.result\nexit 0"
+            ),
+        );
+    }
+
+    /// The verbs that the fake IPAM plugin was called with, and forgets them.
+    pub(crate) fn fake_calls(&self) -> Vec<String> {
+        let calls = fs::read_to_string("/run/fake.calls").unwrap_or_default();
+        let _ = fs::remove_file("/run/fake.calls");
+        calls
+            .lines()
+            .map(|line| line.split(' ').next().unwrap().to_owned())
+            .collect()
+    }
+
+    /// Runs a plugin with exactly these variables.
+    pub(crate) fn run(&self, plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Outcome {
+        let mut child = Command::new(Path::new(PLUGINS).join(plugin))
+            .env_clear()
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A plugin that refuses its environment does not read.
+        let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        Outcome {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Calls the plugin of `config`'s type for interface `net1` of a container.
+    pub(crate) fn call(&self, verb: &str, pod: &Pod, config: &Value) -> Outcome {
+        self.call_with(verb, pod, "net1", "", config)
+    }
+
+    /// [`Host::call`] for another interface and with `CNI_ARGS`.
+    pub(crate) fn call_with(
+        &self,
+        verb: &str,
+        pod: &Pod,
+        ifname: &str,
+        args: &str,
+        config: &Value,
+    ) -> Outcome {
+        let variables = [
+            ("CNI_COMMAND", verb),
+            ("CNI_CONTAINERID", &pod.id),
+            ("CNI_NETNS", &pod.path),
+            ("CNI_IFNAME", ifname),
+            ("CNI_PATH", PLUGINS),
+            ("CNI_ARGS", args),
+        ];
+        self.run(config["type"].as_str().unwrap(), &variables, &config.to_string())
+    }
+
+    /// ADD that must succeed.
+    pub(crate) fn add(&self, pod: &Pod, config: &Value) -> Value {
+        self.call("ADD", pod, config).success()
+    }
+
+    /// DEL that must succeed and say nothing.
+    pub(crate) fn del(&self, pod: &Pod, config: &Value) {
+        assert_eq!(self.call("DEL", pod, config).success(), Value::Null);
+    }
+
+    /// CHECK with the result of ADD.
+    pub(crate) fn check(&self, pod: &Pod, config: &Value, result: &Value) -> Outcome {
+        self.call("CHECK", pod, &with(config, "prevResult", result.clone()))
+    }
+
+    /// A link of the host.
+    pub(crate) fn link(&mut self, name: &str) -> Option<Link> {
+        self.socket.find_link(name).unwrap()
+    }
+
+    /// The host's ends of pairs.
+    pub(crate) fn veths(&mut self) -> Vec<Link> {
+        let mut links = self.socket.links().unwrap();
+        links.retain(|link| link.is_kind("veth"));
+        links
+    }
+
+    /// Addresses of a host link, link-local ones left out.
+    pub(crate) fn addresses(&mut self, name: &str) -> Vec<String> {
+        addresses(&mut self.socket, name)
+    }
+}
+
+impl Pod {
+    /// A link of the container.
+    pub(crate) fn link(&self, name: &str) -> Option<Link> {
+        self.socket.borrow_mut().find_link(name).unwrap()
+    }
+
+    /// `net1`.
+    pub(crate) fn net1(&self) -> Link {
+        self.link("net1").expect("net1 in the container")
+    }
+
+    /// Addresses of `net1`, link-local ones left out.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        addresses(&mut self.socket.borrow_mut(), "net1")
+    }
+
+    /// Routes by way of a gateway.
+    pub(crate) fn routes(&self, family: Family) -> Vec<Route> {
+        let mut routes = self.socket.borrow_mut().routes(family).unwrap();
+        routes.retain(|route| route.gateway.is_some());
+        routes
+    }
+
+    /// Changes the container by its socket.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Socket) -> linux::Result<T>) -> T {
+        change(&mut self.socket.borrow_mut()).unwrap()
+    }
+
+    /// The content of a file below `/proc/sys`, seen from inside.
+    pub(crate) fn sysctl(&self, path: &str) -> String {
+        let read = || fs::read_to_string(PathBuf::from("/proc/sys").join(path));
+        self.ns.run(read).unwrap().unwrap().trim().to_owned()
+    }
+
+    /// Writes a file below `/proc/sys` from inside.
+    pub(crate) fn set_sysctl(&self, path: &str, value: &str) {
+        self.ns
+            .run(|| fs::write(PathBuf::from("/proc/sys").join(path), value))
+            .unwrap()
+            .unwrap();
+    }
+
+    /// A UDP socket in the container, on port 7777, that may broadcast.
+    pub(crate) fn udp(&self) -> UdpSocket {
+        let socket = self.ns.run(|| UdpSocket::bind("0.0.0.0:7777")).unwrap().unwrap();
+        socket.set_broadcast(true).unwrap();
+        socket
+            .set_read_timeout(Some(std::time::Duration::from_mins(1)))
+            .unwrap();
+        socket
+    }
+
+    /// Takes the namespace's path away, as the end of a sandbox does.
+    pub(crate) fn lose_path(&self) {
+        unmount(&self.path, UnmountFlags::DETACH).unwrap();
+        fs::remove_file(&self.path).unwrap();
+    }
+}
+
+fn addresses(socket: &mut Socket, name: &str) -> Vec<String> {
+    let link = socket.link_by_name(name).unwrap();
+    let mut found: Vec<_> = socket
+        .addresses(&link, None)
+        .unwrap()
+        .into_iter()
+        .filter(|address| address.global)
+        .map(|address| address.net.to_string())
+        .collect();
+    found.sort();
+    found
+}
+
+/// A layer 2 config of `bridge` for bridge `br0`.
+pub(crate) fn l2(version: &str) -> Value {
+    json!({ "cniVersion": version, "name": "test-net", "type": "bridge", "bridge": "br0" })
+}
+
+/// A layer 3 config with these addresses by `static`.
+pub(crate) fn l3(version: &str, addresses: &[&str]) -> Value {
+    let addresses: Vec<_> = addresses
+        .iter()
+        .map(|address| json!({ "address": address }))
+        .collect();
+    with(
+        &l2(version),
+        "ipam",
+        json!({ "type": "static", "addresses": addresses }),
+    )
+}
+
+/// A config with one more key.
+pub(crate) fn with(config: &Value, key: &str, value: Value) -> Value {
+    let mut config = config.clone();
+    config[key] = value;
+    config
+}

@@ -1,0 +1,104 @@
+//! Arguments as they come, in the form that clap understands.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// Names of established programs, and the command that each means.
+const NAMES: [(&str, &str); 4] = [
+    ("cluster-network-addons-operator", "operator"),
+    ("multus-daemon", "multus-daemon"),
+    ("install_multus", "install-multus"),
+    ("bridge-marker", "bridge-marker"),
+];
+
+/// Puts the command that the program's name means before the arguments, and turns Go-style flags into those of clap.
+/// Also returns that name if it means a command.
+pub(crate) fn rewrite(mut argv: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<OsString>) {
+    let program = argv.next().unwrap_or_else(|| OsString::from("weft"));
+    let name = Path::new(&program).file_name().unwrap_or_default().to_owned();
+    let command = NAMES
+        .iter()
+        .find(|(known, _)| name == *known)
+        .map(|(_, command)| *command);
+    let mut rewritten = vec![program];
+    rewritten.extend(command.map(OsString::from));
+    rewritten.extend(flags(argv));
+    (rewritten, command.map(|_| name))
+}
+
+/// Go programs accept one dash before long names; clap would take `-node-name` for a row of short ones. Single letters
+/// stay as they are, and so does everything after `--`.
+fn flags(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut verbatim = false;
+    arguments.map(move |argument| {
+        verbatim |= argument == "--";
+        if verbatim || !is_go_flag(&argument) {
+            return argument;
+        }
+        let mut bytes = b"-".to_vec();
+        bytes.extend(argument.as_bytes());
+        OsString::from_vec(bytes)
+    })
+}
+
+/// `-name` or `-name=value` with a name of two characters at least that is not a number.
+fn is_go_flag(argument: &OsStr) -> bool {
+    let bytes = argument.as_bytes();
+    let name = bytes.split(|byte| *byte == b'=').next().unwrap_or_default();
+    match name {
+        [b'-', first, _, ..] => first.is_ascii_alphabetic(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(argv: &[&str]) -> Vec<String> {
+        let (argv, _) = rewrite(argv.iter().map(OsString::from));
+        argv.into_iter()
+            .map(|argument| argument.into_string().expect("text"))
+            .collect()
+    }
+
+    #[test]
+    fn go_style_flags_become_long_ones() {
+        for (given, expected) in [
+            (vec!["-node-name", "n"], vec!["--node-name", "n"]),
+            (vec!["-node-name=n"], vec!["--node-name=n"]),
+            (vec!["--node-name", "n"], vec!["--node-name", "n"]),
+            (vec!["-v", "3", "-logtostderr"], vec!["-v", "3", "--logtostderr"]),
+            (vec!["-v=3"], vec!["-v=3"]),
+            (
+                vec!["-d", "/dir", "-t", "thick"],
+                vec!["-d", "/dir", "-t", "thick"],
+            ),
+            (
+                vec!["-health-probe-port", "-1"],
+                vec!["--health-probe-port", "-1"],
+            ),
+            (vec!["-", "x"], vec!["-", "x"]),
+            (vec!["--", "-name"], vec!["--", "-name"]),
+        ] {
+            let argv: Vec<&str> = ["weft", "c"].into_iter().chain(given).collect();
+            assert_eq!(rewritten(&argv)[2..], expected);
+        }
+    }
+
+    #[test]
+    fn established_names_mean_their_command() {
+        assert_eq!(
+            rewritten(&["/usr/bin/bridge-marker", "-node-name", "n"])[1..],
+            ["bridge-marker", "--node-name", "n"]
+        );
+        assert_eq!(
+            rewritten(&["install_multus", "-t", "thick"])[1..],
+            ["install-multus", "-t", "thick"]
+        );
+        assert_eq!(rewritten(&["/weft", "operator"])[1..], ["operator"]);
+        let (_, name) = rewrite([OsString::from("/a/install_multus")].into_iter());
+        assert_eq!(name, Some(OsString::from("install_multus")));
+    }
+}

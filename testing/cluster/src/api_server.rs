@@ -1,0 +1,236 @@
+//! etcd and an API server alone, for tests that need no nodes.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::cluster::answers;
+use crate::control_plane;
+use crate::debian::Packages;
+use crate::error::{At, Error, Result};
+use crate::home::Home;
+use crate::kubectl::Kubectl;
+use crate::kubernetes::{Program, Programs};
+use crate::pki::Pki;
+use crate::progress::Quiet;
+use crate::run;
+use crate::wait;
+
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Times that a start is tried: another process may take a port between its choice and its use.
+const ATTEMPTS: usize = 3;
+
+/// A running API server with an empty etcd. Dropping it, or the end of this process in any way, stops both.
+///
+/// Needs no root. Authorisation is RBAC; the user of the kubeconfig may do everything.
+#[derive(Debug)]
+pub struct ApiServer {
+    dir: PathBuf,
+    url: String,
+    kubectl: Kubectl,
+    /// Closed to stop the processes.
+    stop: Option<Sender<()>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl ApiServer {
+    /// Starts one of its own, and waits until it is ready.
+    pub fn start() -> Result<Self> {
+        let home = Home::from_env()?;
+        let programs = Programs::ensure(&home, &Program::API, &mut Quiet)?;
+        clear_dead(&home.dir("api")?);
+        let mut last = Error::Missing(String::new());
+        for _ in 0..ATTEMPTS {
+            match Self::try_start(&home, &programs) {
+                Ok(server) => return Ok(server),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The one that all tests of this process share, started by the first that asks.
+    pub fn shared() -> Result<&'static Self> {
+        static SHARED: OnceLock<std::result::Result<ApiServer, String>> = OnceLock::new();
+        SHARED
+            .get_or_init(|| Self::start().map_err(|error| error.to_string()))
+            .as_ref()
+            .map_err(|error| Error::Missing(error.clone()))
+    }
+
+    /// `https://127.0.0.1:PORT`
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// File that names the server and an administrator.
+    pub fn kubeconfig(&self) -> &Path {
+        self.kubectl.kubeconfig()
+    }
+
+    /// The record of all requests, one JSON object a line.
+    pub fn audit_log(&self) -> PathBuf {
+        self.dir.join("audit.log")
+    }
+
+    /// A client of this server.
+    pub fn kubectl(&self) -> &Kubectl {
+        &self.kubectl
+    }
+
+    fn try_start(home: &Home, programs: &Programs) -> Result<Self> {
+        static COUNT: Mutex<u32> = Mutex::new(0);
+        let number = COUNT.lock().map_or(0, |mut count| {
+            *count += 1;
+            *count
+        });
+        let dir = home.dir(&format!("api/{}-{number}", std::process::id()))?;
+        let pki = Pki::new(&dir.join("pki"), &Packages::present(home))?;
+        pki.certificate(
+            "apiserver",
+            "/CN=kube-apiserver",
+            &["IP:127.0.0.1".to_owned(), "DNS:localhost".to_owned()],
+        )?;
+        let tokens = pki.token_file(control_plane::USERS)?;
+        let policy = dir.join("audit-policy.json");
+        fs::write(&policy, control_plane::AUDIT_POLICY).at("write", &policy)?;
+        let [client, peer, port] = free_ports()?;
+        let url = format!("https://127.0.0.1:{port}");
+        let kubeconfig = dir.join("kubeconfig");
+        pki.kubeconfig(&kubeconfig, &url, control_plane::ADMIN)?;
+
+        let etcd = control_plane::etcd(
+            &programs.path(Program::Etcd).display().to_string(),
+            &dir.join("etcd"),
+            client,
+            peer,
+        );
+        let program = programs.path(Program::ApiServer).display().to_string();
+        let mut api =
+            control_plane::api_server(&program, &pki, &tokens, &policy, &dir.join("audit.log"), client);
+        api.extend([
+            format!("--secure-port={port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            // Endpoints may not hold a loopback address; nothing ever goes to this one.
+            "--advertise-address=192.0.2.1".to_owned(),
+            "--authorization-mode=RBAC".to_owned(),
+            // Nobody makes service accounts here: pods of tests do without.
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+        ]);
+        let kubectl = Kubectl::new(&programs.path(Program::Kubectl), &kubeconfig);
+        let (stop, stopped) = channel();
+        let (started, start) = channel();
+        let files = dir.clone();
+        let keeper = std::thread::spawn(move || keep(&files, &etcd, client, &api, &started, &stopped));
+        let server = Self {
+            dir,
+            url,
+            kubectl,
+            stop: Some(stop),
+            keeper: Some(keeper),
+        };
+        start.recv().unwrap_or_else(|_| {
+            Err(Error::Missing(
+                "the thread that keeps the API server ended".to_owned(),
+            ))
+        })?;
+        wait::until("the API server", PATIENCE, || {
+            server.kubectl.run(["get", "--raw", "/readyz"]).map_err(|error| {
+                let log = fs::read_to_string(server.dir.join("kube-apiserver.log")).unwrap_or_default();
+                format!("{error}{}", run::tail(&log))
+            })
+        })?;
+        // The namespace comes a moment after readiness, and most tests want it.
+        server.kubectl.wait_for(
+            &["namespace", "default"],
+            "the default namespace",
+            PATIENCE,
+            |_| Ok(()),
+        )?;
+        Ok(server)
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Starts both processes and holds them until told to stop.
+///
+/// The kernel kills them when the thread that started them ends, so that thread must live as long as they
+/// shall: this one, which a test's own thread is not.
+fn keep(
+    dir: &Path,
+    etcd: &[String],
+    port: u16,
+    api: &[String],
+    started: &Sender<Result<()>>,
+    stopped: &Receiver<()>,
+) {
+    let mut children = Vec::new();
+    let begin = |children: &mut Vec<Child>| -> Result<()> {
+        children.push(spawn(dir, "etcd", etcd)?);
+        wait::until("etcd", PATIENCE, || {
+            if answers(port) {
+                Ok(())
+            } else {
+                Err(format!("port {port} does not answer"))
+            }
+        })?;
+        children.push(spawn(dir, "kube-apiserver", api)?);
+        Ok(())
+    };
+    let _ = started.send(begin(&mut children));
+    // Ends by an error when the sender is dropped.
+    let _ = stopped.recv();
+    for child in children.iter_mut().rev() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn spawn(dir: &Path, name: &str, argv: &[String]) -> Result<Child> {
+    let log = dir.join(format!("{name}.log"));
+    let file = fs::File::create(&log).at("create", &log)?;
+    let copy = file.try_clone().at("write", &log)?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).args(argv);
+    command.stdin(Stdio::null()).stdout(file).stderr(copy);
+    command.spawn().at("start", Path::new(name))
+}
+
+/// Three ports that are free at the moment.
+fn free_ports() -> Result<[u16; 3]> {
+    let any = || TcpListener::bind(("127.0.0.1", 0)).at("find a free port on", Path::new("127.0.0.1"));
+    let port = |listener: &TcpListener| {
+        listener
+            .local_addr()
+            .map(|addr| addr.port())
+            .at("read", Path::new("a socket's address"))
+    };
+    // All are held at the same time, or the same one would be chosen again.
+    let listeners = [any()?, any()?, any()?];
+    Ok([port(&listeners[0])?, port(&listeners[1])?, port(&listeners[2])?])
+}
+
+/// Removes what servers left whose process was killed.
+fn clear_dead(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(pid).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

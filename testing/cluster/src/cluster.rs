@@ -1,0 +1,359 @@
+//! The life of a cluster: up, down, and what one does with it in between.
+
+mod assembly;
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use self::assembly::{Assembly, Heartbeat};
+
+use crate::cgroup::Groups;
+use crate::debian::Packages;
+use crate::error::{At, Error, Result};
+use crate::home::Home;
+use crate::image;
+use crate::kubectl::Kubectl;
+use crate::kubernetes::{Program, Programs};
+use crate::progress::Progress;
+use crate::run;
+use crate::space::Space;
+use crate::wait;
+
+/// Name of a cluster when none is asked for.
+const DEFAULT_NAME: &str = "weft";
+
+/// What kind of cluster is wanted.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where caches and the cluster's files are.
+    pub home: Home,
+    /// Tells clusters of one home apart; part of paths.
+    pub name: String,
+    /// Number of nodes, at least 1; they are called `node01`, `node02` and so on.
+    pub nodes: usize,
+}
+
+impl Options {
+    /// Two nodes, in the home of [`Home::from_env`], with the name in `WEFT_CLUSTER`, by default `weft`.
+    pub fn from_env() -> Result<Self> {
+        let name = std::env::var("WEFT_CLUSTER").ok().filter(|name| !name.is_empty());
+        let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+            return Err(Error::Missing(format!(
+                "WEFT_CLUSTER={name}: use letters, digits and dashes only"
+            )));
+        }
+        Ok(Self {
+            home: Home::from_env()?,
+            name,
+            nodes: 2,
+        })
+    }
+}
+
+/// A Kubernetes cluster on this machine, which may or may not exist at the moment.
+#[derive(Debug)]
+pub struct Cluster {
+    options: Options,
+    dir: PathBuf,
+    /// Names everything of this cluster that is visible on the host: the groups and the end of a wire.
+    tag: String,
+    groups: Groups,
+    control: Space,
+    nodes: Vec<Space>,
+}
+
+/// One program of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Component {
+    /// `control` or the name of a node.
+    pub space: String,
+    /// Name of the program.
+    pub program: String,
+    /// Whether it lives.
+    pub runs: bool,
+    /// Its output.
+    pub log: PathBuf,
+}
+
+impl Cluster {
+    /// The cluster that `options` describe; nothing is done to it.
+    pub fn new(options: Options) -> Result<Self> {
+        let dir = options.home.path().join("clusters").join(&options.name);
+        let tag = format!("weft-{:08x}", fnv(&dir.to_string_lossy()));
+        let groups = Groups::new(&tag)?;
+        let control = Space::new(&dir, "control", &groups);
+        let nodes = (1..=options.nodes)
+            .map(|index| Space::new(&dir, &format!("node{index:02}"), &groups))
+            .collect();
+        Ok(Self {
+            options,
+            dir,
+            tag,
+            groups,
+            control,
+            nodes,
+        })
+    }
+
+    /// The cluster of [`Options::from_env`].
+    pub fn from_env() -> Result<Self> {
+        Self::new(Options::from_env()?)
+    }
+
+    /// Names of the nodes.
+    pub fn nodes(&self) -> Vec<&str> {
+        self.nodes.iter().map(Space::name).collect()
+    }
+
+    /// The kubeconfig of an administrator, usable from the host.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    /// The API server's record of all requests, one JSON object a line.
+    pub fn audit_log(&self) -> PathBuf {
+        self.dir.join("logs/audit.log")
+    }
+
+    /// A client of this cluster.
+    pub fn kubectl(&self) -> Kubectl {
+        let program = self.record()["kubectl"]
+            .as_str()
+            .map_or_else(|| PathBuf::from("kubectl"), PathBuf::from);
+        Kubectl::new(&program, &self.kubeconfig())
+    }
+
+    /// Whether the cluster answers, with all programs alive and all nodes ready.
+    pub fn is_up(&self) -> bool {
+        self.components().iter().all(|component| component.runs)
+            && self.kubectl().run(["get", "--raw", "/readyz"]).is_ok()
+            && assembly::heartbeats(self).is_ok_and(|beats| beats.iter().all(Heartbeat::is_ready))
+    }
+
+    /// All programs, alive or not.
+    pub fn components(&self) -> Vec<Component> {
+        let component = |space: &Space, program: &str| Component {
+            space: space.name().to_owned(),
+            program: program.to_owned(),
+            runs: space.runs(program),
+            log: space.log(program),
+        };
+        let control = [
+            "etcd",
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+        ];
+        let mut all: Vec<Component> = control
+            .iter()
+            .map(|program| component(&self.control, program))
+            .collect();
+        for node in &self.nodes {
+            all.extend(
+                ["containerd", "kubelet", "kube-proxy"]
+                    .iter()
+                    .map(|program| component(node, program)),
+            );
+        }
+        all
+    }
+
+    /// Brings in packages and programs, which takes minutes the first time, and nothing afterwards.
+    pub fn prepare(&self, progress: &mut dyn Progress) -> Result<()> {
+        must_be_root()?;
+        Packages::ensure(&self.options.home, progress)?;
+        Programs::ensure(&self.options.home, &Program::ALL, progress).map(drop)
+    }
+
+    /// Brings the cluster up, or what is missing of it: safe to repeat, fast when there is nothing to do.
+    pub fn up(&self, progress: &mut dyn Progress) -> Result<()> {
+        must_be_root()?;
+        let _lock = self.lock(progress)?;
+        if self.is_up() {
+            return Ok(());
+        }
+        Assembly::prepare(self, progress)?.run(progress)
+    }
+
+    /// Removes the cluster with everything that belongs to it. Caches stay.
+    pub fn down(&self, progress: &mut dyn Progress) -> Result<()> {
+        must_be_root()?;
+        let _lock = self.lock(progress)?;
+        progress.step(&format!("ending the processes of cluster {}", self.options.name));
+        self.groups.remove(None, Duration::from_mins(2))?;
+        let host_end = Path::new("/sys/class/net").join(&self.tag);
+        wait::until_some(
+            "the kernel to remove the cluster's network",
+            Duration::from_mins(1),
+            || (!host_end.exists()).then_some(()),
+            || format!("\n    {} still exists", host_end.display()),
+        )?;
+        progress.step(&format!("removing {}", self.dir.display()));
+        wait::until(
+            "the cluster's files to be removed",
+            Duration::from_mins(1),
+            || match fs::remove_dir_all(&self.dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        )
+    }
+
+    /// What is left of the cluster on this machine, in words; nothing after [`Self::down`].
+    pub fn remains(&self) -> Vec<String> {
+        let mut found: Vec<String> = self
+            .groups
+            .processes(None)
+            .iter()
+            .map(|pid| format!("process {pid}"))
+            .collect();
+        found.extend(
+            self.groups
+                .existing()
+                .iter()
+                .map(|dir| format!("control group {}", dir.display())),
+        );
+        let host_end = Path::new("/sys/class/net").join(&self.tag);
+        let paths = [self.dir.clone(), host_end];
+        found.extend(
+            paths
+                .iter()
+                .filter(|path| path.exists())
+                .map(|path| path.display().to_string()),
+        );
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = self.dir.display().to_string();
+        found.extend(
+            mounts
+                .lines()
+                .filter(|line| line.contains(&own))
+                .map(|line| format!("mount {line}")),
+        );
+        found
+    }
+
+    /// Imports the images of a docker archive into every node that lacks them, and returns their names.
+    pub fn load(&self, archive: &Path) -> Result<Vec<String>> {
+        let references = image::references(archive)?;
+        std::thread::scope(|scope| {
+            let imports: Vec<_> = self
+                .nodes
+                .iter()
+                .map(|node| {
+                    let references = &references;
+                    scope.spawn(move || import(node, archive, references))
+                })
+                .collect();
+            for import in imports {
+                import
+                    .join()
+                    .unwrap_or_else(|_| Err(Error::Missing("an import panicked".to_owned())))?;
+            }
+            Ok(())
+        })?;
+        Ok(references)
+    }
+
+    /// A command that runs `argv` on the node: in its network, mount, process and other namespaces.
+    pub fn node_command<S: AsRef<std::ffi::OsStr>>(
+        &self,
+        node: &str,
+        argv: impl IntoIterator<Item = S>,
+    ) -> Result<Command> {
+        self.space(node)?.command(argv)
+    }
+
+    /// Numbers, as the host sees them, of all processes of a node, or of `control`.
+    pub fn processes(&self, node: &str) -> Vec<i32> {
+        self.groups.processes(Some(node))
+    }
+
+    /// Number of the node's first process as the host sees it.
+    pub fn node_pid(&self, node: &str) -> Result<u32> {
+        self.space(node)?
+            .pid()
+            .ok_or_else(|| Error::Missing(format!("{node} is not running")))
+    }
+
+    /// The place on the host of a file of the node that is below `/etc`, `/opt` or `/var`.
+    pub fn node_file(&self, node: &str, path: &str) -> Result<PathBuf> {
+        Ok(self.space(node)?.file(path.trim_start_matches('/')))
+    }
+
+    /// Files with the output of the cluster's programs.
+    pub fn logs(&self) -> Vec<PathBuf> {
+        let dir = self.dir.join("logs");
+        let mut files: Vec<PathBuf> = fs::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        files.sort();
+        files
+    }
+
+    fn space(&self, name: &str) -> Result<&Space> {
+        std::iter::once(&self.control)
+            .chain(&self.nodes)
+            .find(|space| space.name() == name)
+            .ok_or_else(|| {
+                Error::Missing(format!(
+                    "there is no node {name}; there are control, {}",
+                    self.nodes().join(", ")
+                ))
+            })
+    }
+
+    fn lock(&self, progress: &mut dyn Progress) -> Result<fs::File> {
+        self.options
+            .home
+            .lock(&format!("cluster-{}", self.options.name), progress)
+    }
+
+    fn record(&self) -> Value {
+        let text = fs::read_to_string(self.dir.join("cluster.json")).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or(Value::Null)
+    }
+}
+
+fn import(node: &Space, archive: &Path, references: &[String]) -> Result<()> {
+    let present =
+        run::output(&mut node.command(["ctr", "--namespace", "k8s.io", "images", "list", "--quiet"])?)?;
+    if references
+        .iter()
+        .all(|reference| present.lines().any(|line| line == reference))
+    {
+        return Ok(());
+    }
+    let file = fs::File::open(archive).at("open", archive)?;
+    let mut import = node.command(["ctr", "--namespace", "k8s.io", "images", "import", "-"])?;
+    run::output_keeping_input(import.stdin(Stdio::from(file))).map(drop)
+}
+
+fn must_be_root() -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::Missing(
+        "a cluster needs namespaces and control groups: run this as root".to_owned(),
+    ))
+}
+
+/// FNV-1a: names that differ should not collide, nothing more.
+fn fnv(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+/// Whether something listens on a loopback port of the host.
+pub(crate) fn answers(port: u16) -> bool {
+    TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1)).is_ok()
+}

@@ -1,0 +1,334 @@
+//! Putting a cluster together, step by step; every step finds out by itself what is there already.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Cluster, fnv};
+use crate::control_plane;
+use crate::debian::Packages;
+use crate::error::{At, Error, Result};
+use crate::image;
+use crate::kubernetes::{Program, Programs};
+use crate::network::{self, HostLink};
+use crate::node;
+use crate::pki::Pki;
+use crate::progress::Progress;
+use crate::run;
+use crate::space::{Blueprint, Space};
+use crate::wait;
+
+/// Loopback ports of etcd, in the control plane's own network namespace.
+const ETCD: (u16, u16) = (2379, 2380);
+/// Generous, because machines differ by a factor of ten.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// A cluster with the parts it is made from.
+pub(super) struct Assembly<'a> {
+    cluster: &'a Cluster,
+    packages: Packages,
+    programs: Programs,
+    link: HostLink,
+    pki: Pki,
+    /// The API server as the cluster's own programs see it.
+    server: String,
+}
+
+impl<'a> Assembly<'a> {
+    /// Brings in the parts, chooses addresses, and makes certificates.
+    pub(super) fn prepare(cluster: &'a Cluster, progress: &mut dyn Progress) -> Result<Self> {
+        let packages = Packages::ensure(&cluster.options.home, progress)?;
+        let programs = Programs::ensure(&cluster.options.home, &Program::ALL, progress)?;
+        progress.step("creating namespaces, bridges and certificates");
+        fs::create_dir_all(&cluster.dir).at("create", &cluster.dir)?;
+        let link = choose_link(cluster, &packages)?;
+        write_record(cluster, &link, &programs)?;
+        let pki = make_certificates(cluster, &packages, &link)?;
+        let server = format!("https://{}:{}", network::CONTROL, control_plane::PORT);
+        Ok(Self {
+            cluster,
+            packages,
+            programs,
+            link,
+            pki,
+            server,
+        })
+    }
+
+    /// Creates and starts what is missing, and waits until the nodes are ready.
+    pub(super) fn run(&self, progress: &mut dyn Progress) -> Result<()> {
+        let control = &self.cluster.control;
+        self.create_control()?;
+        progress.step("starting etcd and the API server");
+        self.start_store_and_api()?;
+        // The nodes are made while the API server starts.
+        for (index, node) in (1..).zip(&self.cluster.nodes) {
+            self.create_node(index, node)?;
+        }
+        let kubectl = self.cluster.kubectl();
+        wait::until("the API server", PATIENCE, || {
+            progress.tick("waiting for the API server");
+            let answer = kubectl.run(["get", "--raw", "/readyz"]);
+            answer.map_err(|error| format!("{error}{}", control.evidence("kube-apiserver")))
+        })?;
+        progress.step("starting controllers, scheduler and the nodes' programs");
+        let mut before = heartbeats(self.cluster).unwrap_or_default();
+        self.start_controllers()?;
+        for (index, node) in (1..).zip(&self.cluster.nodes) {
+            let started = start_node(index, node)?;
+            // News of a kubelet that went on running need not be newer.
+            if !started && let Some(beat) = before.get_mut(index - 1) {
+                *beat = Heartbeat::Unknown;
+            }
+        }
+        self.import_base_images(progress)?;
+        progress.step(&format!("waiting for {} nodes", self.cluster.nodes.len()));
+        wait::until("the nodes to be ready", PATIENCE, || {
+            progress.tick("waiting for the nodes");
+            self.ready_since(&before)
+        })?;
+        let account = ["serviceaccount", "--namespace", "default", "default"];
+        kubectl.wait_for(&account, "the default service account", PATIENCE, |_| Ok(()))
+    }
+
+    fn create_control(&self) -> Result<()> {
+        let Cluster {
+            control, dir, tag, ..
+        } = self.cluster;
+        if control.pid().is_none() {
+            let mut binds = vec![(dir.clone(), dir.display().to_string())];
+            binds.extend(
+                self.programs
+                    .iter()
+                    .map(|(program, path)| (path.to_owned(), inside(program))),
+            );
+            let packages = self.packages.unpacked();
+            control.create(&Blueprint {
+                packages,
+                binds,
+                parent: None,
+            })?;
+        }
+        network::create_bridges(control)?;
+        network::connect_host(control, tag, &self.link)
+    }
+
+    fn start_store_and_api(&self) -> Result<()> {
+        let Cluster {
+            control, dir, nodes, ..
+        } = self.cluster;
+        let etcd = control_plane::etcd(&inside(Program::Etcd), &dir.join("etcd"), ETCD.0, ETCD.1);
+        control.start("etcd", &etcd)?;
+        control.wait_listening("etcd", ETCD.0, PATIENCE)?;
+
+        let policy = dir.join("audit-policy.json");
+        fs::write(&policy, control_plane::AUDIT_POLICY).at("write", &policy)?;
+        let users: Vec<String> = nodes.iter().map(|node| node::user(node.name())).collect();
+        let mut all = control_plane::USERS.to_vec();
+        all.extend(users.iter().map(|user| (user.as_str(), "system:nodes")));
+        let tokens = self.pki.token_file(&all)?;
+        let (program, audit) = (inside(Program::ApiServer), self.cluster.audit_log());
+        let mut api = control_plane::api_server(&program, &self.pki, &tokens, &policy, &audit, ETCD.0);
+        api.extend(control_plane::api_server_of_cluster(&self.pki));
+        control.start("kube-apiserver", &api).map(drop)
+    }
+
+    fn start_controllers(&self) -> Result<()> {
+        let control = &self.cluster.control;
+        let kubeconfig = |user: &str| -> Result<PathBuf> {
+            let file = self.pki.file(&format!("{}.kubeconfig", user.replace(':', "-")));
+            self.pki.kubeconfig(&file, &self.server, user)?;
+            Ok(file)
+        };
+        let manager = kubeconfig("system:kube-controller-manager")?;
+        let manager =
+            control_plane::controller_manager(&inside(Program::ControllerManager), &self.pki, &manager);
+        control.start("kube-controller-manager", &manager)?;
+        let scheduler = kubeconfig("system:kube-scheduler")?;
+        let scheduler = control_plane::scheduler(&inside(Program::Scheduler), &scheduler);
+        control.start("kube-scheduler", &scheduler).map(drop)
+    }
+
+    fn create_node(&self, index: usize, node: &Space) -> Result<()> {
+        let Cluster { control, nodes, .. } = self.cluster;
+        if node.pid().is_none() {
+            let wanted = [Program::Kubelet, Program::Proxy];
+            let binds = wanted
+                .map(|program| (self.programs.path(program), inside(program)))
+                .into();
+            node.create(&Blueprint {
+                packages: self.packages.unpacked(),
+                binds,
+                parent: Some(control),
+            })?;
+        }
+        network::connect_node(control, node, index, nodes.len())?;
+        node::write_files(node, index, &self.pki, &self.packages, &self.server)?;
+        let [(name, argv), ..] = node::programs(node, index);
+        node.start(name, &argv).map(drop)
+    }
+
+    fn import_base_images(&self, progress: &mut dyn Progress) -> Result<()> {
+        let home = &self.cluster.options.home;
+        let _lock = home.lock("images", progress)?;
+        let archives = image::of_busybox(&self.packages.file("usr/bin/busybox"), &home.dir("images")?)?;
+        archives
+            .iter()
+            .try_for_each(|archive| self.cluster.load(archive).map(drop))
+    }
+
+    /// Whether all nodes are ready, by news that are not those of `before`.
+    fn ready_since(&self, before: &[Heartbeat]) -> std::result::Result<(), String> {
+        let now = heartbeats(self.cluster).map_err(|error| error.to_string())?;
+        let mut complaints = Vec::new();
+        for (index, (node, beat)) in self.cluster.nodes.iter().zip(&now).enumerate() {
+            if !beat.is_ready() || before.get(index) == Some(beat) {
+                complaints.push(format!(
+                    "    {}: {beat:?}{}",
+                    node.name(),
+                    node.evidence("kubelet")
+                ));
+            }
+        }
+        if complaints.is_empty() {
+            Ok(())
+        } else {
+            Err(complaints.join("\n"))
+        }
+    }
+}
+
+/// Place of a program in every space.
+fn inside(program: Program) -> String {
+    format!("/kubernetes/{}", program.name())
+}
+
+/// Starts the programs of a node; answers whether the kubelet had to be started.
+fn start_node(index: usize, node: &Space) -> Result<bool> {
+    let mut kubelet = false;
+    for (program, argv) in node::programs(node, index) {
+        let started = node.start(program, &argv)?;
+        if program == "containerd" {
+            wait::until(&format!("containerd on {}", node.name()), PATIENCE, || {
+                let answer = node
+                    .command(["ctr", "version"])
+                    .and_then(|mut command| run::output(&mut command));
+                answer.map_err(|error| format!("{error}{}", node.evidence("containerd")))
+            })?;
+        }
+        kubelet |= started && program == "kubelet";
+    }
+    Ok(kubelet)
+}
+
+/// The wire to the host: the one of an earlier start, or one that collides with nothing.
+fn choose_link(cluster: &Cluster, packages: &Packages) -> Result<HostLink> {
+    let record = cluster.record();
+    if let (Some(host), Some(control)) = (record["host"].as_str(), record["control"].as_str()) {
+        return Ok(HostLink {
+            host: host.to_owned(),
+            control: control.to_owned(),
+        });
+    }
+    let ip = |args: &[&str]| run::output(packages.command("usr/bin/ip").args(args));
+    let taken = ip(&["-4", "address", "show"])? + &ip(&["-4", "route", "show"])?;
+    let free = HostLink::free(fnv(&cluster.tag), &taken);
+    free.ok_or_else(|| Error::Missing("all of 169.254.0.0/16 is in use".to_owned()))
+}
+
+fn write_record(cluster: &Cluster, link: &HostLink, programs: &Programs) -> Result<()> {
+    let kubectl = programs.path(Program::Kubectl);
+    let record = json!({ "host": link.host, "control": link.control, "kubectl": kubectl });
+    let (unfinished, file) = (cluster.dir.join("cluster.new"), cluster.dir.join("cluster.json"));
+    fs::write(&unfinished, record.to_string()).at("write", &unfinished)?;
+    fs::rename(&unfinished, &file).at("create", &file)
+}
+
+fn make_certificates(cluster: &Cluster, packages: &Packages, link: &HostLink) -> Result<Pki> {
+    let pki = Pki::new(&cluster.dir.join("pki"), packages)?;
+    let addresses = [network::CONTROL, network::KUBERNETES, "127.0.0.1", &link.control];
+    let mut names: Vec<String> = addresses.iter().map(|address| format!("IP:{address}")).collect();
+    let hosts = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "localhost",
+    ];
+    names.extend(hosts.iter().map(|host| format!("DNS:{host}")));
+    pki.certificate("apiserver", "/CN=kube-apiserver", &names)?;
+    pki.certificate(
+        "kubelet-client",
+        "/O=system:masters/CN=kube-apiserver-kubelet-client",
+        &[],
+    )?;
+    let server = format!("https://{}:{}", link.control, control_plane::PORT);
+    pki.kubeconfig(&cluster.kubeconfig(), &server, control_plane::ADMIN)?;
+    Ok(pki)
+}
+
+/// What a node last said about itself, with the time of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Heartbeat {
+    /// Ready, said at this time.
+    Ready(String),
+    /// Not ready, for this reason.
+    NotReady(String),
+    /// Nothing was said.
+    Unknown,
+}
+
+impl Heartbeat {
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready(_))
+    }
+
+    fn of(node: &str, list: &Value) -> Self {
+        let mut items = list["items"].as_array().into_iter().flatten();
+        let Some(object) = items.find(|item| item["metadata"]["name"] == node) else {
+            return Self::Unknown;
+        };
+        let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        let Some(ready) = conditions.find(|condition| condition["type"] == "Ready") else {
+            return Self::Unknown;
+        };
+        let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
+        if ready["status"] == "True" {
+            Self::Ready(text("lastHeartbeatTime"))
+        } else {
+            Self::NotReady(text("message"))
+        }
+    }
+}
+
+/// What each node of the cluster last said.
+pub(super) fn heartbeats(cluster: &Cluster) -> Result<Vec<Heartbeat>> {
+    let list = cluster.kubectl().json(["get", "nodes"])?;
+    Ok(cluster
+        .nodes
+        .iter()
+        .map(|node| Heartbeat::of(node.name(), &list))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_ready_when_it_says_so() {
+        let list = json!({ "items": [
+            { "metadata": { "name": "node01" },
+              "status": { "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": "t" }] } },
+            { "metadata": { "name": "node02" },
+              "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "message": "silent" }] } },
+        ] });
+        assert_eq!(Heartbeat::of("node01", &list), Heartbeat::Ready("t".to_owned()));
+        assert_eq!(
+            Heartbeat::of("node02", &list),
+            Heartbeat::NotReady("silent".to_owned())
+        );
+        assert_eq!(Heartbeat::of("node03", &list), Heartbeat::Unknown);
+    }
+}

@@ -1,0 +1,71 @@
+//! Where things are kept: caches that all clusters share, and one directory a cluster.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::error::{At, Error, Result};
+use crate::progress::Progress;
+
+/// Directory of Weft's caches and clusters on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home(PathBuf);
+
+impl Home {
+    /// `$WEFT_HOME`, else `$XDG_CACHE_HOME/weft`, else `~/.cache/weft`.
+    pub fn from_env() -> Result<Self> {
+        let var = |name| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let path = var("WEFT_HOME")
+            .or_else(|| var("XDG_CACHE_HOME").map(|cache| cache.join("weft")))
+            .or_else(|| var("HOME").map(|home| home.join(".cache/weft")))
+            .ok_or_else(|| Error::Missing("set WEFT_HOME to a directory for Weft's caches".to_owned()))?;
+        Self::at(&path)
+    }
+
+    /// The home at `path`, which is created when it does not exist.
+    pub fn at(path: &Path) -> Result<Self> {
+        fs::create_dir_all(path).at("create", path)?;
+        let path = path.canonicalize().at("resolve", path)?;
+        // Mount options and lists of bind mounts are made of this path.
+        if path.to_string_lossy().contains([':', ',', '\\', ' ', '\t', '\n']) {
+            return Err(Error::Missing(format!(
+                "{} cannot be used: the path must not hold spaces, colons or commas; set WEFT_HOME to another directory",
+                path.display()
+            )));
+        }
+        if path.starts_with("/usr") {
+            // The unpacked programs are laid over /usr, and a layer cannot lie within another.
+            return Err(Error::Missing("WEFT_HOME must not be below /usr".to_owned()));
+        }
+        Ok(Self(path))
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A directory below it, which is created when it does not exist.
+    pub fn dir(&self, name: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        fs::create_dir_all(&path).at("create", &path)?;
+        Ok(path)
+    }
+
+    /// Waits for and takes the lock `name`, which is given back when the file is dropped, also by kill -9.
+    pub fn lock(&self, name: &str, progress: &mut dyn Progress) -> Result<File> {
+        let path = self.dir("locks")?.join(name);
+        let file = File::create(&path).at("create", &path)?;
+        if file.try_lock().is_err() {
+            progress.step(&format!(
+                "waiting for another command that holds {}",
+                path.display()
+            ));
+            file.lock().at("lock", &path)?;
+        }
+        Ok(file)
+    }
+}

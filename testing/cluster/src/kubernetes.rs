@@ -1,0 +1,229 @@
+//! The Kubernetes programs: found on the machine, or built once into the cache.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{At, Error, Result};
+use crate::home::Home;
+use crate::progress::Progress;
+use crate::run;
+
+/// The version that is built, as a module version without the `v`.
+pub const VERSION: &str = "1.34.4";
+/// A program found elsewhere is good enough when its version starts like this.
+const MINOR: &str = "1.34.";
+/// Older etcd lacks what streaming lists need: a client that asks for them never syncs.
+const ETCD_MINOR: &str = "3.6.";
+/// Any fixed time: it is only shown by `kubectl version`.
+const BUILD_DATE: &str = "2026-01-01T00:00:00Z";
+
+/// A program of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Program {
+    /// The key-value store.
+    Etcd,
+    /// The API server.
+    ApiServer,
+    /// The command line client.
+    Kubectl,
+    /// The controllers of the control plane.
+    ControllerManager,
+    /// The scheduler.
+    Scheduler,
+    /// The node agent.
+    Kubelet,
+    /// Services on a node.
+    Proxy,
+}
+
+impl Program {
+    /// What the api tier needs, and what is built first.
+    pub const API: [Self; 3] = [Self::Etcd, Self::ApiServer, Self::Kubectl];
+    /// What a whole cluster needs.
+    pub const ALL: [Self; 7] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::Kubectl,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Kubelet,
+        Self::Proxy,
+    ];
+
+    /// Name of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::Kubectl => "kubectl",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
+            Self::Proxy => "kube-proxy",
+        }
+    }
+
+    fn package(self) -> String {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
+            other => format!("k8s.io/kubernetes/cmd/{}", other.name()),
+        }
+    }
+
+    fn is_right_version(self, file: &Path) -> bool {
+        let argument: &[&str] = if self == Self::Kubectl {
+            &["version", "--client"]
+        } else {
+            &["--version"]
+        };
+        let minor = if self == Self::Etcd { ETCD_MINOR } else { MINOR };
+        run::output(Command::new(file).args(argument)).is_ok_and(|text| reports(&text, minor))
+    }
+}
+
+/// Whether a program's version output names a version that starts with `minor`.
+fn reports(output: &str, minor: &str) -> bool {
+    let first = output.lines().next().unwrap_or_default();
+    first
+        .split_whitespace()
+        .any(|word| word.strip_prefix('v').unwrap_or(word).starts_with(minor))
+}
+
+/// Where each program is.
+#[derive(Debug, Clone)]
+pub struct Programs(BTreeMap<Program, PathBuf>);
+
+impl Programs {
+    /// The file of `program`; its bare name if it was not asked for.
+    pub fn path(&self, program: Program) -> PathBuf {
+        self.0
+            .get(&program)
+            .cloned()
+            .unwrap_or_else(|| program.name().into())
+    }
+
+    /// All files.
+    pub fn iter(&self) -> impl Iterator<Item = (Program, &Path)> {
+        self.0.iter().map(|(program, path)| (*program, path.as_path()))
+    }
+
+    /// Finds `wanted` in `$WEFT_KUBE_BIN`, `$KUBEBUILDER_ASSETS`, `$PATH` and the cache, and builds the rest.
+    pub fn ensure(home: &Home, wanted: &[Program], progress: &mut dyn Progress) -> Result<Self> {
+        let cache = home.dir(&format!("kubernetes/v{VERSION}"))?;
+        let mut found = BTreeMap::new();
+        let mut lacking = Vec::new();
+        for program in wanted {
+            match find(*program, &cache) {
+                Some(path) => {
+                    found.insert(*program, path);
+                }
+                None => lacking.push(*program),
+            }
+        }
+        if !lacking.is_empty() {
+            let _lock = home.lock("kubernetes", progress)?;
+            for (index, program) in lacking.iter().enumerate() {
+                let file = cache.join(program.name());
+                if !file.exists() {
+                    progress.step(&format!(
+                        "building Kubernetes {VERSION}, once: {} ({} of {})",
+                        program.name(),
+                        index + 1,
+                        lacking.len()
+                    ));
+                    build(*program, &file, progress)?;
+                }
+                found.insert(*program, file);
+            }
+        }
+        Ok(Self(found))
+    }
+}
+
+/// A place that holds the program in a version that will do. What lies in our cache was built by us.
+fn find(program: Program, cache: &Path) -> Option<PathBuf> {
+    let named = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
+    let named = ["WEFT_KUBE_BIN", "KUBEBUILDER_ASSETS"]
+        .into_iter()
+        .filter_map(named)
+        .map(PathBuf::from);
+    let cached = cache.join(program.name());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let elsewhere = |dir: PathBuf| Some(dir.join(program.name())).filter(|file| file.is_file());
+    if let Some(file) = named
+        .filter_map(elsewhere)
+        .find(|file| program.is_right_version(file))
+    {
+        return Some(file);
+    }
+    // Before PATH, because asking a program for its version takes a moment.
+    if cached.is_file() {
+        return Some(cached);
+    }
+    std::env::split_paths(&path)
+        .filter_map(elsewhere)
+        .find(|file| program.is_right_version(file))
+}
+
+fn build(program: Program, file: &Path, progress: &mut dyn Progress) -> Result<()> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes");
+    if Command::new("go").arg("version").output().is_err() {
+        return Err(Error::Missing(
+            "Go is missing: install version 1.24 or newer (https://go.dev/dl), \
+             or set WEFT_KUBE_BIN to a directory with the programs of Kubernetes 1.34 and etcd 3.6"
+                .to_owned(),
+        ));
+    }
+    let mut flags = "-s -w".to_owned();
+    if program != Program::Etcd {
+        let (major, minor) = VERSION.split_once('.').unwrap_or((VERSION, ""));
+        let minor = minor.split('.').next().unwrap_or_default();
+        for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+            for (name, value) in [
+                ("gitVersion", format!("v{VERSION}")),
+                ("gitMajor", major.to_owned()),
+                ("gitMinor", minor.to_owned()),
+                ("gitCommit", format!("v{VERSION}")),
+                ("gitTreeState", "clean".to_owned()),
+                ("buildDate", BUILD_DATE.to_owned()),
+            ] {
+                flags.push_str(&format!(" -X {package}.{name}={value}"));
+            }
+        }
+    }
+    // A half-written program must never be taken for a whole one.
+    let unfinished = file.with_extension("new");
+    let mut go = Command::new("go");
+    go.current_dir(source)
+        .env("CGO_ENABLED", "0")
+        .env_remove("GOFLAGS")
+        .env_remove("GOOS")
+        .env_remove("GOARCH");
+    go.args(["build", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"]);
+    go.arg(&unfinished).arg(program.package());
+    run::watched(&mut go, &file.with_extension("log"), progress)?;
+    fs::rename(&unfinished, file).at("create", file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_right_minor_version_is_taken() {
+        assert!(reports("Kubernetes v1.34.4\n", MINOR));
+        assert!(reports(
+            "Client Version: v1.34.0\nKustomize Version: v5.7.1\n",
+            MINOR
+        ));
+        assert!(!reports(
+            "Client Version: v1.32.4-dispatcher\nKustomize Version: v1.34.1\n",
+            MINOR
+        ));
+        assert!(!reports("Kubernetes v1.3.4\n", MINOR));
+        assert!(reports("etcd Version: 3.6.4\nGit SHA: x\n", ETCD_MINOR));
+        assert!(!reports("etcd Version: 3.4.23\n", ETCD_MINOR));
+    }
+}

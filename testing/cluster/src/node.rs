@@ -1,0 +1,218 @@
+//! Files and programs of one node: containerd, kubelet, kube-proxy, and the cluster network that is there
+//! before Weft.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::debian::Packages;
+use crate::error::{At, Result};
+use crate::image;
+use crate::network;
+use crate::pki::Pki;
+use crate::space::Space;
+
+/// Plugins of the cluster network. Never `bridge` or `tuning`: an installer rightly leaves a platform's plugin
+/// in place, and tests would test that one instead of ours.
+const PLUGINS: [&str; 4] = ["ptp", "host-local", "portmap", "loopback"];
+
+/// User of a node's kubelet.
+pub(crate) fn user(node: &str) -> String {
+    format!("system:node:{node}")
+}
+
+/// Writes everything below `/etc`, `/opt` and `/var` that the node's programs read.
+pub(crate) fn write_files(
+    node: &Space,
+    index: usize,
+    pki: &Pki,
+    packages: &Packages,
+    server: &str,
+) -> Result<()> {
+    let name = node.name();
+    let write = |path: &str, text: &str| -> Result<()> {
+        let file = node.file(path);
+        if let Some(dir) = file.parent() {
+            fs::create_dir_all(dir).at("create", dir)?;
+        }
+        fs::write(&file, text).at("write", &file)
+    };
+    let pretty = |value: serde_json::Value| format!("{value:#}\n");
+    write("etc/hostname", &format!("{name}\n"))?;
+    write(
+        "etc/hosts",
+        &format!(
+            "127.0.0.1 localhost\n::1 localhost\n{} {name}\n",
+            network::node_address(index)
+        ),
+    )?;
+    write("etc/resolv.conf", "")?;
+    write(
+        "etc/passwd",
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+    )?;
+    write("etc/group", "root:x:0:\nnogroup:x:65534:\n")?;
+    write(
+        "etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files dns\nprotocols: files\nservices: files\n",
+    )?;
+    write("etc/machine-id", &format!("{index:032x}\n"))?;
+    for copied in ["protocols", "services", "os-release"] {
+        let text = fs::read_to_string(Path::new("/etc").join(copied)).unwrap_or_default();
+        write(&format!("etc/{copied}"), &text)?;
+    }
+
+    write("etc/containerd/config.toml", &containerd_config())?;
+    write(
+        "etc/cni/net.d/10-cluster.conflist",
+        &pretty(cluster_network(index)),
+    )?;
+    let bin = node.file("opt/cni/bin");
+    fs::create_dir_all(&bin).at("create", &bin)?;
+    for plugin in PLUGINS {
+        let to = bin.join(plugin);
+        if !to.exists() {
+            let from = packages.file(&format!("usr/lib/cni/{plugin}"));
+            let unfinished = bin.join(format!(".{plugin}"));
+            fs::copy(&from, &unfinished).at("copy", &from)?;
+            fs::rename(&unfinished, &to).at("create", &to)?;
+        }
+    }
+
+    let certificates = node.file("etc/kubernetes");
+    fs::create_dir_all(&certificates).at("create", &certificates)?;
+    let names = [
+        format!("IP:{}", network::node_address(index)),
+        format!("DNS:{name}"),
+    ];
+    pki.certificate(
+        &format!("kubelet-{name}"),
+        &format!("/O=system:nodes/CN={}", user(name)),
+        &names,
+    )?;
+    for (from, to) in [
+        ("ca.crt".to_owned(), "ca.crt"),
+        (format!("kubelet-{name}.crt"), "kubelet.crt"),
+        (format!("kubelet-{name}.key"), "kubelet.key"),
+    ] {
+        let from = pki.file(&from);
+        fs::copy(&from, certificates.join(to)).at("copy", &from)?;
+    }
+    write("etc/kubernetes/kubelet.json", &pretty(kubelet_config()))?;
+    pki.kubeconfig(&certificates.join("kubelet.kubeconfig"), server, &user(name))?;
+    pki.kubeconfig(
+        &certificates.join("kube-proxy.kubeconfig"),
+        server,
+        "system:kube-proxy",
+    )
+}
+
+fn containerd_config() -> String {
+    format!(
+        r#"version = 2
+# Nothing here may lower its oom score: that takes a capability which the root of many machines lacks.
+disabled_plugins = [
+  "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+]
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{}"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = false
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/opt/cni/bin"
+    conf_dir = "/etc/cni/net.d"
+"#,
+        image::PAUSE
+    )
+}
+
+fn cluster_network(index: usize) -> serde_json::Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "cluster",
+        "plugins": [
+            {
+                "type": "ptp",
+                "ipMasq": false,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{ "subnet": network::pod_range(index) }]],
+                    "routes": [{ "dst": "0.0.0.0/0" }]
+                }
+            },
+            { "type": "portmap", "capabilities": { "portMappings": true } }
+        ]
+    })
+}
+
+fn kubelet_config() -> serde_json::Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": "/etc/kubernetes/ca.crt" }
+        },
+        "authorization": { "mode": "Webhook" },
+        "tlsCertFile": "/etc/kubernetes/kubelet.crt",
+        "tlsPrivateKeyFile": "/etc/kubernetes/kubelet.key",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": "/",
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "clusterDomain": "cluster.local",
+        "clusterDNS": [network::DNS],
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "resolvConf": "/etc/resolv.conf",
+        "volumePluginDir": "/var/lib/kubelet/volumeplugins",
+        "makeIPTablesUtilChains": false,
+        "maxPods": 200,
+        // Bursts of pods are what is tested; a full disk of the developer's machine is not.
+        "registryPullQPS": 0,
+        "eventRecordQPS": 0,
+        "serializeImagePulls": false,
+        "evictionHard": {
+            "memory.available": "50Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%", "imagefs.inodesFree": "0%"
+        },
+        "imageGCHighThresholdPercent": 100,
+        "nodeStatusUpdateFrequency": "10s",
+        "syncFrequency": "30s"
+    })
+}
+
+/// The node's programs in the order of their start: name and command line.
+pub(crate) fn programs(node: &Space, index: usize) -> [(&'static str, Vec<String>); 3] {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let mut kubelet = words(&[
+        "/kubernetes/kubelet",
+        "--config=/etc/kubernetes/kubelet.json",
+        "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
+        "--root-dir=/var/lib/kubelet",
+    ]);
+    kubelet.push(format!("--hostname-override={}", node.name()));
+    kubelet.push(format!("--node-ip={}", network::node_address(index)));
+    let mut proxy = words(&[
+        "/kubernetes/kube-proxy",
+        "--kubeconfig=/etc/kubernetes/kube-proxy.kubeconfig",
+        "--proxy-mode=nftables",
+        "--conntrack-max-per-core=0",
+    ]);
+    proxy.push(format!("--cluster-cidr={}", network::PODS));
+    proxy.push(format!("--hostname-override={}", node.name()));
+    [
+        (
+            "containerd",
+            words(&["containerd", "--config", "/etc/containerd/config.toml"]),
+        ),
+        ("kubelet", kubelet),
+        ("kube-proxy", proxy),
+    ]
+}

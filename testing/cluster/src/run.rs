@@ -1,0 +1,183 @@
+//! Runs programs so that a failure explains itself.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use crate::error::{At, Error, Result};
+use crate::progress::Progress;
+
+/// Lines of a failed program's output that are worth showing.
+const TAIL: usize = 40;
+
+/// The command line as one would type it.
+pub fn shown(command: &Command) -> String {
+    let mut line = quoted(&command.get_program().to_string_lossy());
+    for arg in command.get_args() {
+        line.push(' ');
+        line.push_str(&quoted(&arg.to_string_lossy()));
+    }
+    line
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let word: String = if word.len() > 200 {
+        word.chars().take(200).chain("…".chars()).collect()
+    } else {
+        word.to_owned()
+    };
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The last lines of `text`, each indented, starting with a line break; empty for nothing.
+pub fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(TAIL)..]
+        .iter()
+        .map(|line| format!("\n    {line}"))
+        .collect()
+}
+
+pub(crate) fn failure(command: &Command, status: ExitStatus, output: &str) -> Error {
+    Error::Command {
+        command: shown(command),
+        status: status.to_string(),
+        output: tail(output),
+    }
+}
+
+fn not_started(command: &Command, source: std::io::Error) -> Error {
+    Error::Io {
+        what: format!("cannot run `{}`", shown(command)),
+        source,
+    }
+}
+
+/// Runs to the end and returns standard output; a failure carries standard error.
+pub fn output(command: &mut Command) -> Result<String> {
+    let done = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| not_started(command, source))?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    if done.status.success() {
+        return Ok(text);
+    }
+    Err(failure(
+        command,
+        done.status,
+        &(text + &String::from_utf8_lossy(&done.stderr)),
+    ))
+}
+
+/// Like [`output`], with the standard input that the command already has.
+pub(crate) fn output_keeping_input(command: &mut Command) -> Result<String> {
+    let done = command.output().map_err(|source| not_started(command, source))?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    if done.status.success() {
+        return Ok(text);
+    }
+    Err(failure(
+        command,
+        done.status,
+        &(text + &String::from_utf8_lossy(&done.stderr)),
+    ))
+}
+
+/// Runs to the end with `input` on standard input and returns standard output.
+pub fn output_with_input(command: &mut Command, input: &[u8]) -> Result<String> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|source| not_started(command, source))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that does not read its input says why by its exit status.
+        let _ = stdin.write_all(input);
+    }
+    let done = child
+        .wait_with_output()
+        .map_err(|source| not_started(command, source))?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    if done.status.success() {
+        return Ok(text);
+    }
+    Err(failure(
+        command,
+        done.status,
+        &(text + &String::from_utf8_lossy(&done.stderr)),
+    ))
+}
+
+/// Runs something long with its output in `log`, telling `progress` its newest line.
+pub fn watched(command: &mut Command, log: &Path, progress: &mut dyn Progress) -> Result<()> {
+    let file = File::create(log).at("create", log)?;
+    let copy = file.try_clone().at("write", log)?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(file)
+        .stderr(copy)
+        .spawn()
+        .map_err(|source| not_started(command, source))?;
+    loop {
+        if let Some(status) = child.try_wait().map_err(|source| not_started(command, source))? {
+            if status.success() {
+                return Ok(());
+            }
+            return Err(failure(
+                command,
+                status,
+                &std::fs::read_to_string(log).unwrap_or_default(),
+            ));
+        }
+        progress.tick(&last_line(log));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The newest full or partial line of a file that is being written.
+fn last_line(path: &Path) -> String {
+    let mut text = String::new();
+    if let Ok(mut file) = File::open(path) {
+        let length = file.metadata().map_or(0, |meta| meta.len());
+        let _ = file.seek(SeekFrom::Start(length.saturating_sub(400)));
+        let mut bytes = Vec::new();
+        let _ = file.read_to_end(&mut bytes);
+        text = String::from_utf8_lossy(&bytes).into_owned();
+    }
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_can_be_pasted_into_a_shell() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'a b'", "", "x=1"]);
+        assert_eq!(shown(&command), r"sh -c 'echo '\''a b'\''' '' x=1");
+    }
+
+    #[test]
+    fn a_failure_shows_what_the_program_printed() {
+        let error = output(Command::new("sh").args(["-c", "echo no such bridge >&2; exit 3"])).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("exit status: 3") && text.contains("\n    no such bridge"),
+            "{text}"
+        );
+    }
+}

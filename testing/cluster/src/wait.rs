@@ -1,0 +1,91 @@
+//! Waiting for conditions, with evidence when they do not come true.
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Waits until `condition` answers `Ok`, and returns that. When `deadline` has passed, the error names `what`
+/// was waited for and the condition's last complaint, which should say what was seen instead.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # let read_phase = || "Running".to_owned();
+/// cluster::wait::until("the pod runs", Duration::from_secs(60), || match read_phase().as_str() {
+///     "Running" => Ok(()),
+///     other => Err(format!("its phase is {other}")),
+/// })?;
+/// # Ok::<(), cluster::Error>(())
+/// ```
+pub fn until<T, E: std::fmt::Display>(
+    what: &str,
+    deadline: Duration,
+    mut condition: impl FnMut() -> std::result::Result<T, E>,
+) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        let complaint = match condition() {
+            Ok(value) => return Ok(value),
+            Err(complaint) => complaint,
+        };
+        if began.elapsed() >= deadline {
+            let complaint = complaint.to_string();
+            let evidence = complaint.trim_start_matches('\n');
+            return Err(Error::Timeout {
+                what: what.to_owned(),
+                seconds: deadline.as_secs(),
+                evidence: if evidence.is_empty() {
+                    String::new()
+                } else {
+                    format!(":\n{evidence}")
+                },
+            });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Like [`until`], for conditions without a complaint; `evidence` is only gathered in the end.
+pub fn until_some<T>(
+    what: &str,
+    deadline: Duration,
+    mut condition: impl FnMut() -> Option<T>,
+    evidence: impl FnOnce() -> String,
+) -> Result<T> {
+    match until(what, deadline, || condition().ok_or("")) {
+        Err(Error::Timeout { what, seconds, .. }) => Err(Error::Timeout {
+            what,
+            seconds,
+            evidence: evidence(),
+        }),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_comes_true_ends_the_wait() {
+        let mut count = 0;
+        let value = until("the third call", Duration::from_mins(1), || {
+            count += 1;
+            if count == 3 { Ok(count) } else { Err("not yet") }
+        });
+        assert_eq!(value.unwrap(), 3);
+    }
+
+    #[test]
+    fn what_was_seen_last_is_told() {
+        let error = until("the pod runs", Duration::ZERO, || {
+            Err::<(), _>("its phase is Pending")
+        })
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "gave up after 0 s waiting for the pod runs:\nits phase is Pending"
+        );
+    }
+}

@@ -1,0 +1,280 @@
+//! The life of clusters: started, killed at the worst moments, repaired, removed.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, Options, Quiet, wait};
+
+/// Set in the process that is to be killed; names the cluster that it brings up.
+const VICTIM: &str = "WEFT_TEST_VICTIM";
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// A cluster of this test alone, removed in the end whatever happens.
+struct Own(Cluster);
+
+impl Own {
+    fn new(name: &str, nodes: usize) -> Self {
+        let options = Options {
+            name: name.to_owned(),
+            nodes,
+            ..Options::from_env().unwrap()
+        };
+        let own = Self(Cluster::new(options).unwrap());
+        own.0.down(&mut Quiet).unwrap();
+        own
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.0.kubeconfig().parent().unwrap().to_owned()
+    }
+
+    fn runs(&self, program: &str) -> bool {
+        self.0
+            .components()
+            .iter()
+            .any(|component| component.program == program && component.runs)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = self.0.down(&mut Quiet);
+    }
+}
+
+#[test]
+fn up_killed_at_any_point_then_up_works_and_down_leaves_nothing() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    if let Ok(name) = std::env::var(VICTIM) {
+        let options = Options {
+            name,
+            nodes: 2,
+            ..Options::from_env().unwrap()
+        };
+        Cluster::new(options).unwrap().up(&mut Quiet).unwrap();
+        return;
+    }
+    let links_before = host_links();
+    let name = format!("killed-{}", std::process::id());
+    let own = Own::new(&name, 2);
+    let dir = own.dir();
+
+    let exists = |path: &str| dir.join(path).exists();
+    let points: [(&str, &dyn Fn() -> bool); 6] = [
+        ("its first namespaces are being made", &|| {
+            exists("control/space.sh")
+        }),
+        ("its first namespaces are there", &|| exists("control/pid")),
+        ("etcd is starting", &|| exists("logs/control-etcd.log")),
+        ("the first node is being wired", &|| exists("node01/pid")),
+        ("the second node's runtime is starting", &|| {
+            exists("logs/node02-containerd.log")
+        }),
+        ("the second node's kubelet is starting", &|| {
+            exists("logs/node02-kubelet.log")
+        }),
+    ];
+    for (what, reached) in points {
+        let test = "up_killed_at_any_point_then_up_works_and_down_leaves_nothing";
+        let mut victim = Command::new(std::env::current_exe().unwrap());
+        victim
+            .args(["--exact", test])
+            .env(VICTIM, &name)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut victim = victim.spawn().unwrap();
+        wait::until(what, PATIENCE, || if reached() { Ok(()) } else { Err("not yet") }).unwrap();
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+    }
+
+    own.0.up(&mut Quiet).unwrap();
+    assert!(own.0.is_up());
+    let began = Instant::now();
+    own.0.up(&mut Quiet).unwrap();
+    println!("measured: up when up {} ms", began.elapsed().as_millis());
+
+    // Programs and whole machines that die are brought back, with what the cluster knew.
+    own.0
+        .kubectl()
+        .run(["create", "namespace", "remembered"])
+        .unwrap();
+    for program in ["kubelet", "containerd", "kube-scheduler"] {
+        let node = if program == "kube-scheduler" {
+            "control"
+        } else {
+            "node01"
+        };
+        Command::new("sh")
+            .args(["-c", "kill -9 \"$@\"", "sh"])
+            .args(pids(&own.0, node, program))
+            .status()
+            .unwrap();
+        wait::until("the end of it", PATIENCE, || {
+            if all_run(&own.0) { Err(program) } else { Ok(()) }
+        })
+        .unwrap();
+        own.0.up(&mut Quiet).unwrap();
+        assert!(own.0.is_up(), "{program} killed");
+    }
+    for space in ["node02", "control"] {
+        let first = fs::read_to_string(dir.join(space).join("pid")).unwrap();
+        let first = first.split_whitespace().next().unwrap();
+        Command::new("kill").args(["-9", first]).status().unwrap();
+        wait::until("the end of it", PATIENCE, || {
+            if all_run(&own.0) { Err(space) } else { Ok(()) }
+        })
+        .unwrap();
+        own.0.up(&mut Quiet).unwrap();
+        assert!(own.0.is_up(), "{space} killed");
+    }
+    assert!(
+        own.0
+            .kubectl()
+            .get(["namespace", "remembered"])
+            .unwrap()
+            .is_some()
+    );
+
+    own.0.down(&mut Quiet).unwrap();
+    assert_eq!(own.0.remains(), [] as [String; 0]);
+    assert_eq!(processes_of(&dir), [] as [String; 0]);
+    assert_eq!(host_links(), links_before);
+    assert!(!own.runs("etcd"));
+    own.0.down(&mut Quiet).unwrap();
+}
+
+#[test]
+fn clusters_live_side_by_side_and_pods_talk_within_each() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    if std::env::var_os(VICTIM).is_some() {
+        return;
+    }
+    let one = Own::new(&format!("one-{}", std::process::id()), 2);
+    let two = Own::new(&format!("two-{}", std::process::id()), 1);
+    one.0.up(&mut Quiet).unwrap();
+    two.0.up(&mut Quiet).unwrap();
+    assert_ne!(
+        fs::read(one.0.kubeconfig()).unwrap(),
+        fs::read(two.0.kubeconfig()).unwrap()
+    );
+    assert_eq!(
+        one.0.kubectl().json(["get", "nodes"]).unwrap()["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    assert_eq!(
+        two.0.kubectl().json(["get", "nodes"]).unwrap()["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+
+    let kubectl = one.0.kubectl();
+    for (name, node) in [("a", "node01"), ("b", "node02")] {
+        kubectl.apply(&pod(name, node)).unwrap();
+    }
+    let address = |name: &str| {
+        kubectl.wait_for(&["pod", name], "a running pod", PATIENCE, |pod| {
+            let address = pod["status"]["podIP"]
+                .as_str()
+                .filter(|_| pod["status"]["phase"] == "Running");
+            address
+                .map(str::to_owned)
+                .ok_or_else(|| kubectl.explain("default"))
+        })
+    };
+    let (a, b) = (address("a").unwrap(), address("b").unwrap());
+    assert_ne!(a, b);
+    let answer = kubectl
+        .run(["exec", "b", "--", "ping", "-c1", "-W5", &a])
+        .unwrap();
+    assert!(answer.contains("1 packets received"), "{answer}");
+
+    // Nothing of the host's own is in reach of a node but devices and programs.
+    let seen = one
+        .0
+        .node_command("node01", ["ls", "/root"])
+        .unwrap()
+        .output()
+        .unwrap();
+    assert!(seen.status.success());
+    assert!(
+        !String::from_utf8_lossy(&seen.stdout)
+            .lines()
+            .any(|line| line == ".cache"),
+        "{seen:?}"
+    );
+
+    one.0.down(&mut Quiet).unwrap();
+    assert!(two.0.is_up());
+    two.0.down(&mut Quiet).unwrap();
+    assert_eq!(two.0.remains(), [] as [String; 0]);
+}
+
+fn pod(name: &str, node: &str) -> String {
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name },
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{ "name": "c", "image": cluster::image::BUSYBOX, "command": ["sleep", "infinity"] }]
+        }
+    })
+    .to_string()
+}
+
+fn is_root() -> bool {
+    fs::read_dir("/proc/1/fd").is_ok()
+}
+
+fn all_run(cluster: &Cluster) -> bool {
+    cluster.components().iter().all(|component| component.runs)
+}
+
+/// Numbers, as the host sees them, of the processes of `program` on `node`.
+fn pids(cluster: &Cluster, node: &str, program: &str) -> Vec<String> {
+    let named = |pid: &i32| {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        program.starts_with(comm.trim()) && !comm.trim().is_empty()
+    };
+    cluster
+        .processes(node)
+        .into_iter()
+        .filter(named)
+        .map(|pid| pid.to_string())
+        .collect()
+}
+
+fn host_links() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir("/sys/class/net")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        // Other clusters come and go meanwhile.
+        .filter(|name| !name.starts_with("weft-"))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Command lines of the processes that work in `dir`.
+fn processes_of(dir: &Path) -> Vec<String> {
+    let dir = dir.to_string_lossy().into_owned() + "/";
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(&dir)).collect()
+}

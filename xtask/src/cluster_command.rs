@@ -1,0 +1,145 @@
+//! `cargo xtask cluster …`: the face of `testing/cluster`.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use cluster::{Cluster, Steps};
+
+/// What to do with the cluster of `WEFT_CLUSTER` (default `weft`) in `WEFT_HOME`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Bring it up, or what is missing of it
+    Up,
+    /// Remove it with everything that belongs to it; caches stay
+    Down,
+    /// Show its programs and nodes; fails when it is not up
+    Status,
+    /// Print the path of its kubeconfig
+    Kubeconfig,
+    /// Import the images of a docker archive into every node
+    Load {
+        /// The archive, as written by `cargo xtask image`
+        archive: PathBuf,
+    },
+    /// Run a command on a node, a shell by default
+    Shell {
+        /// node01, node02 or control
+        node: String,
+        /// The command with its arguments
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
+    /// Print a program's output, or list the files
+    Logs {
+        /// A part of the file's name, such as node01-kubelet, apiserver or audit
+        component: Option<String>,
+    },
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let cluster = Cluster::from_env()?;
+    match args.command {
+        Command::Up => up(&cluster, &mut Steps::new()),
+        Command::Down => {
+            cluster.down(&mut Steps::new())?;
+            let remains = cluster.remains();
+            if !remains.is_empty() {
+                bail!("something is left:\n  {}", remains.join("\n  "));
+            }
+            Ok(())
+        }
+        Command::Status => status(&cluster),
+        Command::Kubeconfig => {
+            println!("{}", cluster.kubeconfig().display());
+            Ok(())
+        }
+        Command::Load { archive } => {
+            for reference in cluster.load(&archive)? {
+                println!("{reference}");
+            }
+            Ok(())
+        }
+        Command::Shell { node, command } => {
+            let command = if command.is_empty() {
+                vec!["bash".into(), "-l".into()]
+            } else {
+                command
+            };
+            // Only returns if it fails; otherwise the exit status is the command's.
+            let error = cluster.node_command(&node, command)?.exec();
+            Err(error).context("cannot run nsenter")
+        }
+        Command::Logs { component } => logs(&cluster, component.as_deref()),
+    }
+}
+
+/// Brings the cluster up and says how to use it.
+pub(crate) fn up(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
+    cluster.up(steps).with_context(|| {
+        format!(
+            "bringing up the cluster failed at: {}\n\
+             it is safe to run the same command again; `cargo xtask cluster logs` shows what its programs say,\n\
+             `cargo xtask cluster down` starts over",
+            steps.current()
+        )
+    })?;
+    cluster::Progress::step(steps, "the cluster is up");
+    eprintln!("\n  export KUBECONFIG={}\n", cluster.kubeconfig().display());
+    Ok(())
+}
+
+fn status(cluster: &Cluster) -> anyhow::Result<()> {
+    let components = cluster.components();
+    for component in &components {
+        let state = if component.runs { "runs" } else { "DEAD" };
+        println!(
+            "{:8} {:24} {state}  {}",
+            component.space,
+            component.program,
+            component.log.display()
+        );
+    }
+    if components.iter().all(|component| !component.runs) {
+        bail!("the cluster is down; `cargo xtask cluster up` brings it up");
+    }
+    println!(
+        "\n{}",
+        cluster.kubectl().run(["get", "nodes", "--output", "wide"])?
+    );
+    if !cluster.is_up() {
+        bail!("the cluster is not whole; `cargo xtask cluster up` repairs it");
+    }
+    Ok(())
+}
+
+fn logs(cluster: &Cluster, component: Option<&str>) -> anyhow::Result<()> {
+    let files = cluster.logs();
+    let Some(component) = component else {
+        for file in files {
+            println!("{}", file.display());
+        }
+        return Ok(());
+    };
+    let named = |file: &&PathBuf| {
+        file.file_name()
+            .is_some_and(|name| name.to_string_lossy().contains(component))
+    };
+    let mut chosen = files.iter().filter(named).peekable();
+    if chosen.peek().is_none() {
+        bail!("no log is called {component}; `cargo xtask cluster logs` lists them");
+    }
+    for file in chosen {
+        let mut file =
+            std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        std::io::copy(&mut file, &mut std::io::stdout())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! `cargo xtask image`: the one container image, FROM scratch, without a container engine.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use cluster::image::Image;
+use cluster::{Progress, Steps, run};
+
+use crate::paths;
+
+/// Name of the image; its tag is the digest of its content, so that a rebuild is a new image and pods roll.
+const NAME: &str = "localhost/weft";
+
+/// Names under which established images keep their programs, and which of ours answers to them.
+const LINKS: &[(&str, &str)] = &[
+    ("/usr/src/multus-cni/bin/multus-daemon", "/weft"),
+    ("/usr/src/multus-cni/bin/install_multus", "/weft"),
+    ("/usr/src/multus-cni/bin/multus-shim", "/weft-cni"),
+    (
+        "/usr/src/github.com/containernetworking/plugins/bin/bridge",
+        "/weft-cni",
+    ),
+    (
+        "/usr/src/github.com/containernetworking/plugins/bin/tuning",
+        "/weft-cni",
+    ),
+];
+
+/// What was built.
+#[derive(Debug)]
+pub(crate) struct Built {
+    /// `localhost/weft:0123456789ab`
+    pub(crate) reference: String,
+    /// The docker archive.
+    pub(crate) archive: PathBuf,
+    /// Bytes of the archive, which is not compressed.
+    pub(crate) bytes: u64,
+    /// Bytes of each program.
+    pub(crate) programs: Vec<(&'static str, u64)>,
+}
+
+impl Built {
+    /// The sizes in words, one line each.
+    pub(crate) fn sizes(&self) -> String {
+        let mut text = format!(
+            "{:10} {:>10}  {}\n",
+            "image",
+            mebibytes(self.bytes),
+            self.archive.display()
+        );
+        for (name, bytes) in &self.programs {
+            text.push_str(&format!("{name:10} {:>10}\n", mebibytes(*bytes)));
+        }
+        text
+    }
+}
+
+pub(crate) fn mebibytes(bytes: u64) -> String {
+    let hundredths = bytes * 100 / (1024 * 1024);
+    format!("{}.{:02} MiB", hundredths / 100, hundredths % 100)
+}
+
+/// What is in the image beside the programs, which are given as (path, content).
+fn layout(programs: Vec<(&str, Vec<u8>)>) -> Image {
+    let mut image = Image::new()
+        .dir("/tmp", 0o1777)
+        .dir("/run", 0o755)
+        .link("/var/run", "/run")
+        .file(
+            "/etc/passwd",
+            0o644,
+            "root:x:0:0:root:/:/weft\nweft:x:1001:1001:weft:/:/weft\n",
+        )
+        .file("/etc/group", 0o644, "root:x:0:\nweft:x:1001:\n")
+        .entrypoint(&["/weft"]);
+    for (path, content) in programs {
+        image = image.file(path, 0o755, content);
+    }
+    LINKS
+        .iter()
+        .fold(image, |image, (path, target)| image.link(path, target))
+}
+
+/// Builds the programs, static, and assembles the image.
+pub(crate) fn build(steps: &mut Steps) -> anyhow::Result<Built> {
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let dir = paths::target().join("image");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    steps.step("building weft and weft-cni, static and optimised");
+    let mut cargo = paths::cargo();
+    // An explicit target keeps the flags away from build scripts and procedural macros.
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    cargo.args(["build", "--release", "--target", &triple]);
+    cargo.args([
+        "--package",
+        "weft",
+        "--package",
+        "plugins",
+        "--bin",
+        "weft",
+        "--bin",
+        "weft-cni",
+    ]);
+    run::watched(&mut cargo, &dir.join("build.log"), steps)?;
+
+    steps.step("assembling the image");
+    let mut programs = Vec::new();
+    let mut sizes = Vec::new();
+    for (path, name) in [("/weft", "weft"), ("/weft-cni", "weft-cni")] {
+        let file = paths::target().join(&triple).join("release").join(name);
+        let content = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        sizes.push((name, content.len() as u64));
+        programs.push((path, content));
+    }
+    let archive = dir.join("weft.tar");
+    let reference = layout(programs).write(&archive, NAME, None)?;
+    let bytes = fs::metadata(&archive)
+        .with_context(|| format!("cannot read {}", archive.display()))?
+        .len();
+    Ok(Built {
+        reference,
+        archive,
+        bytes,
+        programs: sizes,
+    })
+}
+
+/// Builds and prints: the name alone on standard output, the sizes beside the steps.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let built = build(&mut Steps::new())?;
+    println!("{}", built.reference);
+    eprint!("{}", built.sizes());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_holds_the_programs_and_the_names_of_established_images() {
+        let image = layout(vec![("/weft", vec![1]), ("/weft-cni", vec![2])]);
+        let paths: Vec<&str> = image.paths().collect();
+        for path in [
+            "weft",
+            "weft-cni",
+            "tmp",
+            "run",
+            "var/run",
+            "etc/passwd",
+            "usr/src/multus-cni/bin/multus-daemon",
+        ] {
+            assert!(paths.contains(&path), "{path} is missing in {paths:?}");
+        }
+        assert!(
+            !paths.iter().any(|path| path.starts_with("bin/")),
+            "there is no shell: {paths:?}"
+        );
+    }
+
+    #[test]
+    fn sizes_are_rounded_down_to_hundredths() {
+        assert_eq!(mebibytes(1024 * 1024 * 3 / 2), "1.50 MiB");
+        assert_eq!(mebibytes(15 * 1024 * 1024 - 1), "14.99 MiB");
+    }
+}

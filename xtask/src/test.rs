@@ -1,0 +1,329 @@
+//! `cargo xtask test`: everything that must hold, the least powerful first.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, bail};
+use cluster::kubernetes::{Program, Programs};
+use cluster::{Cluster, Home, Options, Progress, Steps, run};
+
+use crate::libtest::{Reader, Totals, listed};
+use crate::{image, manifests, paths};
+
+/// What to test.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The tiers to run, all of them by default
+    #[arg(value_enum)]
+    tiers: Vec<Tier>,
+    /// Keep the cluster of the e2e tier; it is also kept after a failure
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Kinds of tests by what they need, least powerful first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Tier {
+    /// Pure tests and the checks of the code itself; need nothing
+    Unit,
+    /// Plugins and netlink against the kernel, in network namespaces of their own; need root
+    Namespaces,
+    /// Components against a real API server; need Kubernetes' programs
+    Api,
+    /// Everything on a two-node cluster; needs root
+    E2e,
+}
+
+impl Tier {
+    const ALL: [Self; 4] = [Self::Unit, Self::Namespaces, Self::Api, Self::E2e];
+
+    /// Name of its test programs: `tests/NAME/main.rs` or `tests/NAME.rs` in a crate.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Unit => "unit",
+            Self::Namespaces => "namespaces",
+            Self::Api => "api",
+            Self::E2e => "e2e",
+        }
+    }
+
+    const fn needs_root(self) -> bool {
+        matches!(self, Self::Namespaces | Self::E2e)
+    }
+}
+
+/// Name of the cluster that the e2e tier uses unless `WEFT_CLUSTER` says otherwise: never somebody's demo.
+const CLUSTER: &str = "test";
+
+/// Runs the tiers and prints the counts as the last line.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let mut steps = Steps::new();
+    let tiers: BTreeSet<Tier> = if args.tiers.is_empty() {
+        Tier::ALL.into()
+    } else {
+        args.tiers.iter().copied().collect()
+    };
+    let mut totals = Totals::default();
+    let mut left_out = Vec::new();
+    let mut broken = Vec::new();
+    for tier in tiers {
+        let done = if tier.needs_root() && !is_root() {
+            left_out.push(tier.name());
+            count(tier)
+        } else {
+            run_tier(tier, args.keep, &mut steps)
+        };
+        match done {
+            Ok(done) => totals += done,
+            Err(error) => {
+                broken.push(format!("tier {}: {error:#}", tier.name()));
+                totals.failed += 1;
+            }
+        }
+    }
+    for problem in &broken {
+        println!("\n{problem}");
+    }
+    if !left_out.is_empty() {
+        println!("\nleft out, because they need root: {}", left_out.join(", "));
+    }
+    println!("\n{totals}");
+    // A failure is not an error of this program: the counts stay the last line.
+    if totals.failed > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Totals> {
+    steps.step(&format!("tier {}", tier.name()));
+    match tier {
+        Tier::Unit => {
+            let mut totals = checks(steps);
+            totals += cargo_test(tier, &[], steps)?;
+            Ok(totals)
+        }
+        Tier::Namespaces => cargo_test(tier, &[], steps),
+        Tier::Api => {
+            // Here rather than in the first test that asks, because it may take minutes.
+            Programs::ensure(&Home::from_env()?, &Program::API, steps)?;
+            cargo_test(tier, &[], steps)
+        }
+        Tier::E2e => {
+            let mut options = Options::from_env()?;
+            if std::env::var_os("WEFT_CLUSTER").is_none() {
+                CLUSTER.clone_into(&mut options.name);
+            }
+            let name = options.name.clone();
+            let cluster = Cluster::new(options)?;
+            let built = image::build(steps)?;
+            eprint!("{}", built.sizes());
+            cluster.up(steps)?;
+            steps.step("loading the image into the nodes");
+            cluster.load(&built.archive)?;
+            let dir = paths::target().join("manifests-test");
+            manifests::write(&built.reference, &dir)?;
+            let kubeconfig = cluster.kubeconfig();
+            let environment = [
+                ("WEFT_CLUSTER", PathBuf::from(&name)),
+                ("WEFT_IMAGE", PathBuf::from(&built.reference)),
+                ("WEFT_IMAGE_ARCHIVE", built.archive.clone()),
+                ("WEFT_MANIFESTS", dir),
+                ("KUBECONFIG", kubeconfig),
+            ];
+            let totals = cargo_test(tier, &environment, steps)?;
+            if totals.failed == 0 && !keep {
+                cluster.down(steps)?;
+            } else {
+                eprintln!(
+                    "the cluster is kept: export KUBECONFIG={}",
+                    cluster.kubeconfig().display()
+                );
+                eprintln!("remove it with: WEFT_CLUSTER={name} cargo xtask cluster down");
+            }
+            Ok(totals)
+        }
+    }
+}
+
+/// Formatting, lints, generated files: one test each.
+fn checks(steps: &mut Steps) -> Totals {
+    let mut totals = Totals::default();
+    let mut check = |name: &str, outcome: anyhow::Result<()>| match outcome {
+        Ok(()) => totals.passed += 1,
+        Err(error) => {
+            println!("{name}: FAILED\n{error:#}");
+            totals.failed += 1;
+        }
+    };
+    let quiet = |args: &[&str]| -> anyhow::Result<()> {
+        run::output(paths::cargo().args(args))?;
+        Ok(())
+    };
+    steps.step("checking the formatting");
+    check(
+        "formatting (repair: cargo fmt --all)",
+        quiet(&["fmt", "--all", "--check"]),
+    );
+    steps.step("checking lints");
+    let log = paths::target().join("clippy.log");
+    let mut clippy = paths::cargo();
+    clippy.args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ]);
+    check(
+        "lints",
+        run::watched(&mut clippy, &log, steps).map_err(Into::into),
+    );
+    steps.step("checking generated files");
+    let fresh = manifests::stale().and_then(|stale| {
+        if stale.is_empty() {
+            Ok(())
+        } else {
+            bail!("stale below deploy/: {}", stale.join(", "))
+        }
+    });
+    check("generated files (repair: cargo xtask manifests)", fresh);
+    steps.step("checking citations of conformance cases");
+    check("citations", crate::cases::check());
+    totals
+}
+
+/// Test programs of a tier: the packages that have one and the names of the programs.
+fn programs(tier: Tier) -> anyhow::Result<(BTreeSet<String>, BTreeSet<String>)> {
+    let metadata = run::output(paths::cargo().args(["metadata", "--no-deps", "--format-version", "1"]))?;
+    let metadata: serde_json::Value =
+        serde_json::from_str(&metadata).context("cannot read what Cargo says about the workspace")?;
+    Ok(select(tier, &metadata))
+}
+
+fn select(tier: Tier, metadata: &serde_json::Value) -> (BTreeSet<String>, BTreeSet<String>) {
+    let mut packages = BTreeSet::new();
+    let mut programs = BTreeSet::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        for target in package["targets"].as_array().into_iter().flatten() {
+            let is_test = target["kind"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|kind| kind == "test");
+            let (Some(package), Some(program)) = (package["name"].as_str(), target["name"].as_str()) else {
+                continue;
+            };
+            let own = Tier::ALL
+                .into_iter()
+                .find(|tier| tier.name() == program)
+                .unwrap_or(Tier::Unit);
+            if is_test && own == tier {
+                packages.insert(package.to_owned());
+                programs.insert(program.to_owned());
+            }
+        }
+    }
+    (packages, programs)
+}
+
+/// The command that runs a tier, or `None` when it has no tests.
+fn command(tier: Tier) -> anyhow::Result<Option<Command>> {
+    let (packages, programs) = programs(tier)?;
+    let mut cargo = paths::cargo();
+    cargo.args(["test", "--no-fail-fast"]);
+    if tier == Tier::Unit {
+        cargo.args(["--workspace", "--lib", "--bins"]);
+    } else {
+        cargo.args(packages.iter().flat_map(|name| ["--package", name]));
+    }
+    cargo.args(programs.iter().flat_map(|name| ["--test", name]));
+    Ok((tier == Tier::Unit || !packages.is_empty()).then_some(cargo))
+}
+
+/// Runs a tier's tests and shows what matters of their output.
+fn cargo_test(tier: Tier, environment: &[(&str, PathBuf)], steps: &mut Steps) -> anyhow::Result<Totals> {
+    let Some(mut cargo) = command(tier)? else {
+        return Ok(Totals::default());
+    };
+    steps.step(&format!("running the tests of tier {}", tier.name()));
+    cargo
+        .args(["--", "--show-output"])
+        .envs(environment.iter().map(|(name, value)| (name, value)));
+    let mut child = cargo
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo test")?;
+    let mut reader = Reader::default();
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).split(b'\n') {
+            let line = line.context("cannot read the output of cargo test")?;
+            if let Some(shown) = reader.line(&String::from_utf8_lossy(&line)) {
+                println!("{shown}");
+            }
+        }
+    }
+    let status = child.wait().context("cannot wait for cargo test")?;
+    let mut totals = reader.totals();
+    if !status.success() && totals.failed == 0 {
+        // Something did not compile, or a test program died: no result line tells.
+        println!("`{}` failed ({status})", run::shown(&cargo));
+        totals.failed += 1;
+    }
+    Ok(totals)
+}
+
+/// Counts a tier's tests as skipped, without running them.
+fn count(tier: Tier) -> anyhow::Result<Totals> {
+    let Some(mut cargo) = command(tier)? else {
+        return Ok(Totals::default());
+    };
+    let list = run::output(cargo.args(["--", "--list"]))?;
+    Ok(Totals {
+        skipped: listed(&list),
+        ..Totals::default()
+    })
+}
+
+fn is_root() -> bool {
+    // Nothing but root can read this directory.
+    std::fs::read_dir("/proc/1/fd").is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_belong_to_the_tier_of_their_name_and_else_to_unit() {
+        let metadata = serde_json::json!({ "packages": [
+            { "name": "plugins", "targets": [
+                { "name": "plugins", "kind": ["lib"] },
+                { "name": "namespaces", "kind": ["test"] },
+                { "name": "tree", "kind": ["test"] },
+            ] },
+            { "name": "operator", "targets": [{ "name": "api", "kind": ["test"] }] },
+        ] });
+        let names = |values: &[&str]| -> BTreeSet<String> {
+            values.iter().map(|value| (*value).to_owned()).collect()
+        };
+        assert_eq!(
+            select(Tier::Namespaces, &metadata),
+            (names(&["plugins"]), names(&["namespaces"]))
+        );
+        assert_eq!(
+            select(Tier::Unit, &metadata),
+            (names(&["plugins"]), names(&["tree"]))
+        );
+        assert_eq!(
+            select(Tier::Api, &metadata),
+            (names(&["operator"]), names(&["api"]))
+        );
+        assert_eq!(select(Tier::E2e, &metadata), (names(&[]), names(&[])));
+    }
+}
