@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use cluster::{Cluster, Progress, Steps};
 use serde_json::Value;
 
-use crate::{demo, image};
+use crate::{image, install};
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -135,7 +135,7 @@ fn requests(cluster: &Cluster, time: Duration, steps: &mut Steps) -> anyhow::Res
     }
     let user = format!(
         "system:serviceaccount:{0}:cluster-network-addons-operator",
-        demo::NAMESPACE
+        install::NAMESPACE
     );
     let after = read()?;
     let counts = count(after.get(before..).unwrap_or_default(), &user);

@@ -37,6 +37,12 @@ enum Command {
         #[arg(last = true)]
         command: Vec<OsString>,
     },
+    /// Run the kubectl that belongs to it
+    Kubectl {
+        /// What follows `kubectl`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Print a program's output, or list the files
     Logs {
         /// A part of the file's name, such as node01-kubelet, apiserver or audit
@@ -76,6 +82,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             // Only returns if it fails; otherwise the exit status is the command's.
             let error = cluster.node_command(&node, command)?.exec();
             Err(error).context("cannot run nsenter")
+        }
+        Command::Kubectl { args } => {
+            let error = cluster.kubectl().command(args).exec();
+            Err(error).context("cannot run kubectl")
         }
         Command::Logs { component } => logs(&cluster, component.as_deref()),
     }

@@ -1,13 +1,13 @@
 //! `cargo xtask demo`: from a fresh clone to pods that talk over a secondary network.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use cluster::{Cluster, Kubectl, Progress, Steps, run, wait};
+use cluster::{Cluster, Kubectl, Progress, Steps};
 use serde_json::Value;
 
-use crate::{explain, image, manifests, paths};
+use crate::install::{self, BRIDGE, NAMESPACE, apply, example, wait_for};
+use crate::{explain, image};
 
 /// Whether to show or to remove.
 #[derive(Debug, clap::Args)]
@@ -17,12 +17,7 @@ pub(crate) struct Args {
     down: bool,
 }
 
-/// Namespace of the operator and of all that it deploys.
-pub(crate) const NAMESPACE: &str = "cluster-network-addons";
-const OPERATOR: &str = "cluster-network-addons-operator";
-const BRIDGE: &str = "br1";
 const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
-const PATIENCE: Duration = Duration::from_mins(5);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut steps = Steps::new();
@@ -54,67 +49,14 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     cluster.up(steps)?;
     let kubectl = cluster.kubectl();
 
-    steps.step(&format!("loading {} into the nodes", built.reference));
-    cluster.load(&built.archive)?;
+    install::install(cluster, &built, steps)?;
 
-    steps.step("installing the operator");
-    let dir = manifests::default_dir();
-    manifests::write(&built.reference, &dir)?;
-    apply(&kubectl, &dir)?;
-    wait_for(
-        &kubectl,
-        steps,
-        &["deployment", "--namespace", NAMESPACE, OPERATOR],
-        "the operator",
-        |deployment| {
-            let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
-                .as_str()
-                .unwrap_or_default();
-            if image == built.reference {
-                rolled_out(deployment, "replicas")
-            } else {
-                Err(format!("it is of image {image}"))
-            }
-        },
-    )?;
-
-    steps.step("asking for multus and linuxBridge: examples/network-addons-config.yaml");
-    let example = |name: &str| paths::root().join("examples").join(name);
-    // The definition of the kind may have been served for a moment only.
-    wait::until("the kind NetworkAddonsConfig to be known", PATIENCE, || {
-        steps.tick("waiting for the API server to know NetworkAddonsConfig");
-        apply(&kubectl, &example("network-addons-config.yaml")).map_err(|error| format!("{error:#}"))
-    })?;
-    steps.step("waiting until it is Available");
-    wait_for(
-        &kubectl,
-        steps,
-        &["networkaddonsconfig", "cluster"],
-        "NetworkAddonsConfig to be Available",
-        available,
-    )?;
-    wait_for(
-        &kubectl,
-        steps,
-        &["daemonsets", "--namespace", NAMESPACE],
-        "programs on all nodes",
-        |list| on_all_nodes(list, &built.reference),
-    )?;
-
-    steps.step(&format!("creating the bridge {BRIDGE} over eth1 on each node"));
-    for node in cluster.nodes() {
-        let script = format!(
-            "ip link show {BRIDGE} >/dev/null 2>&1 || ip link add {BRIDGE} type bridge\n\
-             ip link set eth1 master {BRIDGE} up\nip link set {BRIDGE} up"
-        );
-        run::output(&mut cluster.node_command(node, ["sh", "-euc", &script])?)?;
-    }
-
+    install::bridges(cluster, steps)?;
     steps.step(
         "creating the network and a pod on each node: examples/bridge-network.yaml, examples/pods.yaml",
     );
-    apply(&kubectl, &example("bridge-network.yaml"))?;
-    apply(&kubectl, &example("pods.yaml"))?;
+    apply(&kubectl, &[example("bridge-network.yaml")])?;
+    apply(&kubectl, &[example("pods.yaml")])?;
     let alpha = attached(&kubectl, steps, "alpha")?;
     let beta = attached(&kubectl, steps, "beta")?;
 
@@ -208,116 +150,6 @@ fn neighbour(table: &str, address: &str) -> Option<String> {
     line.split_whitespace().nth(3).map(str::to_owned)
 }
 
-fn apply(kubectl: &Kubectl, path: &std::path::Path) -> anyhow::Result<()> {
-    // Updates of what another process writes too must not be refused for that.
-    run::output(
-        kubectl
-            .command(["apply", "--server-side", "--force-conflicts", "--filename"])
-            .arg(path),
-    )?;
-    Ok(())
-}
-
-fn wait_for<T>(
-    kubectl: &Kubectl,
-    steps: &mut Steps,
-    args: &[&str],
-    what: &str,
-    mut condition: impl FnMut(&Value) -> Result<T, String>,
-) -> anyhow::Result<T> {
-    let done = kubectl.wait_for(args, what, PATIENCE, |object| {
-        let outcome = condition(object);
-        if let Err(complaint) = &outcome {
-            steps.tick(complaint);
-        }
-        outcome
-    });
-    Ok(done?)
-}
-
-/// Whether the newest form of a Deployment (`replicas`) is what runs, and nothing else.
-fn rolled_out(object: &Value, wanted: &str) -> Result<(), String> {
-    let number = |field: &str| object["status"][field].as_u64().unwrap_or(0);
-    let desired = object["spec"][wanted].as_u64().unwrap_or(1);
-    if object["status"]["observedGeneration"] != object["metadata"]["generation"] {
-        return Err("its controller has not seen its newest form".to_owned());
-    }
-    let counts = [
-        number("updatedReplicas"),
-        number("availableReplicas"),
-        number("replicas"),
-    ];
-    if counts == [desired; 3] {
-        Ok(())
-    } else {
-        Err(format!("updated, available, all: {counts:?} of {desired}"))
-    }
-}
-
-/// Whether a NetworkAddonsConfig is Available, and neither Progressing nor Degraded.
-fn available(config: &Value) -> Result<(), String> {
-    let conditions = config["status"]["conditions"].as_array().into_iter().flatten();
-    let mut said = Vec::new();
-    for condition in conditions {
-        let (kind, status) = (
-            condition["type"].as_str().unwrap_or("?"),
-            condition["status"].as_str().unwrap_or("?"),
-        );
-        let expected = match kind {
-            "Available" => "True",
-            "Progressing" | "Degraded" => "False",
-            _ => continue,
-        };
-        if status != expected {
-            said.push(format!(
-                "{kind} is {status}: {}",
-                condition["message"].as_str().unwrap_or_default()
-            ));
-        } else if kind == "Available" {
-            said.insert(0, String::new());
-        }
-    }
-    match said.as_slice() {
-        [only] if only.is_empty() => Ok(()),
-        [] => Err("it has no conditions".to_owned()),
-        _ => Err(said.join(" ").trim().to_owned()),
-    }
-}
-
-/// Whether each DaemonSet of a list runs its newest form on every node, with the given image alone.
-fn on_all_nodes(list: &Value, image: &str) -> Result<(), String> {
-    let sets = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if sets.is_empty() {
-        return Err("there are no DaemonSets".to_owned());
-    }
-    for set in sets {
-        let name = set["metadata"]["name"].as_str().unwrap_or_default();
-        let other = |container: &Value| container["image"] != image;
-        if set["spec"]["template"]["spec"]["containers"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(other)
-        {
-            return Err(format!("{name} is of another image"));
-        }
-        let number = |field: &str| set["status"][field].as_u64().unwrap_or(0);
-        let desired = number("desiredNumberScheduled");
-        let seen = set["status"]["observedGeneration"] == set["metadata"]["generation"];
-        if !seen
-            || desired == 0
-            || number("updatedNumberScheduled") != desired
-            || number("numberAvailable") != desired
-        {
-            return Err(format!(
-                "{name}: {} of {desired} available",
-                number("numberAvailable")
-            ));
-        }
-    }
-    Ok(())
-}
-
 fn story(
     alpha: &Attachment,
     beta: &Attachment,
@@ -384,33 +216,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn config(conditions: &[(&str, &str)]) -> Value {
-        let conditions: Vec<Value> = conditions
-            .iter()
-            .map(|(kind, status)| json!({ "type": kind, "status": status, "message": "why" }))
-            .collect();
-        json!({ "status": { "conditions": conditions } })
-    }
-
-    #[test]
-    fn available_means_available_and_neither_progressing_nor_degraded() {
-        let good = [
-            ("Degraded", "False"),
-            ("Progressing", "False"),
-            ("Available", "True"),
-            ("Upgradeable", "True"),
-        ];
-        assert_eq!(available(&config(&good)), Ok(()));
-        assert!(available(&config(&[("Available", "True"), ("Progressing", "True")])).is_err());
-        assert!(
-            available(&config(&[("Available", "False")]))
-                .unwrap_err()
-                .contains("why")
-        );
-        assert!(available(&config(&[("Degraded", "False")])).is_err());
-        assert!(available(&json!({})).is_err());
-    }
-
     #[test]
     fn the_neighbour_is_read_from_the_kernel_table() {
         let table = "IP address       HW type     Flags       HW address            Mask     Device\n\
@@ -441,21 +246,5 @@ mod tests {
                 .unwrap_err()
                 .contains("Pending")
         );
-    }
-
-    #[test]
-    fn a_set_counts_only_with_the_image_asked_for_on_every_node() {
-        let set = |image: &str, available: u64| {
-            json!({ "items": [{
-                "metadata": { "name": "multus", "generation": 2 },
-                "spec": { "template": { "spec": { "containers": [{ "image": image }] } } },
-                "status": { "observedGeneration": 2, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2,
-                    "numberAvailable": available }
-            }] })
-        };
-        assert_eq!(on_all_nodes(&set("a:1", 2), "a:1"), Ok(()));
-        assert!(on_all_nodes(&set("a:0", 2), "a:1").is_err());
-        assert!(on_all_nodes(&set("a:1", 1), "a:1").is_err());
-        assert!(on_all_nodes(&json!({ "items": [] }), "a:1").is_err());
     }
 }

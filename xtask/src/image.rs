@@ -61,6 +61,20 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{}.{:02} MiB", hundredths / 100, hundredths % 100)
 }
 
+/// The target to name, so that the flags of static linking stay away from build scripts and procedural macros.
+fn triple() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+fn program(name: &str) -> PathBuf {
+    paths::target().join(triple()).join("release").join(name)
+}
+
+/// The plugin program that the image holds.
+pub(crate) fn cni_binary() -> PathBuf {
+    program("weft-cni")
+}
+
 /// What is in the image beside the programs, which are given as (path, content).
 fn layout(programs: Vec<(&str, Vec<u8>)>) -> Image {
     let mut image = Image::new()
@@ -84,14 +98,12 @@ fn layout(programs: Vec<(&str, Vec<u8>)>) -> Image {
 
 /// Builds the programs, static, and assembles the image.
 pub(crate) fn build(steps: &mut Steps) -> anyhow::Result<Built> {
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let dir = paths::target().join("image");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     steps.step("building weft and weft-cni, static and optimised");
     let mut cargo = paths::cargo();
-    // An explicit target keeps the flags away from build scripts and procedural macros.
     cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
-    cargo.args(["build", "--release", "--target", &triple]);
+    cargo.args(["build", "--release", "--target", &triple()]);
     cargo.args([
         "--package",
         "weft",
@@ -108,7 +120,7 @@ pub(crate) fn build(steps: &mut Steps) -> anyhow::Result<Built> {
     let mut programs = Vec::new();
     let mut sizes = Vec::new();
     for (path, name) in [("/weft", "weft"), ("/weft-cni", "weft-cni")] {
-        let file = paths::target().join(&triple).join("release").join(name);
+        let file = program(name);
         let content = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         sizes.push((name, content.len() as u64));
         programs.push((path, content));

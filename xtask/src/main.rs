@@ -6,6 +6,7 @@ mod cluster_command;
 mod demo;
 mod explain;
 mod image;
+mod install;
 mod libtest;
 mod manifests;
 mod paths;

@@ -5,12 +5,12 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use cluster::kubernetes::{Program, Programs};
 use cluster::{Cluster, Home, Options, Progress, Steps, run};
 
 use crate::libtest::{Reader, Totals, listed};
-use crate::{image, manifests, paths};
+use crate::{explain, image, install, paths};
 
 /// What to test.
 #[derive(Debug, clap::Args)]
@@ -122,17 +122,17 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Totals>
             let built = image::build(steps)?;
             eprint!("{}", built.sizes());
             cluster.up(steps)?;
-            steps.step("loading the image into the nodes");
-            cluster.load(&built.archive)?;
-            let dir = paths::target().join("manifests-test");
-            manifests::write(&built.reference, &dir)?;
-            let kubeconfig = cluster.kubeconfig();
+            let installed =
+                install::install(&cluster, &built, steps).and_then(|()| install::bridges(&cluster, steps));
+            if let Err(error) = installed {
+                eprint!("{}", explain::cluster(&cluster, &[install::NAMESPACE]));
+                return Err(error);
+            }
             let environment = [
                 ("WEFT_CLUSTER", PathBuf::from(&name)),
-                ("WEFT_IMAGE", PathBuf::from(&built.reference)),
-                ("WEFT_IMAGE_ARCHIVE", built.archive.clone()),
-                ("WEFT_MANIFESTS", dir),
-                ("KUBECONFIG", kubeconfig),
+                ("WEFT_E2E_IMAGE", PathBuf::from(&built.reference)),
+                ("WEFT_E2E_CNI_BINARY", image::cni_binary()),
+                ("KUBECONFIG", cluster.kubeconfig()),
             ];
             let totals = cargo_test(tier, &environment, steps)?;
             if totals.failed == 0 && !keep {
@@ -149,7 +149,8 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Totals>
     }
 }
 
-/// Formatting, lints, generated files: one test each.
+/// Formatting, lints and citations: one test each. That generated files are fresh is tested beside their
+/// generators.
 fn checks(steps: &mut Steps) -> Totals {
     let mut totals = Totals::default();
     let mut check = |name: &str, outcome: anyhow::Result<()>| match outcome {
@@ -183,15 +184,6 @@ fn checks(steps: &mut Steps) -> Totals {
         "lints",
         run::watched(&mut clippy, &log, steps).map_err(Into::into),
     );
-    steps.step("checking generated files");
-    let fresh = manifests::stale().and_then(|stale| {
-        if stale.is_empty() {
-            Ok(())
-        } else {
-            bail!("stale below deploy/: {}", stale.join(", "))
-        }
-    });
-    check("generated files (repair: cargo xtask manifests)", fresh);
     steps.step("checking citations of conformance cases");
     check("citations", crate::cases::check());
     totals

@@ -22,7 +22,6 @@ pub enum Error {
 const API_VERSION: &str = "Version of the schema of this object. Servers convert recognised versions to the \
                            stored one and reject others.";
 const KIND: &str = "Kind of this object. It cannot be changed.";
-const METADATA: &str = "Name, labels and other metadata of the object.";
 
 /// Turns a derived definition into the one that is shipped.
 ///
@@ -68,10 +67,8 @@ pub(crate) fn finish(
                     json!({ "type": "string", "description": API_VERSION }),
                 );
                 properties.insert("kind".into(), json!({ "type": "string", "description": KIND }));
-                properties.insert(
-                    "metadata".into(),
-                    json!({ "type": "object", "description": METADATA }),
-                );
+                // Nothing else may be said about metadata; the API server describes it.
+                properties.insert("metadata".into(), json!({ "type": "object" }));
                 for (key, text) in ["spec", "status"].into_iter().zip(texts) {
                     if let Some(Value::Object(node)) = properties.get_mut(key) {
                         node.insert("description".into(), json!(text));

@@ -29,6 +29,7 @@ const RESULTS: &str = "results";
 #[derive(Debug, Clone)]
 pub struct Cache {
     results: PathBuf,
+    lazy: bool,
 }
 
 /// What identifies an attachment.
@@ -122,7 +123,21 @@ impl Cache {
     pub fn new(dir: &Path) -> Self {
         Self {
             results: dir.join(RESULTS),
+            lazy: false,
         }
+    }
+
+    /// The same, not waiting for the disk with each write: whoever wants a file to survive a crash of the machine calls
+    /// [`Self::sync`], for instance while something else is waited for.
+    #[must_use]
+    pub fn lazy(self) -> Self {
+        Self { lazy: true, ..self }
+    }
+
+    /// Waits until an attachment's file is on disk.
+    pub fn sync(&self, key: Key<'_>) -> Result<(), CacheError> {
+        let path = self.path(key);
+        files::sync(&path).map_err(|cause| CacheError::Io { path, cause })
     }
 
     /// The file of an attachment.
@@ -147,7 +162,12 @@ impl Cache {
         };
         let write = || {
             files::create_private_folder(&self.results)?;
-            files::write_atomically(&path, &serde_json::to_vec(&file)?, MODE)
+            let text = serde_json::to_vec(&file)?;
+            if self.lazy {
+                files::write_lazily(&path, &text, MODE)
+            } else {
+                files::write_atomically(&path, &text, MODE)
+            }
         };
         write().map_err(|cause| CacheError::Io {
             path: path.clone(),

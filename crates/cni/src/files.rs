@@ -11,6 +11,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// On failure the temporary file is removed and the target is as it was.
 pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    replace(path, content, mode, File::sync_all)?;
+    sync_folder(path)
+}
+
+/// Like [`write_atomically`], without waiting for the disk: whole for every reader at once, but after a crash of the
+/// machine only once [`sync`] was called.
+pub fn write_lazily(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    replace(path, content, mode, |_| Ok(()))
+}
+
+/// Waits until a file, and that it has this name, is on disk.
+pub fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()?;
+    sync_folder(path)
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+fn replace(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    flush: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let name = path
@@ -32,9 +58,8 @@ pub fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()
             .open(&temporary)?;
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        File::open(folder)?.sync_all()
+        flush(&file)?;
+        fs::rename(&temporary, path)
     };
     write().inspect_err(|_| {
         // The write's own error says more than a failed clean-up would.
@@ -64,7 +89,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         write_atomically(&path, b"one", 0o600).unwrap();
-        write_atomically(&path, b"two", 0o600).unwrap();
+        write_lazily(&path, b"two", 0o600).unwrap();
+        sync(&path).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

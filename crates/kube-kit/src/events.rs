@@ -237,8 +237,15 @@ struct Budget {
 impl Memory {
     /// What to do about an event that happens now.
     fn decide(&mut self, key: &Key, now: Instant) -> Decision {
-        if self.budgets.len() >= REMEMBERED {
-            self.budgets.retain(|_, budget| budget.now(now) < BURST);
+        if self.budgets.len() >= REMEMBERED && !self.budgets.contains_key(&key.object) {
+            let oldest = self
+                .budgets
+                .iter()
+                .min_by_key(|(_, budget)| budget.at)
+                .map(|(object, _)| object.clone());
+            if let Some(oldest) = oldest {
+                self.budgets.remove(&oldest);
+            }
         }
         let budget = self
             .budgets
@@ -342,10 +349,16 @@ mod tests {
     async fn memory_is_bounded() {
         let mut memory = Memory::default();
         for index in 0..2 * REMEMBERED {
+            let mut about = key("text");
+            about.object.2 = index.to_string();
+            memory.decide(&about, Instant::now());
             memory.remember(key(&index.to_string()), String::new(), Instant::now());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        assert_eq!(memory.events.len(), REMEMBERED);
+        assert_eq!(
+            (memory.events.len(), memory.budgets.len()),
+            (REMEMBERED, REMEMBERED)
+        );
         assert!(
             memory
                 .events

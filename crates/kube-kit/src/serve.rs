@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 
 use crate::shutdown::Shutdown;
@@ -64,12 +64,12 @@ impl Server {
     ///
     /// # Errors
     /// When the address can't be listened on.
+    #[allow(
+        clippy::unused_async,
+        reason = "listening needs a running runtime, which async says"
+    )]
     pub async fn start(address: SocketAddr, router: Router) -> Result<Self, Error> {
-        // Listening sockets of tokio may reuse their address: a restarted pod on the host's network gets its port back
-        // at once.
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| Error { address, source })?;
+        let listener = listen(address).map_err(|source| Error { address, source })?;
         let address = listener
             .local_addr()
             .map_err(|source| Error { address, source })?;
@@ -117,6 +117,23 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The address may be reused: a restarted pod on the host's network gets its port back at once. An unspecified IPv6
+/// address stands for IPv4 too, whatever the host's default is.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    const BACKLOG: u32 = 128;
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => {
+            let socket = TcpSocket::new_v6()?;
+            rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+            socket
+        }
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// `GET /healthz` says `ok` as long as the process serves it; `GET /readyz` says `ok` when the component is ready,
@@ -194,6 +211,15 @@ mod tests {
         Server::start(address, probes(readiness))
             .await
             .expect("the same port again");
+    }
+
+    #[tokio::test]
+    async fn a_port_is_served_over_ipv4_too() {
+        let server = Server::on_port(0, probes(Readiness::new()))
+            .await
+            .expect("a server");
+        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), server.address().port());
+        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
     }
 
     #[tokio::test]

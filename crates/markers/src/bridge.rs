@@ -64,7 +64,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let kubeconfig = args.kubeconfig.clone();
     let settings = Settings::try_from(args)?;
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
-    let server = Server::on_port(settings.health_port.get(), serve::probes(Readiness::new())).await?;
+    // Both probes answer as long as the process works: a failing API server is no reason to start it anew.
+    let readiness = Readiness::new();
+    readiness.set(true);
+    let server = Server::on_port(settings.health_port.get(), serve::probes(readiness)).await?;
     let client = client::client_from(names::COMPONENT, kubeconfig.as_deref()).await?;
     let bridges = Bridges::open()?;
     let outcome = tokio::select! {

@@ -59,26 +59,36 @@ pub struct Attached {
     pub result: CniResult,
 }
 
+/// Which network could not be attached, and why.
+#[derive(Debug)]
+pub struct NetworkFailure {
+    /// What users call the network.
+    pub display_name: String,
+    /// The network's own name.
+    pub network: String,
+    /// Interface in the pod.
+    pub ifname: String,
+    /// The plugin's error, with its code.
+    pub error: Error,
+}
+
 /// A pod could not be attached. Nothing is left behind but the scratch file.
 #[derive(Debug)]
 pub enum AddError {
     /// Before any plugin ran.
     Prepare(String),
     /// One network failed; those before it were detached again.
-    Network {
-        /// What users call the network.
-        display_name: String,
-        /// The network's own name.
-        network: String,
-        /// Interface in the pod.
-        ifname: String,
-        /// The plugin's error, with its code.
-        error: Error,
-    },
+    Network(Box<NetworkFailure>),
     /// Its default routes could not be set; all networks were detached again.
     Route(String),
-    /// The scratch file could not be made durable; all networks were detached again.
-    Sync(io::Error),
+}
+
+/// Who refused to attach one network.
+enum Refusal {
+    /// We did; no plugin ran.
+    Before(Error),
+    /// A plugin, or what checks its call.
+    ByPlugin(Error),
 }
 
 /// A pod's sandbox and how to work on it.
@@ -96,32 +106,35 @@ impl<R: Runner> Attacher<'_, R> {
     pub fn add(&self, delegates: &[Delegate], netns: &mut impl PodNetns) -> Result<Vec<Attached>, AddError> {
         let prepare = |error: &dyn std::fmt::Display| AddError::Prepare(error.to_string());
         let fates = default_route::plan(delegates).map_err(|error: Ecmp| prepare(&error))?;
-        let saved = self.save(delegates, &fates).map_err(|error| AddError::Prepare(format!("error saving the delegates: {error}")))?;
-        // The disk works while the plugins do; it has to be done before the runtime hears of success.
-        std::thread::scope(|scope| {
-            let sync = scope.spawn(move || saved.map_or(Ok(()), |file| file.sync_all()));
-            let attached = self.add_all(delegates, &fates, netns)?;
-            match sync.join() {
-                Ok(Ok(())) => Ok(attached),
-                Ok(Err(error)) => {
-                    self.roll_back(delegates);
-                    Err(AddError::Sync(error))
-                }
-                Err(_) => {
-                    self.roll_back(delegates);
-                    Err(AddError::Sync(io::ErrorKind::Other.into()))
-                }
-            }
+        self.save(delegates, &fates)
+            .map_err(|error| AddError::Prepare(format!("error saving the delegates: {error}")))?;
+        self.add_all(delegates, &fates, netns)
+    }
+
+    /// Waits until all that DEL needs is on disk. To be done before the runtime hears of success; it may well take as
+    /// long as a plugin, so do something else meanwhile.
+    pub fn sync(&self, attached: &[Attached]) -> io::Result<()> {
+        self.scratch().map_or(Ok(()), |scratch| scratch.sync())?;
+        let cache = self.cache();
+        let container_id = &self.sandbox.container_id;
+        attached.iter().try_for_each(|Attached { network, ifname, .. }| {
+            cache
+                .sync(Key {
+                    network,
+                    container_id,
+                    ifname,
+                })
+                .map_err(io::Error::other)
         })
     }
 
-    fn save(&self, delegates: &[Delegate], fates: &[Fates]) -> io::Result<Option<std::fs::File>> {
-        let Some(scratch) = Scratch::new(&self.config.cni_dir, &self.sandbox.container_id) else {
+    fn save(&self, delegates: &[Delegate], fates: &[Fates]) -> io::Result<()> {
+        let Some(scratch) = self.scratch() else {
             // Every delegate's ADD is about to be refused for the same reason, in better words.
-            return Ok(None);
+            return Ok(());
         };
         let filters: Vec<_> = fates.iter().map(|fates| fates.filters()).collect();
-        scratch.write(&scratch::encode(delegates, &filters)?).map(Some)
+        scratch.write(&scratch::encode(delegates, &filters)?)
     }
 
     fn add_all(
@@ -137,9 +150,20 @@ impl<R: Runner> Attacher<'_, R> {
             let result = match self.add_one(index, delegate, &ifname, netns) {
                 Ok(result) => result,
                 Err(error) => {
-                    self.roll_back(&delegates[..=index]);
+                    // What was refused did not run, and the interface of its name is somebody else's.
+                    let (begun, error) = match error {
+                        Refusal::Before(error) => (index, error),
+                        Refusal::ByPlugin(error) => (index + 1, error),
+                    };
+                    self.roll_back(&delegates[..begun]);
                     let display_name = delegate.display_name.clone();
-                    return Err(AddError::Network { display_name, network, ifname, error });
+                    let failure = NetworkFailure {
+                        display_name,
+                        network,
+                        ifname,
+                        error,
+                    };
+                    return Err(AddError::Network(Box::new(failure)));
                 }
             };
             let fates = fates.get(index).copied().filter(|fates| !fates.keeps_all());
@@ -149,7 +173,12 @@ impl<R: Runner> Attacher<'_, R> {
                 self.roll_back(&delegates[..=index]);
                 return Err(AddError::Route(error));
             }
-            attached.push(Attached { display_name: delegate.display_name.clone(), network, ifname, result });
+            attached.push(Attached {
+                display_name: delegate.display_name.clone(),
+                network,
+                ifname,
+                result,
+            });
         }
         Ok(attached)
     }
@@ -160,17 +189,26 @@ impl<R: Runner> Attacher<'_, R> {
         delegate: &Delegate,
         ifname: &str,
         netns: &mut impl PodNetns,
-    ) -> Result<CniResult, Error> {
-        let network = delegate.config.network().map_err(internal)?;
+    ) -> Result<CniResult, Refusal> {
+        let unusable = |error: &dyn std::fmt::Display| Refusal::Before(internal(error));
+        let network = delegate.config.network().map_err(|error| unusable(&error))?;
         let refused = |cause: &dyn std::fmt::Display| {
             let plugin = delegate.config.plugin_type();
-            Error::internal(format!("DelegateAdd: cannot set \"{plugin}\" interface name to \"{ifname}\": {cause}"))
+            unusable(&format!(
+                "DelegateAdd: cannot set \"{plugin}\" interface name to \"{ifname}\": {cause}"
+            ))
         };
         if netns.has(ifname).map_err(|error| refused(&error))? {
-            return Err(refused(&format!("validateIfName: interface name {ifname} already exists")));
+            return Err(refused(&format!(
+                "validateIfName: interface name {ifname} already exists"
+            )));
         }
-        let attachment = self.attachment(index, delegate, true).map_err(internal)?;
-        self.chain(&self.cache()).add(&network, &attachment)
+        let attachment = self
+            .attachment(index, delegate, true)
+            .map_err(|error| unusable(&error))?;
+        self.chain(&self.cache())
+            .add(&network, &attachment)
+            .map_err(Refusal::ByPlugin)
     }
 
     /// Detaches a list of networks from its end. Errors change nothing: the one that led here is what counts.
@@ -195,11 +233,17 @@ impl<R: Runner> Attacher<'_, R> {
         let mut attachment = self.attachment(index, delegate, false).map_err(internal)?;
         let mut config = delegate.config.clone();
         if config.chain().is_some() && config.cni_version().is_empty() {
-            config.set("cniVersion", &self.config.cni_version).map_err(internal)?;
+            config
+                .set("cniVersion", &self.config.cni_version)
+                .map_err(internal)?;
         }
         let cache = self.cache();
         let name = config.name();
-        let key = Key { network: &name, container_id: &attachment.container_id, ifname: &attachment.ifname };
+        let key = Key {
+            network: &name,
+            container_id: &attachment.container_id,
+            ifname: &attachment.ifname,
+        };
         // A cache that can't be read has nothing to add; the chain deals with it.
         if let Ok(Some(entry)) = cache.load(key) {
             complete(&mut config, &mut attachment, entry).map_err(internal)?;
@@ -207,7 +251,12 @@ impl<R: Runner> Attacher<'_, R> {
         let pod = &self.sandbox.pod;
         let uid = pod.uid.as_deref().unwrap_or_default();
         let text = config.object().to_json();
-        tracing::info!("Del: {}:{}:{uid}:{name}:{} {text}", pod.namespace, pod.name, attachment.ifname);
+        tracing::info!(
+            "Del: {}:{}:{uid}:{name}:{} {text}",
+            pod.namespace,
+            pod.name,
+            attachment.ifname
+        );
         let network = config.network().map_err(internal)?;
         self.chain(&cache).del(&network, &attachment)
     }
@@ -216,16 +265,24 @@ impl<R: Runner> Attacher<'_, R> {
     pub fn del(&self, delegates: &[Delegate]) -> Result<(), Error> {
         let errors = self.del_all(delegates);
         let keep = self.config.retry_delete_on_error
-            && errors.iter().any(|(_, error)| !error.to_string().contains("no such file or directory"));
-        let mut texts: Vec<_> =
-            errors.iter().map(|(network, error)| format!("error deleting container from network \"{network}\": {error}")).collect();
+            && errors
+                .iter()
+                .any(|(_, error)| !error.to_string().contains("no such file or directory"));
+        let mut texts: Vec<_> = errors
+            .iter()
+            .map(|(network, error)| format!("error deleting container from network \"{network}\": {error}"))
+            .collect();
         if !keep
             && let Some(scratch) = self.scratch()
             && let Err(error) = scratch.remove()
         {
             texts.push(format!("cannot remove the scratch file: {error}"));
         }
-        if texts.is_empty() { Ok(()) } else { Err(Error::internal(format!("errors: {}", texts.join(" / ")))) }
+        if texts.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::internal(format!("errors: {}", texts.join(" / "))))
+        }
     }
 
     /// Whether all networks are as ADD left them. A secondary network whose version has no CHECK can't be asked.
@@ -236,21 +293,25 @@ impl<R: Runner> Attacher<'_, R> {
                 continue;
             }
             let attachment = self.attachment(index, delegate, false).map_err(internal)?;
-            self.chain(&self.cache()).check(&network, &attachment).map_err(|error| {
-                let what = if network.single {
-                    format!("DelegateCheck - \"{}\"", delegate.config.plugin_type())
-                } else {
-                    format!("ConflistCheck - \"{}\"", network.name)
-                };
-                error.prefixed(&format!("DelegateCheck: error invoking {what}"))
-            })?;
+            self.chain(&self.cache())
+                .check(&network, &attachment)
+                .map_err(|error| {
+                    let what = if network.single {
+                        format!("DelegateCheck - \"{}\"", delegate.config.plugin_type())
+                    } else {
+                        format!("ConflistCheck - \"{}\"", network.name)
+                    };
+                    error.prefixed(&format!("DelegateCheck: error invoking {what}"))
+                })?;
         }
         Ok(())
     }
 
     /// What the scratch file says; `None` when there is none. One that can't be used is set aside, and is none.
     pub fn scratch_delegates(&self) -> Stored {
-        let Some(scratch) = self.scratch() else { return Stored::Missing };
+        let Some(scratch) = self.scratch() else {
+            return Stored::Missing;
+        };
         let text = match scratch.read() {
             Ok(Some(text)) => text,
             Ok(None) => return Stored::Missing,
@@ -276,14 +337,21 @@ impl<R: Runner> Attacher<'_, R> {
     pub fn cached_delegates(&self) -> Vec<Delegate> {
         let cache = self.cache();
         let names = match std::fs::read_dir(self.config.results_dir()) {
-            Ok(files) => files.filter_map(Result::ok).filter_map(|file| file.file_name().into_string().ok()).collect(),
+            Ok(files) => files
+                .filter_map(Result::ok)
+                .filter_map(|file| file.file_name().into_string().ok())
+                .collect(),
             Err(_) => Vec::new(),
         };
         let infix = format!("-{}-", self.sandbox.container_id);
         let mut entries: Vec<_> = names
             .iter()
             .filter_map(|name: &String| name.split_once(infix.as_str()))
-            .map(|(network, ifname)| Key { network, container_id: &self.sandbox.container_id, ifname })
+            .map(|(network, ifname)| Key {
+                network,
+                container_id: &self.sandbox.container_id,
+                ifname,
+            })
             .filter_map(|key| cache.load(key).ok().flatten())
             .collect();
         entries.sort_by_key(|entry| (entry.ifname != self.sandbox.ifname, entry.ifname.clone()));
@@ -295,11 +363,14 @@ impl<R: Runner> Attacher<'_, R> {
     }
 
     fn cache(&self) -> Cache {
-        Cache::new(&self.config.cni_dir)
+        Cache::new(&self.config.cni_dir).lazy()
     }
 
     fn chain<'c>(&'c self, cache: &'c Cache) -> Chain<'c, R> {
-        Chain { runner: self.runner, cache }
+        Chain {
+            runner: self.runner,
+            cache,
+        }
     }
 
     fn attachment(
@@ -326,11 +397,22 @@ impl<R: Runner> Attacher<'_, R> {
     ) -> Result<(), String> {
         netns.reroute(ifname, fates).map_err(|error| error.to_string())?;
         let name = delegate.config.name();
-        let key = Key { network: &name, container_id: &self.sandbox.container_id, ifname };
-        let edited = self.cache().edit_result(key, |result| default_route::edit(result, fates));
+        let key = Key {
+            network: &name,
+            container_id: &self.sandbox.container_id,
+            ifname,
+        };
+        let edited = self
+            .cache()
+            .edit_result(key, |result| default_route::edit(result, fates));
         let failed = |cause: &dyn std::fmt::Display| {
-            let replaces = [fates.v4, fates.v6].iter().any(|fate| matches!(fate, default_route::Fate::Replace(_)));
-            format!("error {} default gateway in cache: {cause}", if replaces { "setting" } else { "deleting" })
+            let replaces = [fates.v4, fates.v6]
+                .iter()
+                .any(|fate| matches!(fate, default_route::Fate::Replace(_)));
+            format!(
+                "error {} default gateway in cache: {cause}",
+                if replaces { "setting" } else { "deleting" }
+            )
         };
         match edited {
             Ok(true) => Ok(()),

@@ -90,7 +90,9 @@ pub trait ClusterView: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// Another pod has its name by now.
-    #[error("SetNetworkStatus: expected pod {namespace}/{name} UID \"{expected}\" but got \"{found}\" from Kube API")]
+    #[error(
+        "SetNetworkStatus: expected pod {namespace}/{name} UID \"{expected}\" but got \"{found}\" from Kube API"
+    )]
     OtherPod {
         /// Namespace of both.
         namespace: String,
@@ -131,7 +133,8 @@ impl Cluster {
             Some(node) => Options::all().fields(format!("spec.nodeName={node}")),
             None => Options::all(),
         };
-        let pods = watch::start_named::<WatchedPod, _>(kube::Api::all(client.clone()), &options, Pod::from).quiet();
+        let pods =
+            watch::start_named::<WatchedPod, _>(kube::Api::all(client.clone()), &options, Pod::from).quiet();
         let nads = watch::start_named::<NetworkAttachmentDefinition, _>(
             kube::Api::all(client.clone()),
             &Options::all(),
@@ -139,7 +142,12 @@ impl Cluster {
         )
         .quiet();
         let recorder = Recorder::on_host(client.clone(), names::COMPONENT, node.unwrap_or_default());
-        Self { client, recorder, pods, nads }
+        Self {
+            client,
+            recorder,
+            pods,
+            nads,
+        }
     }
 
     /// What the watch knows of pods.
@@ -155,7 +163,9 @@ impl Cluster {
     /// Whether the API server refuses us altogether. It does when the objects that gave us access are gone, and they go
     /// before the daemon when multus is removed from the cluster. No answer is no refusal.
     pub async fn is_refused(&self, patience: Duration, node: Option<&str>) -> bool {
-        let fields = node.map(|node| format!("&fieldSelector=spec.nodeName%3D{node}")).unwrap_or_default();
+        let fields = node
+            .map(|node| format!("&fieldSelector=spec.nodeName%3D{node}"))
+            .unwrap_or_default();
         let path = format!("/api/v1/pods?limit=1{fields}");
         match timeout(patience, self.get(&path)).await {
             Ok(Err(kube::Error::Api(status))) => matches!(status.code, 401 | 403),
@@ -166,7 +176,9 @@ impl Cluster {
     async fn live_body(&self, namespace: &str, name: &str) -> Result<Option<PodBody>, LookupError> {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
         match timeout(REQUEST, self.get(&path)).await {
-            Ok(Ok(text)) => PodBody::parse(&text).map(Some).map_err(|error| LookupError(error.to_string())),
+            Ok(Ok(text)) => PodBody::parse(&text)
+                .map(Some)
+                .map_err(|error| LookupError(error.to_string())),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
             Ok(Err(error)) => Err(LookupError(message(&error))),
             Err(_) => Err(LookupError("no answer from the API server".into())),
@@ -186,9 +198,8 @@ impl Cluster {
     }
 
     async fn live_nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
-        let path = format!(
-            "/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}"
-        );
+        let path =
+            format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}");
         let text = self.patient_get(&path).await.map_err(|failure| match failure {
             Failure::NotFound(text) | Failure::Other(text) => LookupError(text),
         })?;
@@ -219,7 +230,9 @@ impl Cluster {
     }
 
     async fn get(&self, path: &str) -> Result<String, kube::Error> {
-        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let request = http::Request::get(path)
+            .body(Vec::new())
+            .map_err(kube::Error::HttpError)?;
         self.client.request_text(request).await
     }
 
@@ -305,13 +318,20 @@ impl ClusterView for Cluster {
             if current.annotation(NETWORK_STATUS_ANNOTATION) == Some(status) {
                 return Ok(());
             }
-            match self.put_status(pod, &current.with_annotation(NETWORK_STATUS_ANNOTATION, status)).await {
+            match self
+                .put_status(pod, &current.with_annotation(NETWORK_STATUS_ANNOTATION, status))
+                .await
+            {
                 Ok(()) => return Ok(()),
                 // A conflict, mostly: what was known of the pod is old. Read it and try again.
                 Err(error) => cause = error.0,
             }
         }
-        Err(WriteError::Failed { namespace: pod.namespace.clone(), name: pod.name.clone(), cause })
+        Err(WriteError::Failed {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            cause,
+        })
     }
 }
 
@@ -355,8 +375,17 @@ impl kube::Resource for WatchedPod {
 impl From<WatchedPod> for Pod {
     fn from(pod: WatchedPod) -> Self {
         let WatchedPod { metadata, status } = pod;
-        let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
-        let waiting = status.get("phase").and_then(serde_json::Value::as_str).is_none_or(|phase| phase == "Pending");
+        let annotation = |key: &str| {
+            metadata
+                .annotations
+                .as_ref()
+                .and_then(|all| all.get(key))
+                .cloned()
+        };
+        let waiting = status
+            .get("phase")
+            .and_then(serde_json::Value::as_str)
+            .is_none_or(|phase| phase == "Pending");
         Self {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
@@ -364,15 +393,25 @@ impl From<WatchedPod> for Pod {
             networks: annotation(NETWORKS_ANNOTATION),
             default_network: annotation(DEFAULT_NETWORK_ANNOTATION),
             is_static: annotation(CONFIG_SOURCE_ANNOTATION).is_some_and(|source| source != "api"),
-            body: waiting.then(|| PodBody::from_parts(metadata, &status).ok()).flatten().map(Arc::new),
+            body: waiting
+                .then(|| PodBody::from_parts(metadata, &status).ok())
+                .flatten()
+                .map(Arc::new),
         }
     }
 }
 
 impl From<NetworkAttachmentDefinition> for Nad {
     fn from(nad: NetworkAttachmentDefinition) -> Self {
-        let resource = nad.metadata.annotations.as_ref().and_then(|all| all.get(RESOURCE_NAME_ANNOTATION));
-        Self { config: nad.spec.config.into(), resource_name: resource.map(|name| name.as_str().into()) }
+        let resource = nad
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(RESOURCE_NAME_ANNOTATION));
+        Self {
+            config: nad.spec.config.into(),
+            resource_name: resource.map(|name| name.as_str().into()),
+        }
     }
 }
 
@@ -387,9 +426,11 @@ mod tests {
 
     #[test]
     fn of_a_running_pod_little_is_kept() {
-        let running = pod(json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u", "annotations": {
+        let running = pod(
+            json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u", "annotations": {
             "k8s.v1.cni.cncf.io/networks": "net1", "other": "x"}},
-            "spec": {"containers": []}, "status": {"phase": "Running"}}));
+            "spec": {"containers": []}, "status": {"phase": "Running"}}),
+        );
         assert_eq!(running.networks.as_deref(), Some("net1"));
         assert_eq!(running.default_network, None);
         assert!(!running.is_static && running.body.is_none());
@@ -397,7 +438,9 @@ mod tests {
 
     #[test]
     fn of_a_pod_that_has_not_started_a_status_write_knows_enough() {
-        let pending = pod(json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u"}, "status": {"phase": "Pending"}}));
+        let pending = pod(
+            json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u"}, "status": {"phase": "Pending"}}),
+        );
         assert_eq!(pending.body.unwrap().uid(), "u");
         let fresh = pod(json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u"}}));
         assert!(fresh.body.is_some());

@@ -55,15 +55,18 @@ pub fn primary<'a>(
     if wanted == Some(names::CONF_FILE) {
         return Err(Error::Recursive(dir.to_owned()));
     }
-    let is_candidate = |name: &&str| match wanted {
-        Some(wanted) => *name == wanted,
-        None => {
-            let extension = Path::new(name).extension();
-            !name.starts_with(names::CONF_PREFIX)
-                && extension.is_some_and(|extension| extension == "conf" || extension == "conflist")
-        }
+    let is_candidate = |name: &&str| {
+        let extension = Path::new(name).extension();
+        let is_conf = extension.is_some_and(|extension| extension == "conf" || extension == "conflist");
+        wanted.map_or(is_conf && !name.starts_with(names::CONF_PREFIX), |wanted| {
+            *name == wanted
+        })
     };
-    Ok(names_there.into_iter().filter(is_candidate).min().map(|name| dir.join(name)))
+    Ok(names_there
+        .into_iter()
+        .filter(is_candidate)
+        .min()
+        .map(|name| dir.join(name)))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,21 +118,33 @@ struct Generated<'a> {
     override_network_name: bool,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that skip_serializing_if asks for")]
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that skip_serializing_if asks for"
+)]
 fn is_false(value: &bool) -> bool {
     !*value
 }
 
 /// The text of `00-multus.conf`, one line of JSON. `path` is the primary as the container sees it; `text` its bytes.
 pub fn generate(path: &Path, text: &[u8], daemon: &DaemonConfig) -> Result<String, Error> {
-    let primary: Primary =
-        json::from_slice(text).map_err(|source| Error::Primary { path: path.to_owned(), source })?;
+    let primary: Primary = json::from_slice(text).map_err(|source| Error::Primary {
+        path: path.to_owned(),
+        source,
+    })?;
     let passed = &daemon.passed;
     check_versions(&passed.cni_version, &primary.cni_version)?;
 
-    let all = primary.plugins.iter().map(|plugin| &plugin.capabilities).chain([&primary.capabilities]);
-    let capabilities =
-        all.flatten().filter(|(_, on)| **on).map(|(name, on)| (name.as_str(), *on)).collect();
+    let all = primary
+        .plugins
+        .iter()
+        .map(|plugin| &plugin.capabilities)
+        .chain([&primary.capabilities]);
+    let capabilities = all
+        .flatten()
+        .filter(|(_, on)| **on)
+        .map(|(name, on)| (name.as_str(), *on))
+        .collect();
     let overridden = daemon.override_network_name && !primary.name.is_empty();
     let generated = Generated {
         bin_dir: &passed.bin_dir,
@@ -139,7 +154,11 @@ pub fn generate(path: &Path, text: &[u8], daemon: &DaemonConfig) -> Result<Strin
         log_level: &passed.log_level,
         log_to_stderr: passed.log_to_stderr,
         log_options: passed.log_options.as_deref(),
-        name: if overridden { &primary.name } else { names::NETWORK_NAME },
+        name: if overridden {
+            &primary.name
+        } else {
+            names::NETWORK_NAME
+        },
         cluster_network: path,
         namespace_isolation: passed.namespace_isolation,
         global_namespaces: &passed.global_namespaces,
@@ -158,7 +177,10 @@ fn check_versions(top: &str, delegate: &str) -> Result<(), Error> {
         return Ok(());
     }
     if semver(delegate).ok_or(Error::DelegateVersion)? < CHECKED_FROM {
-        return Err(Error::OlderDelegate { delegate: delegate.to_owned(), top: top.to_owned() });
+        return Err(Error::OlderDelegate {
+            delegate: delegate.to_owned(),
+            top: top.to_owned(),
+        });
     }
     Ok(())
 }
@@ -179,7 +201,11 @@ mod tests {
     }
 
     fn generated(primary: &Value, keys: &Value) -> Result<String, Error> {
-        generate(Path::new("/host/etc/cni/net.d/10-kindnet.conflist"), primary.to_string().as_bytes(), &daemon(keys))
+        generate(
+            Path::new("/host/etc/cni/net.d/10-kindnet.conflist"),
+            primary.to_string().as_bytes(),
+            &daemon(keys),
+        )
     }
 
     #[test]
@@ -219,8 +245,15 @@ mod tests {
     fn the_networks_name_can_be_taken_over() {
         // multus#70
         let primary = json!({"cniVersion": "0.3.1", "name": "ovn", "type": "ovn-k8s-cni-overlay"});
-        let text = generated(&primary, &json!({"cniVersion": "0.3.1", "overrideNetworkName": true})).unwrap();
-        assert!(text.contains(r#""name":"ovn""#) && text.contains(r#""overrideNetworkName":true"#), "{text}");
+        let text = generated(
+            &primary,
+            &json!({"cniVersion": "0.3.1", "overrideNetworkName": true}),
+        )
+        .unwrap();
+        assert!(
+            text.contains(r#""name":"ovn""#) && text.contains(r#""overrideNetworkName":true"#),
+            "{text}"
+        );
     }
 
     #[test]
@@ -248,7 +281,9 @@ mod tests {
         // multus#70
         let primary = json!({"cniVersion": "0.3.1", "name": "a", "type": "a"});
         let text = |primary: &Value, top: &str| {
-            generated(primary, &json!({"cniVersion": top})).unwrap_err().to_string()
+            generated(primary, &json!({"cniVersion": top}))
+                .unwrap_err()
+                .to_string()
         };
         assert_eq!(
             text(&primary, "0.4.0"),
@@ -256,25 +291,50 @@ mod tests {
         );
         assert_eq!(text(&primary, ""), "couldn't get top level cni version");
         assert_eq!(text(&primary, "new"), "couldn't get top level cni version");
-        assert_eq!(text(&json!({"name": "a", "type": "a"}), "1.0.0"), "couldn't get cni version of delegate");
-        assert!(generated(&json!({"name": "a", "type": "a"}), &json!({"cniVersion": "0.3.1"})).is_ok());
+        assert_eq!(
+            text(&json!({"name": "a", "type": "a"}), "1.0.0"),
+            "couldn't get cni version of delegate"
+        );
+        assert!(
+            generated(
+                &json!({"name": "a", "type": "a"}),
+                &json!({"cniVersion": "0.3.1"})
+            )
+            .is_ok()
+        );
     }
 
     #[test]
     fn an_unreadable_primary_is_an_error() {
         // multus#71 (the caller keeps the old file)
         let keys = daemon(&json!({"cniVersion": "0.3.1"}));
-        assert!(matches!(generate(Path::new("/a.conf"), b"{", &keys), Err(Error::Primary { .. })));
-        assert!(matches!(generate(Path::new("/a.conf"), b"", &keys), Err(Error::Primary { .. })));
+        assert!(matches!(
+            generate(Path::new("/a.conf"), b"{", &keys),
+            Err(Error::Primary { .. })
+        ));
+        assert!(matches!(
+            generate(Path::new("/a.conf"), b"", &keys),
+            Err(Error::Primary { .. })
+        ));
     }
 
     #[test]
     fn the_first_in_byte_order_that_is_not_ours() {
         let dir = Path::new("/host/etc/cni/net.d");
-        let there = ["20-b.conf", "00-multus.conf", "00-multus.conflist", "10-a.json", "multus.d", "10-z.conflist"];
+        let there = [
+            "20-b.conf",
+            "00-multus.conf",
+            "00-multus.conflist",
+            "10-a.json",
+            "multus.d",
+            "10-z.conflist",
+        ];
         let found = primary(dir, there, None).unwrap();
         assert_eq!(found, Some(dir.join("10-z.conflist")));
-        assert_eq!(primary(dir, there, Some("20-b.conf")).unwrap(), Some(dir.join("20-b.conf")));
+        assert_eq!(
+            primary(dir, there, Some("20-b.conf")).unwrap(),
+            Some(dir.join("20-b.conf"))
+        );
         assert_eq!(primary(dir, there, Some("30-c.conf")).unwrap(), None);
         assert_eq!(primary(dir, ["00-multus.conf"], None).unwrap(), None);
     }
@@ -282,7 +342,9 @@ mod tests {
     #[test]
     fn our_own_file_is_never_the_primary() {
         assert_eq!(
-            primary(Path::new("/host/etc/cni/net.d"), [], Some("00-multus.conf")).unwrap_err().to_string(),
+            primary(Path::new("/host/etc/cni/net.d"), [], Some("00-multus.conf"))
+                .unwrap_err()
+                .to_string(),
             "cannot specify /host/etc/cni/net.d/00-multus.conf to prevent recursive config load"
         );
     }

@@ -81,7 +81,9 @@ impl ConfKeeper {
         let mut watcher = watch(&config)?;
         if let Some(file) = config.readiness_indicator.clone() {
             let there = wait_for(&mut watcher, || file.exists().then_some(()));
-            timeout(READINESS_WAIT, there).await.map_err(|_| Error::NotReady(file.clone()))?;
+            timeout(READINESS_WAIT, there)
+                .await
+                .map_err(|_| Error::NotReady(file.clone()))?;
         }
         let mut last = None;
         let usable = wait_for(&mut watcher, || match generate(&config, None) {
@@ -96,9 +98,16 @@ impl ConfKeeper {
         });
         let found = timeout(PRIMARY_WAIT, usable).await;
         match (found, last) {
-            (Ok((primary, text)), _) => Ok(Self { config, watcher, primary, text }),
+            (Ok((primary, text)), _) => Ok(Self {
+                config,
+                watcher,
+                primary,
+                text,
+            }),
             (Err(_), Some(error)) => Err(error),
-            (Err(_), None) => Err(Error::NoPrimary { dir: config.autoconfig_dir.clone() }),
+            (Err(_), None) => Err(Error::NoPrimary {
+                dir: config.autoconfig_dir.clone(),
+            }),
         }
     }
 
@@ -113,7 +122,8 @@ impl ConfKeeper {
         if fs::read(&path).is_ok_and(|there| there == self.text.as_bytes()) {
             return Ok(());
         }
-        write_atomically(&path, self.text.as_bytes(), 0o600).map_err(|source| Error::File { path, source })?;
+        write_atomically(&path, self.text.as_bytes(), 0o600)
+            .map_err(|source| Error::File { path, source })?;
         tracing::info!("Generated MultusCNI config: {}", self.text);
         Ok(())
     }
@@ -183,8 +193,13 @@ pub fn remove(config: &DaemonConfig) -> Result<(), Error> {
 
 /// Copies the file that the user provides, keeping its name. Does nothing in automatic mode.
 pub fn copy_provided(config: &DaemonConfig) -> Result<(), Error> {
-    let ConfSource::File(source_path) = &config.conf_source else { return Ok(()) };
-    let failed = |path: &Path, source| Error::File { path: path.to_owned(), source };
+    let ConfSource::File(source_path) = &config.conf_source else {
+        return Ok(());
+    };
+    let failed = |path: &Path, source| Error::File {
+        path: path.to_owned(),
+        source,
+    };
     let text = fs::read(source_path).map_err(|source| failed(source_path, source))?;
     let name = source_path.file_name().unwrap_or_default();
     let target = config.cni_config_dir.join(name);
@@ -192,10 +207,20 @@ pub fn copy_provided(config: &DaemonConfig) -> Result<(), Error> {
 }
 
 fn watch(config: &DaemonConfig) -> Result<DirWatcher, Error> {
-    let failed = |path: &Path, source| Error::Watch { path: path.to_owned(), source };
+    let failed = |path: &Path, source| Error::Watch {
+        path: path.to_owned(),
+        source,
+    };
     let mut watcher = DirWatcher::new().map_err(|source| failed(Path::new("inotify"), source))?;
     let readiness = config.readiness_indicator.as_deref().and_then(Path::parent);
-    for dir in [Some(config.autoconfig_dir.as_path()), Some(&config.cni_config_dir), readiness].into_iter().flatten() {
+    for dir in [
+        Some(config.autoconfig_dir.as_path()),
+        Some(&config.cni_config_dir),
+        readiness,
+    ]
+    .into_iter()
+    .flatten()
+    {
         watcher.add(dir).map_err(|source| failed(dir, source))?;
     }
     Ok(watcher)
@@ -235,14 +260,22 @@ fn generate(config: &DaemonConfig, primary: Option<&Path>) -> Result<Option<(Pat
 
 fn choose(config: &DaemonConfig) -> Result<Option<PathBuf>, Error> {
     let dir = &config.autoconfig_dir;
-    let failed = |source| Error::File { path: dir.clone(), source };
+    let failed = |source| Error::File {
+        path: dir.clone(),
+        source,
+    };
     let names: Vec<_> = fs::read_dir(dir)
         .map_err(failed)?
         .filter_map(Result::ok)
         .filter(|entry| !entry.path().is_dir())
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
-    conf_file::primary(dir, names.iter().map(String::as_str), config.master_cni.as_deref()).map_err(Error::Unusable)
+    conf_file::primary(
+        dir,
+        names.iter().map(String::as_str),
+        config.master_cni.as_deref(),
+    )
+    .map_err(Error::Unusable)
 }
 
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
@@ -272,13 +305,15 @@ mod tests {
         r#"{"cniVersion":"0.3.1","name":"a","plugins":[{"type":"ptp","capabilities":{"ips":true}}]}"#;
 
     impl Node {
-        fn new(keys: serde_json::Value) -> Self {
+        fn new(keys: &serde_json::Value) -> Self {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir(dir.path().join("net.d")).unwrap();
             fs::create_dir(dir.path().join("ready.d")).unwrap();
             let mut text = json!({"cniVersion": "0.3.1", "cniConfigDir": dir.path().join("net.d"),
                 "multusAutoconfigDir": dir.path().join("net.d")});
-            text.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
+            text.as_object_mut()
+                .unwrap()
+                .extend(keys.as_object().cloned().unwrap());
             let config = Arc::new(DaemonConfig::parse(text.to_string().as_bytes()).unwrap());
             Self { dir, config }
         }
@@ -315,15 +350,25 @@ mod tests {
     #[tokio::test]
     async fn the_file_follows_the_primary() {
         // multus#71
-        let node = Node::new(json!({}));
+        let node = Node::new(&json!({}));
         node.put("10-a.conflist", PRIMARY);
         let mut keeper = node.keeper().await;
         let first = node.conf().unwrap();
         assert!(!first.contains("capabilities"), "{first}");
-        assert_eq!(fs::metadata(node.config.conf_file()).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(node.config.conf_file())
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o600
+        );
 
         node.put("10-a.conflist", OTHER);
-        until(&mut keeper, "regenerated", || node.conf().unwrap().contains(r#""capabilities":{"ips":true}"#)).await;
+        until(&mut keeper, "regenerated", || {
+            node.conf().unwrap().contains(r#""capabilities":{"ips":true}"#)
+        })
+        .await;
 
         // Made invalid, and an unrelated file: what was generated stays.
         node.put("10-a.conflist", "{");
@@ -336,7 +381,7 @@ mod tests {
 
     #[tokio::test]
     async fn our_file_renamed_by_somebody_is_put_back_and_a_vanished_primary_changes_nothing() {
-        let node = Node::new(json!({}));
+        let node = Node::new(&json!({}));
         node.put("10-a.conflist", PRIMARY);
         let mut keeper = node.keeper().await;
         fs::remove_file(node.file("10-a.conflist")).unwrap();
@@ -347,29 +392,41 @@ mod tests {
     #[tokio::test]
     async fn a_lost_default_network_ends_it() {
         // multus#71 (the caller removes the file and exits with 2)
-        let node = Node::new(json!({}));
+        let node = Node::new(&json!({}));
         let ready = node.dir.path().join("ready.d/ok");
         let node = Node {
-            config: Arc::new(DaemonConfig { readiness_indicator: Some(ready.clone()), ..(*node.config).clone() }),
+            config: Arc::new(DaemonConfig {
+                readiness_indicator: Some(ready.clone()),
+                ..(*node.config).clone()
+            }),
             dir: node.dir,
         };
         node.put("10-a.conflist", PRIMARY);
         fs::write(&ready, "").unwrap();
         let mut keeper = node.keeper().await;
         fs::rename(&ready, ready.with_extension("gone")).unwrap();
-        let ended = tokio::time::timeout(Duration::from_secs(60), keeper.keep()).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), keeper.keep())
+            .await
+            .unwrap();
         assert_eq!(ended, Ended::ReadinessLost);
     }
 
     #[tokio::test]
     async fn a_primary_that_comes_late_is_waited_for() {
-        let node = Node::new(json!({}));
+        let node = Node::new(&json!({}));
         let mut finding = Box::pin(ConfKeeper::find(Arc::clone(&node.config)));
         assert!(futures::FutureExt::now_or_never(finding.as_mut()).is_none());
         node.put("10-a.conflist", "{");
-        assert!(tokio::time::timeout(Duration::from_millis(50), finding.as_mut()).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_millis(50), finding.as_mut())
+                .await
+                .is_err()
+        );
         node.put("10-a.conflist", PRIMARY);
-        let keeper = tokio::time::timeout(Duration::from_secs(60), finding).await.unwrap().unwrap();
+        let keeper = tokio::time::timeout(Duration::from_secs(60), finding)
+            .await
+            .unwrap()
+            .unwrap();
         assert!(keeper.text().contains("10-a.conflist"));
         assert!(node.conf().is_none(), "nothing is written before the API serves");
     }
@@ -377,7 +434,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_primary_at_all() {
         // multus#72 (the caller exits with 2)
-        let node = Node::new(json!({}));
+        let node = Node::new(&json!({}));
         let error = ConfKeeper::find(Arc::clone(&node.config)).await.err().unwrap();
         assert!(matches!(error, Error::NoPrimary { .. }), "{error}");
     }
@@ -385,10 +442,13 @@ mod tests {
     #[test]
     fn a_provided_file_is_copied_under_its_name() {
         // multus#73 (the copy)
-        let node = Node::new(json!({}));
+        let node = Node::new(&json!({}));
         let provided = node.dir.path().join("70-multus.conf");
         fs::write(&provided, "{}").unwrap();
-        let config = DaemonConfig { conf_source: ConfSource::File(provided), ..(*node.config).clone() };
+        let config = DaemonConfig {
+            conf_source: ConfSource::File(provided),
+            ..(*node.config).clone()
+        };
         copy_provided(&config).unwrap();
         assert_eq!(fs::read_to_string(node.file("70-multus.conf")).unwrap(), "{}");
     }

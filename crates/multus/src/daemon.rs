@@ -6,11 +6,12 @@
 //!                                     └── watch or live ──┘          (attach.rs)
 //! ```
 
-use crate::attach::{AddError, Attached, Attacher, Stored};
+use crate::attach::{AddError, Attached, Attacher, NetworkFailure, Stored};
 use crate::cluster::{ClusterView, LookupError, Pod};
 use crate::daemon_config::DaemonConfig;
 use crate::delegate::{Config, Delegate};
 use crate::locks::SandboxLocks;
+use crate::messages::{self, of_pod};
 use crate::names;
 use crate::net_conf::{self, MultusConfig};
 use crate::netns::KernelNetns;
@@ -29,10 +30,14 @@ use cni::version::Version;
 use ipnet::Ipv4Net;
 use kube_kit::events::Kind;
 use std::env;
+use std::fmt::Display;
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long a call waits for the default network, and how often it looks.
@@ -40,6 +45,9 @@ const READINESS_WAIT: Duration = Duration::from_secs(45);
 const READINESS_PAUSE: Duration = Duration::from_millis(250);
 /// How long a DEL without state of its own asks for the pod: its end must not depend on the API server.
 const DEL_LOOKUP: Duration = Duration::from_millis(2500);
+
+/// Says when an attachment's state is on disk.
+type Synced = JoinHandle<Result<io::Result<()>, workers::Error>>;
 
 /// The daemon, without its socket.
 pub struct Daemon<C> {
@@ -53,18 +61,32 @@ impl<C: ClusterView + 'static> Daemon<C> {
     /// A daemon that works on this cluster.
     pub fn new(config: Arc<DaemonConfig>, cluster: Arc<C>) -> Self {
         let workers = Workers::new(config.concurrency);
-        Self { config, cluster, locks: SandboxLocks::default(), workers }
+        Self {
+            config,
+            cluster,
+            locks: SandboxLocks::default(),
+            workers,
+        }
     }
 
     /// Works on one call to its end. The answer to ADD is the master's result as JSON, CNI version 1.1.0.
     pub async fn handle(&self, request: Request) -> Result<Option<String>, Error> {
         match request {
-            Request::Pod { verb, sandbox, config } => self.pod_call(verb, sandbox, &config).await,
+            Request::Pod {
+                verb,
+                sandbox,
+                config,
+            } => self.pod_call(verb, sandbox, &config).await,
             Request::Node { verb, config } => self.node_call(verb, &config).await.map(|()| None),
         }
     }
 
-    async fn pod_call(&self, verb: PodVerb, sandbox: Sandbox, config: &[u8]) -> Result<Option<String>, Error> {
+    async fn pod_call(
+        &self,
+        verb: PodVerb,
+        sandbox: Sandbox,
+        config: &[u8],
+    ) -> Result<Option<String>, Error> {
         let about = sandbox.to_string();
         tracing::info!("{verb} starting CNI request {about}");
         let _lock = self.locks.lock(&sandbox.container_id).await;
@@ -77,8 +99,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let result = answer.as_ref().ok().cloned().flatten().unwrap_or_default();
         let took = begun.elapsed();
         match &answer {
-            Ok(_) => tracing::info!(?took, "{verb} finished CNI request {about}, result: \"{result}\", err: <nil>"),
-            Err(error) => tracing::error!(?took, "{verb} finished CNI request {about}, result: \"\", err: {error}"),
+            Ok(_) => tracing::info!(
+                ?took,
+                "{verb} finished CNI request {about}, result: \"{result}\", err: <nil>"
+            ),
+            Err(error) => tracing::error!(
+                ?took,
+                "{verb} finished CNI request {about}, result: \"\", err: {error}"
+            ),
         }
         answer
     }
@@ -93,21 +121,36 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 return Ok(nothing(&sandbox));
             };
             let networks = self.networks(&sandbox, &pod, &config).await?;
-            let attached = self.attach(&sandbox, config, networks).await?;
+            let (attached, synced) = self.attach(&sandbox, config, networks).await?;
             self.tell(&sandbox, &pod, &attached).await?;
+            let unsaved =
+                |error: &dyn Display| of_pod(&sandbox, &format!("error saving the delegates: {error}"));
+            match synced.await {
+                Ok(Ok(synced)) => synced.map_err(|error| unsaved(&error))?,
+                Ok(Err(error)) => return Err(unsaved(&error)),
+                Err(error) => return Err(unsaved(&error)),
+            }
             // The master's result is the pod's: secondary networks never leak into it.
-            Ok(attached.into_iter().next().map(|master| master.result).unwrap_or_default())
+            Ok(attached
+                .first()
+                .map(|master| master.result.clone())
+                .unwrap_or_default())
         };
-        let result: CniResult =
-            answer.await.map_err(|error: Error| error.prefixed(&format!("error configuring pod {pod_name} networking")))?;
+        let result: CniResult = answer.await.map_err(|error: Error| {
+            error.prefixed(&format!("error configuring pod {pod_name} networking"))
+        })?;
         Ok(result.to_json(Version::LATEST)?.to_string())
     }
 
     /// The pod of the sandbox; `None` when it is gone. Takes over its UID when the runtime sent none.
     async fn pod(&self, sandbox: &mut Sandbox) -> Result<Option<Pod>, Error> {
         let named = sandbox.pod.clone();
-        let found = self.cluster.pod(&named.namespace, &named.name, named.uid.as_deref()).await;
-        let Some(pod) = found.map_err(|error| of_pod(sandbox, &format!("error waiting for pod: {error}")))? else {
+        let found = self
+            .cluster
+            .pod(&named.namespace, &named.name, named.uid.as_deref())
+            .await;
+        let Some(pod) = found.map_err(|error| of_pod(sandbox, &format!("error waiting for pod: {error}")))?
+        else {
             return Ok(None);
         };
         match &named.uid {
@@ -121,8 +164,16 @@ impl<C: ClusterView + 'static> Daemon<C> {
         Ok(Some(pod))
     }
 
-    async fn networks(&self, sandbox: &Sandbox, pod: &Pod, config: &MultusConfig) -> Result<Vec<Delegate>, Error> {
-        let resolver = Resolver { cluster: &*self.cluster, config };
+    async fn networks(
+        &self,
+        sandbox: &Sandbox,
+        pod: &Pod,
+        config: &MultusConfig,
+    ) -> Result<Vec<Delegate>, Error> {
+        let resolver = Resolver {
+            cluster: &*self.cluster,
+            config,
+        };
         resolver.networks_of(pod).await.map_err(|error| {
             match error.missing() {
                 Some(missing) => self.warn(sandbox, names::REASON_NO_NETWORK, missing.to_string()),
@@ -132,38 +183,78 @@ impl<C: ClusterView + 'static> Daemon<C> {
         })
     }
 
+    /// Attaches all networks. What comes back with them says when their state is on disk: the worker goes on to wait
+    /// for that while the cluster is told.
     async fn attach(
         &self,
         sandbox: &Sandbox,
         config: MultusConfig,
         networks: Vec<Delegate>,
-    ) -> Result<Vec<Attached>, Error> {
+    ) -> Result<(Arc<Vec<Attached>>, Synced), Error> {
         let invoker = self.invoker(&config);
         let owned = sandbox.clone();
+        let (report, reported) = oneshot::channel();
         let work = move || {
-            let attacher = Attacher { runner: &invoker, config: &config, sandbox: &owned };
-            attacher.add(&networks, &mut KernelNetns::new(&owned.netns))
+            let attacher = Attacher {
+                runner: &invoker,
+                config: &config,
+                sandbox: &owned,
+            };
+            let outcome = attacher
+                .add(&networks, &mut KernelNetns::new(&owned.netns))
+                .map(Arc::new);
+            let attached = outcome.as_ref().map(Arc::clone).unwrap_or_default();
+            // Without anybody who waits the state is all the more needed.
+            let _ = report.send(outcome);
+            if attached.is_empty() {
+                Ok(())
+            } else {
+                attacher.sync(&attached)
+            }
         };
-        match self.workers.run(work).await.map_err(failed)? {
-            Ok(attached) => Ok(attached),
-            Err(AddError::Network { display_name, network, ifname, error }) => {
-                let text = format!("failed adding interface {ifname} to network {display_name}: {error}");
+        let workers = self.workers.clone();
+        let synced = tokio::spawn(async move { workers.run(work).await });
+        match reported.await.map_err(|_| failed(workers::Error::Panicked))? {
+            Ok(attached) => Ok((attached, synced)),
+            Err(AddError::Network(failure)) => {
+                let NetworkFailure {
+                    display_name,
+                    network,
+                    ifname,
+                    error,
+                } = *failure;
+                let text = messages::failed_adding(&ifname, &display_name, &error);
                 self.warn(sandbox, names::REASON_FAILED, text);
-                Err(error.prefixed(&format!("[{}:{network}]: error adding container to network \"{network}\"", sandbox.pod)))
+                let prefix = format!(
+                    "[{}:{network}]: error adding container to network \"{network}\"",
+                    sandbox.pod
+                );
+                Err(error.prefixed(&prefix))
             }
             Err(AddError::Prepare(text) | AddError::Route(text)) => {
                 self.warn(sandbox, names::REASON_FAILED, text.clone());
                 Err(of_pod(sandbox, &text))
             }
-            Err(AddError::Sync(error)) => Err(of_pod(sandbox, &format!("error saving the delegates: {error}"))),
         }
     }
 
     /// Events, the log, and the status annotation: one write for all networks.
     async fn tell(&self, sandbox: &Sandbox, pod: &Pod, attached: &[Attached]) -> Result<(), Error> {
         let mut entries = Vec::new();
-        for (index, Attached { display_name, network, ifname, result }) in attached.iter().enumerate() {
-            let json = result.to_json(Version::LATEST).map(|json| json.to_string()).unwrap_or_default();
+        for (
+            index,
+            Attached {
+                display_name,
+                network,
+                ifname,
+                result,
+            },
+        ) in attached.iter().enumerate()
+        {
+            let json = result
+                .to_json(Version::LATEST)
+                .map(|json| json.to_string())
+                .unwrap_or_default();
             tracing::info!(
                 "Add: {}:{}:{}:{display_name}({network}):{ifname} {json}",
                 pod.namespace,
@@ -171,8 +262,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 sandbox.pod.uid.as_deref().unwrap_or_default()
             );
             if !result.interfaces.is_empty() || !result.ips.is_empty() {
-                let text = added(ifname, display_name, result);
-                self.cluster.event(&sandbox.pod, Kind::Normal, names::REASON_ADDED, text);
+                let text = messages::added(ifname, display_name, result);
+                self.cluster
+                    .event(&sandbox.pod, Kind::Normal, names::REASON_ADDED, text);
             }
             entries.extend(entries_for(display_name, result, index == 0, None));
         }
@@ -190,8 +282,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 Ok(true) => {}
                 Ok(false) => tracing::warn!(file = %file.display(), "the default network is not ready"),
                 Err(error) => {
-                    let text =
-                        format!("error checking readinessindicatorfile on CNI DEL @ {}: {error}", file.display());
+                    let text = format!(
+                        "error checking readinessindicatorfile on CNI DEL @ {}: {error}",
+                        file.display()
+                    );
                     return Err(of_pod(&sandbox, &text));
                 }
             }
@@ -199,9 +293,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let sandbox = Arc::new(sandbox);
         let invoker = Arc::new(self.invoker(&config));
         let known = {
-            let (sandbox, config, invoker) = (Arc::clone(&sandbox), Arc::clone(&config), Arc::clone(&invoker));
+            let (sandbox, config, invoker) =
+                (Arc::clone(&sandbox), Arc::clone(&config), Arc::clone(&invoker));
             let work = move || {
-                let attacher = Attacher { runner: &*invoker, config: &config, sandbox: &sandbox };
+                let attacher = Attacher {
+                    runner: &*invoker,
+                    config: &config,
+                    sandbox: &sandbox,
+                };
                 del_by_state(&attacher)
             };
             self.workers.run(work).await.map_err(failed)?
@@ -213,7 +312,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
         if delegates.is_empty() {
             return Ok(());
         }
-        let work = move || Attacher { runner: &*invoker, config: &config, sandbox: &sandbox }.del(&delegates);
+        let work = move || {
+            Attacher {
+                runner: &*invoker,
+                config: &config,
+                sandbox: &sandbox,
+            }
+            .del(&delegates)
+        };
         self.workers.run(work).await.map_err(failed)?
     }
 
@@ -225,9 +331,16 @@ impl<C: ClusterView + 'static> Daemon<C> {
         config: &MultusConfig,
         corrupt: bool,
     ) -> Result<Vec<Delegate>, Error> {
-        let resolver = Resolver { cluster: &*self.cluster, config };
+        let resolver = Resolver {
+            cluster: &*self.cluster,
+            config,
+        };
         let pod = &sandbox.pod;
-        let asked = timeout(DEL_LOOKUP, self.cluster.pod(&pod.namespace, &pod.name, pod.uid.as_deref())).await;
+        let asked = timeout(
+            DEL_LOOKUP,
+            self.cluster.pod(&pod.namespace, &pod.name, pod.uid.as_deref()),
+        )
+        .await;
         let found = asked.unwrap_or_else(|_| Err(LookupError("no answer in time".into())));
         let ours = |found: &Pod| found.is_static || pod.uid.as_ref().is_none_or(|uid| *uid == found.uid);
         let found = match found {
@@ -238,8 +351,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }
         };
         let Some(found) = found else {
-            tracing::warn!("Multus: failed to get the cached delegates file of {sandbox}, cannot properly delete");
-            let defaults = if corrupt { resolver.defaults(None).await } else { Ok(Vec::new()) };
+            tracing::warn!(
+                "Multus: failed to get the cached delegates file of {sandbox}, cannot properly delete"
+            );
+            let defaults = if corrupt {
+                resolver.defaults(None).await
+            } else {
+                Ok(Vec::new())
+            };
             return Ok(defaults.unwrap_or_default());
         };
         match timeout(DEL_LOOKUP, resolver.networks_of(&found)).await {
@@ -260,7 +379,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let config = self.net_conf(config)?;
         let invoker = self.invoker(&config);
         let work = move || {
-            let attacher = Attacher { runner: &invoker, config: &config, sandbox: &sandbox };
+            let attacher = Attacher {
+                runner: &invoker,
+                config: &config,
+                sandbox: &sandbox,
+            };
             match attacher.scratch_delegates() {
                 Stored::Delegates(delegates) => attacher.check(&delegates),
                 Stored::Missing | Stored::Corrupt => attacher.check(&inline(&config)?),
@@ -272,17 +395,27 @@ impl<C: ClusterView + 'static> Daemon<C> {
     async fn node_call(&self, verb: NodeVerb, config: &[u8]) -> Result<(), Error> {
         let config = self.net_conf(config)?;
         self.wait_ready(&config, None).await?;
-        let resolver = Resolver { cluster: &*self.cluster, config: &config };
+        let resolver = Resolver {
+            cluster: &*self.cluster,
+            config: &config,
+        };
         let defaults = resolver.defaults(None).await;
         let defaults = defaults.map_err(|error| {
-            Error::internal(format!("Multus: failed to get clusterNetwork/defaultNetworks: {error}"))
+            Error::internal(format!(
+                "Multus: failed to get clusterNetwork/defaultNetworks: {error}"
+            ))
         })?;
-        let Some(master) = defaults.into_iter().next() else { return Ok(()) };
+        let Some(master) = defaults.into_iter().next() else {
+            return Ok(());
+        };
         let invoker = self.invoker(&config);
         let work = move || {
             let network = master.config.network().map_err(internal)?;
             let cache = Cache::new(&config.cni_dir);
-            let chain = Chain { runner: &invoker, cache: &cache };
+            let chain = Chain {
+                runner: &invoker,
+                cache: &cache,
+            };
             match verb {
                 NodeVerb::Status => chain.status(&network),
                 NodeVerb::Gc => chain.gc(&network, &attachments(&cache)),
@@ -293,12 +426,15 @@ impl<C: ClusterView + 'static> Daemon<C> {
 
     fn net_conf(&self, request: &[u8]) -> Result<MultusConfig, Error> {
         let unusable = |error: net_conf::Error| Error::new(code::INVALID_NETWORK_CONFIG, error.to_string());
-        let object = net_conf::overlay(request, &self.config.object, self.config.manages_readiness()).map_err(unusable)?;
+        let object = net_conf::overlay(request, &self.config.object, self.config.manages_readiness())
+            .map_err(unusable)?;
         MultusConfig::parse(&object).map_err(unusable)
     }
 
     async fn wait_ready(&self, config: &MultusConfig, sandbox: Option<&Sandbox>) -> Result<(), Error> {
-        let Some(file) = &config.readiness_indicator else { return Ok(()) };
+        let Some(file) = &config.readiness_indicator else {
+            return Ok(());
+        };
         let deadline = Instant::now() + READINESS_WAIT;
         while !file.exists() {
             if Instant::now() >= deadline {
@@ -306,7 +442,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
                     "have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}. pollimmediate error: timed out waiting for the condition",
                     file.display()
                 );
-                return Err(sandbox.map_or_else(|| Error::internal(format!("Multus: {text}")), |sandbox| of_pod(sandbox, &text)));
+                return Err(sandbox.map_or_else(
+                    || Error::internal(format!("Multus: {text}")),
+                    |sandbox| of_pod(sandbox, &text),
+                ));
             }
             // The file may lie anywhere, in directories that come and go.
             sleep(READINESS_PAUSE).await;
@@ -326,7 +465,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 }
             })
         });
-        Invoker { dirs, base: cni::env::variables(), prepare }
+        Invoker {
+            dirs,
+            base: cni::env::variables(),
+            prepare,
+        }
     }
 
     fn warn(&self, sandbox: &Sandbox, reason: &'static str, text: String) {
@@ -349,15 +492,18 @@ fn del_by_state(attacher: &Attacher<'_, Invoker>) -> Known {
         Stored::Missing => false,
     };
     let cached = attacher.cached_delegates();
-    if cached.is_empty() { Known::Nothing { corrupt } } else { Known::Done(attacher.del(&cached)) }
+    if cached.is_empty() {
+        Known::Nothing { corrupt }
+    } else {
+        Known::Done(attacher.del(&cached))
+    }
 }
 
 fn inline(config: &MultusConfig) -> Result<Vec<Delegate>, Error> {
-    let parse = |text: &Box<serde_json::value::RawValue>| {
-        let config = Config::parse(text.get().as_bytes()).map_err(internal)?;
-        Ok(Delegate::new(config.name(), config))
-    };
-    config.delegates.iter().map(parse).collect()
+    let texts = config.delegates.iter().map(|text| text.get());
+    let parse =
+        |text: &str| Config::parse(text.as_bytes()).map(|config| Delegate::new(config.name(), config));
+    texts.map(parse).collect::<Result<_, _>>().map_err(internal)
 }
 
 fn attachments(cache: &Cache) -> Vec<ValidAttachment> {
@@ -365,30 +511,30 @@ fn attachments(cache: &Cache) -> Vec<ValidAttachment> {
     for error in broken {
         tracing::warn!(%error, "left out of the valid attachments");
     }
-    let valid = |entry: cni::cache::Entry| ValidAttachment { container_id: entry.container_id, ifname: entry.ifname };
+    let valid = |entry: cni::cache::Entry| ValidAttachment {
+        container_id: entry.container_id,
+        ifname: entry.ifname,
+    };
     entries.into_iter().map(valid).collect()
-}
-
-fn added(ifname: &str, display_name: &str, result: &CniResult) -> String {
-    let ips: Vec<_> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
-    let from = if display_name.is_empty() { String::new() } else { format!(" from {display_name}") };
-    format!("Add {ifname} [{}]{from}", ips.join(" "))
 }
 
 /// The answer for a pod that is gone: something that runtimes take for an attachment.
 fn nothing(sandbox: &Sandbox) -> CniResult {
-    let interface =
-        Interface { name: sandbox.ifname.clone(), sandbox: Some(sandbox.netns.clone()), ..Interface::default() };
+    let interface = Interface {
+        name: sandbox.ifname.clone(),
+        sandbox: Some(sandbox.netns.clone()),
+        ..Interface::default()
+    };
     let address = IpConfig {
         address: Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 32).into(),
         gateway: Some(Ipv4Addr::UNSPECIFIED.into()),
         interface: None,
     };
-    CniResult { interfaces: vec![interface], ips: vec![address], ..CniResult::default() }
-}
-
-fn of_pod(sandbox: &Sandbox, text: &str) -> Error {
-    Error::internal(format!("Multus: [{}]: {text}", sandbox.pod))
+    CniResult {
+        interfaces: vec![interface],
+        ips: vec![address],
+        ..CniResult::default()
+    }
 }
 
 fn failed(error: workers::Error) -> Error {

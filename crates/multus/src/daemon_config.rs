@@ -136,7 +136,10 @@ impl DaemonConfig {
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
         let object = Object::parse(text).map_err(Error::Parse)?;
         let keys: Keys = json::from_slice(text).map_err(Error::Parse)?;
-        if keys.per_node_certificate.is_some_and(|certificate| certificate.enabled) {
+        if keys
+            .per_node_certificate
+            .is_some_and(|certificate| certificate.enabled)
+        {
             return Err(Error::PerNodeCertificate);
         }
         let concurrency = match keys.connection_limit {
@@ -210,7 +213,10 @@ mod tests {
         let config = DaemonConfig::parse(text).unwrap();
         assert_eq!(config.chroot_dir.as_deref(), Some(Path::new("/hostroot")));
         assert_eq!(config.socket(), Path::new("/host/run/multus/multus.sock"));
-        assert_eq!(config.conf_file(), Path::new("/host/etc/cni/net.d/00-multus.conf"));
+        assert_eq!(
+            config.conf_file(),
+            Path::new("/host/etc/cni/net.d/00-multus.conf")
+        );
         assert_eq!(config.conf_source, ConfSource::Auto);
         assert_eq!(config.passed.cni_version, "0.3.1");
         assert!(config.passed.log_to_stderr);
@@ -236,7 +242,15 @@ mod tests {
     fn a_connection_limit_that_lets_nobody_in() {
         // multus#69 (the refusal)
         let error = DaemonConfig::parse(br#"{"connectionLimit":0}"#).unwrap_err();
-        assert_eq!(error.to_string(), "connection limit must be greater than 0, got 0");
-        assert_eq!(DaemonConfig::parse(br#"{"connectionLimit":1}"#).unwrap().concurrency, 1);
+        assert_eq!(
+            error.to_string(),
+            "connection limit must be greater than 0, got 0"
+        );
+        assert_eq!(
+            DaemonConfig::parse(br#"{"connectionLimit":1}"#)
+                .unwrap()
+                .concurrency,
+            1
+        );
     }
 }

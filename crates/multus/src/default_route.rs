@@ -49,9 +49,21 @@ pub struct Ecmp;
 pub fn plan(delegates: &[Delegate]) -> Result<Vec<Fates>, Ecmp> {
     let family = |is_v4: bool| -> Result<Vec<Fate>, Ecmp> {
         let claims: Vec<_> = delegates.iter().map(|delegate| claim(delegate, is_v4)).collect();
-        let gateways = claims.iter().flatten().filter(|claim| matches!(claim, Fate::Replace(_))).count();
-        let asked = delegates.iter().filter_map(|delegate| delegate.requests.default_route.as_ref());
-        if gateways > 1 || asked.flatten().filter(|gateway| gateway.is_ipv4() == is_v4).count() > 1 {
+        let gateways = claims
+            .iter()
+            .flatten()
+            .filter(|claim| matches!(claim, Fate::Replace(_)))
+            .count();
+        let asked = delegates
+            .iter()
+            .filter_map(|delegate| delegate.requests.default_route.as_ref());
+        if gateways > 1
+            || asked
+                .flatten()
+                .filter(|gateway| gateway.is_ipv4() == is_v4)
+                .count()
+                > 1
+        {
             return Err(Ecmp);
         }
         let unclaimed = claims.iter().all(Option::is_none);
@@ -67,7 +79,10 @@ fn claim(delegate: &Delegate, is_v4: bool) -> Option<Fate> {
     if asked.is_empty() {
         return Some(Fate::Keep);
     }
-    asked.iter().find(|gateway| gateway.is_ipv4() == is_v4).map(|gateway| Fate::Replace(*gateway))
+    asked
+        .iter()
+        .find(|gateway| gateway.is_ipv4() == is_v4)
+        .map(|gateway| Fate::Replace(*gateway))
 }
 
 /// Makes a cached result say what was done to the routes.
@@ -85,10 +100,18 @@ pub fn edit(result: &mut Object, fates: Fates) -> Result<(), json::Error> {
             Ok(())
         }
         "0.3.0" | "0.3.1" | "0.4.0" => edit_routes(result, &[(fates.v4, "0.0.0.0/0"), (fates.v6, "::0/0")]),
-        newer if newer.split('.').next().and_then(|major| major.parse::<u64>().ok()).is_some_and(|major| major >= 1) => {
+        newer
+            if newer
+                .split('.')
+                .next()
+                .and_then(|major| major.parse::<u64>().ok())
+                .is_some_and(|major| major >= 1) =>
+        {
             edit_routes(result, &[(fates.v4, "0.0.0.0/0"), (fates.v6, "::0/0")])
         }
-        other => Err(serde::de::Error::custom(format!("not supported version: {other}"))),
+        other => Err(serde::de::Error::custom(format!(
+            "not supported version: {other}"
+        ))),
     }
 }
 
@@ -106,7 +129,9 @@ fn edit_routes(holder: &mut Object, families: &[(Fate, &str)]) -> Result<(), jso
         let is_v4 = default.starts_with('0');
         routes.retain(|route| !is_default(route, is_v4));
         if let Fate::Replace(gateway) = fate {
-            routes.push(serde_json::value::to_raw_value(&json!({"dst": default, "gw": gateway}))?);
+            routes.push(serde_json::value::to_raw_value(
+                &json!({"dst": default, "gw": gateway}),
+            )?);
         }
     }
     if routes.is_empty() {
@@ -120,7 +145,11 @@ fn edit_routes(holder: &mut Object, families: &[(Fate, &str)]) -> Result<(), jso
 fn is_default(route: &RawValue, is_v4: bool) -> bool {
     let route: Value = serde_json::from_str(route.get()).unwrap_or_default();
     let destination = route.get("dst").and_then(Value::as_str).unwrap_or_default();
-    if is_v4 { destination == "0.0.0.0/0" } else { matches!(destination, "::0/0" | "::/0") }
+    if is_v4 {
+        destination == "0.0.0.0/0"
+    } else {
+        matches!(destination, "::0/0" | "::/0")
+    }
 }
 
 #[cfg(test)]
@@ -129,13 +158,13 @@ mod tests {
     use crate::delegate::Config;
 
     fn delegates(asked: &[Option<&[&str]>]) -> Vec<Delegate> {
-        let delegate = |asked: &Option<&[&str]>| {
+        let delegate = |asked: Option<&[&str]>| {
             let mut delegate = Delegate::new("n".into(), Config::parse(br#"{"type":"a"}"#).unwrap());
             delegate.requests.default_route =
                 asked.map(|asked| asked.iter().map(|ip| ip.parse().unwrap()).collect());
             delegate
         };
-        asked.iter().map(delegate).collect()
+        asked.iter().copied().map(delegate).collect()
     }
 
     fn v4(plan: &[Fates]) -> Vec<Fate> {
@@ -172,7 +201,10 @@ mod tests {
         let on_one: [Option<&[&str]>; 1] = [Some(&["10.1.1.254", "10.1.2.254"])];
         for two in [&on_two[..], &on_one[..]] {
             let error = plan(&delegates(two)).unwrap_err();
-            assert_eq!(error.to_string(), "multus does not support ECMP for default-route");
+            assert_eq!(
+                error.to_string(),
+                "multus does not support ECMP for default-route"
+            );
         }
     }
 
@@ -183,13 +215,16 @@ mod tests {
         assert_eq!(v6(&plan), [Fate::Remove, Fate::Keep]);
     }
 
-    fn edited(result: Value, fates: Fates) -> Value {
+    fn edited(result: &Value, fates: Fates) -> Value {
         let mut object = Object::parse(result.to_string().as_bytes()).unwrap();
         edit(&mut object, fates).unwrap();
         serde_json::from_str(&object.to_json()).unwrap()
     }
 
-    const REMOVE: Fates = Fates { v4: Fate::Remove, v6: Fate::Keep };
+    const REMOVE: Fates = Fates {
+        v4: Fate::Remove,
+        v6: Fate::Keep,
+    };
 
     fn replace(gateway: &str) -> Fates {
         let gateway: IpAddr = gateway.parse().unwrap();
@@ -205,8 +240,11 @@ mod tests {
     fn every_default_route_goes_and_the_others_stay() {
         // multus#58
         let routes = json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}, {"dst": "10.1.1.0/24"}, {"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
-        let left = edited(json!({"cniVersion": "0.3.1", "routes": routes, "x": 1}), REMOVE);
-        assert_eq!(left, json!({"cniVersion": "0.3.1", "routes": [{"dst": "10.1.1.0/24"}, {"dst": "::/0"}], "x": 1}));
+        let left = edited(&json!({"cniVersion": "0.3.1", "routes": routes, "x": 1}), REMOVE);
+        assert_eq!(
+            left,
+            json!({"cniVersion": "0.3.1", "routes": [{"dst": "10.1.1.0/24"}, {"dst": "::/0"}], "x": 1})
+        );
     }
 
     #[test]
@@ -214,18 +252,24 @@ mod tests {
         // multus#57
         for version in ["0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
             let before = json!({"cniVersion": version, "routes": [{"dst": "0.0.0.0/0"}]});
-            assert_eq!(edited(before.clone(), REMOVE), json!({"cniVersion": version}));
-            let after = edited(before.clone(), replace("10.1.1.254"));
+            assert_eq!(edited(&before, REMOVE), json!({"cniVersion": version}));
+            let after = edited(&before, replace("10.1.1.254"));
             assert_eq!(after["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.1.1.254"}]));
-            let after = edited(before, replace("fd00::1"));
-            assert_eq!(after["routes"], json!([{"dst": "0.0.0.0/0"}, {"dst": "::0/0", "gw": "fd00::1"}]));
+            let after = edited(&before, replace("fd00::1"));
+            assert_eq!(
+                after["routes"],
+                json!([{"dst": "0.0.0.0/0"}, {"dst": "::0/0", "gw": "fd00::1"}])
+            );
         }
         let before = json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.1/24", "routes": [{"dst": "0.0.0.0/0"}]},
             "ip6": {"ip": "fd00::2/64"}});
-        assert_eq!(edited(before.clone(), REMOVE)["ip4"], json!({"ip": "10.0.0.1/24"}));
-        let after = edited(before, replace("fd00::1"));
+        assert_eq!(edited(&before, REMOVE)["ip4"], json!({"ip": "10.0.0.1/24"}));
+        let after = edited(&before, replace("fd00::1"));
         assert_eq!(after["ip6"]["routes"], json!([{"dst": "::/0", "gw": "fd00::1"}]));
         let mut unknown = Object::parse(br#"{"cniVersion":"0.9.0"}"#).unwrap();
-        assert_eq!(edit(&mut unknown, REMOVE).unwrap_err().to_string(), "not supported version: 0.9.0");
+        assert_eq!(
+            edit(&mut unknown, REMOVE).unwrap_err().to_string(),
+            "not supported version: 0.9.0"
+        );
     }
 }

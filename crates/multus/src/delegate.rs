@@ -10,8 +10,15 @@ use serde_json::value::RawValue;
 use std::net::IpAddr;
 
 /// Keys of `runtimeConfig` that are handed to delegates.
-const RUNTIME_KEYS: [&str; 7] =
-    ["portMappings", "bandwidth", "ips", "mac", "infinibandGUID", DEVICE_ID, "CNIDeviceInfoFile"];
+const RUNTIME_KEYS: [&str; 7] = [
+    "portMappings",
+    "bandwidth",
+    "ips",
+    "mac",
+    "infinibandGUID",
+    DEVICE_ID,
+    "CNIDeviceInfoFile",
+];
 const DEVICE_ID: &str = "deviceID";
 /// Where device information of an attachment lies, as the host sees it.
 const DEVICE_INFO_DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo/cni/";
@@ -84,7 +91,13 @@ impl Config {
         let object = Object::parse(network.text.as_bytes())?;
         let plugins = match network.plugins.first() {
             Some(plugin) if network.single => Plugins::Single(plugin.plugin().to_owned()),
-            _ => Plugins::Chain(network.plugins.iter().map(|plugin| plugin.object.clone()).collect()),
+            _ => Plugins::Chain(
+                network
+                    .plugins
+                    .iter()
+                    .map(|plugin| plugin.object.clone())
+                    .collect(),
+            ),
         };
         let mut config = Self { object, plugins };
         config.store_chain()?;
@@ -114,9 +127,10 @@ impl Config {
     pub fn plugin_type(&self) -> String {
         match &self.plugins {
             Plugins::Single(kind) => kind.clone(),
-            Plugins::Chain(chain) => {
-                chain.first().and_then(|plugin| string(plugin, key::TYPE).ok()).unwrap_or_default()
-            }
+            Plugins::Chain(chain) => chain
+                .first()
+                .and_then(|plugin| string(plugin, key::TYPE).ok())
+                .unwrap_or_default(),
         }
     }
 
@@ -144,8 +158,7 @@ impl Config {
         let (Plugins::Chain(ours), Plugins::Chain(theirs)) = (&mut self.plugins, &other.plugins) else {
             return Ok(());
         };
-        let same_type =
-            |a: &Object, b: &Object| matches!((string(a, key::TYPE), string(b, key::TYPE)), (Ok(a), Ok(b)) if a == b);
+        let same_type = |a: &Object, b: &Object| matches!((string(a, key::TYPE), string(b, key::TYPE)), (Ok(a), Ok(b)) if a == b);
         for (our, their) in ours.iter_mut().zip(theirs) {
             if !same_type(our, their) {
                 break;
@@ -214,7 +227,11 @@ impl Requests {
             mac: selection.mac.clone(),
             infiniband_guid: selection.infiniband_guid.clone(),
             ips: selection.ips.clone(),
-            port_mappings: if port_mappings.is_empty() { None } else { Some(raw(port_mappings)?) },
+            port_mappings: if port_mappings.is_empty() {
+                None
+            } else {
+                Some(raw(port_mappings)?)
+            },
             bandwidth: selection.bandwidth.as_ref().map(raw).transpose()?,
             default_route: selection.default_route.clone(),
         })
@@ -239,7 +256,13 @@ pub struct Delegate {
 impl Delegate {
     /// A network that no pod asked anything of.
     pub fn new(display_name: String, config: Config) -> Self {
-        Self { display_name, config, requests: Requests::default(), resource_name: None, device_id: None }
+        Self {
+            display_name,
+            config,
+            requests: Requests::default(),
+            resource_name: None,
+            device_id: None,
+        }
     }
 
     /// Gives the network its device: every plugin's configuration names it.
@@ -265,7 +288,12 @@ impl Delegate {
 
     /// Capability arguments: the runtime's own, and on all but the master what the pod asks for. Which of them a plugin
     /// sees is up to its `capabilities`.
-    pub fn capability_args(&self, index: usize, runtime: &Object, sandbox: &Sandbox) -> Result<Object, Error> {
+    pub fn capability_args(
+        &self,
+        index: usize,
+        runtime: &Object,
+        sandbox: &Sandbox,
+    ) -> Result<Object, Error> {
         let mut args = Object::default();
         for key in RUNTIME_KEYS {
             if let Some(value) = runtime.get(key).filter(|value| !is_empty(value)) {
@@ -273,7 +301,14 @@ impl Delegate {
             }
         }
         if index > 0 {
-            let Requests { mac, infiniband_guid, ips, port_mappings, bandwidth, .. } = &self.requests;
+            let Requests {
+                mac,
+                infiniband_guid,
+                ips,
+                port_mappings,
+                bandwidth,
+                ..
+            } = &self.requests;
             let asked = [
                 ("portMappings", port_mappings.clone()),
                 ("bandwidth", bandwidth.clone()),
@@ -299,7 +334,9 @@ impl Delegate {
 
     /// `CNI_ARGS` of the delegate, in the established order. `adding`: with the MAC and addresses that were asked for.
     pub fn cni_args(&self, sandbox: &Sandbox, adding: bool) -> CniArgs {
-        let Sandbox { container_id, pod, .. } = sandbox;
+        let Sandbox {
+            container_id, pod, ..
+        } = sandbox;
         let mut args = vec![
             ("IgnoreUnknown", "true".to_owned()),
             ("K8S_POD_NAMESPACE", pod.namespace.clone()),
@@ -313,7 +350,9 @@ impl Delegate {
                 args.push(("IP", self.requests.ips.join(",")));
             }
         }
-        args.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        args.into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect()
     }
 }
 
@@ -331,164 +370,4 @@ fn is_empty(value: &RawValue) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::request::PodRef;
-    use serde_json::{Value, json};
-
-    fn sandbox() -> Sandbox {
-        Sandbox {
-            container_id: "c1".into(),
-            netns: "/run/netns/a".into(),
-            ifname: "eth0".into(),
-            args: String::new(),
-            pod: PodRef { namespace: "ns".into(), name: "pod".into(), uid: Some("u1".into()) },
-        }
-    }
-
-    fn delegate(config: &Value) -> Delegate {
-        Delegate::new("ns/a".into(), Config::parse(config.to_string().as_bytes()).unwrap())
-    }
-
-    fn value(config: &Config) -> Value {
-        serde_json::from_str(&config.object().to_json()).unwrap()
-    }
-
-    #[test]
-    fn a_missing_name_is_the_nads() {
-        // multus#19
-        for text in [r#"{"type":"bridge"}"#, r#"{"type":"bridge","name":""}"#, r#"{"plugins":[{"type":"bridge"}]}"#] {
-            assert_eq!(Config::parse_named(text.as_bytes(), "net1").unwrap().name(), "net1");
-        }
-        assert_eq!(Config::parse_named(br#"{"type":"b","name":"x"}"#, "net1").unwrap().name(), "x");
-    }
-
-    #[test]
-    fn what_is_no_configuration() {
-        let text = |config: &str| Config::parse(config.as_bytes()).unwrap_err().to_string();
-        assert_eq!(
-            text("{}"),
-            "LoadDelegateNetConfList: delegate must have the 'type' or 'plugin' field"
-        );
-        assert_eq!(
-            text(r#"{"plugins":[{"type":""}]}"#),
-            "LoadDelegateNetConfList: a plugin delegate must have the 'type' field"
-        );
-        assert!(text("[]").starts_with("failed to unmarshal Spec.Config: "));
-        assert!(text("{").starts_with("failed to unmarshal Spec.Config: "));
-    }
-
-    #[test]
-    fn cni_args_of_the_pod_win() {
-        // multus#17
-        let args = Object::parse(br#"{"k": "v"}"#).unwrap();
-        let mut single = delegate(&json!({"type": "a", "args": {"cni": {"k": "old", "x": 1}, "other": 2}}));
-        single.set_cni_args(&args).unwrap();
-        assert_eq!(value(&single.config)["args"], json!({"cni": {"k": "v", "x": 1}, "other": 2}));
-
-        let mut chain = delegate(&json!({"plugins": [{"type": "a"}, {"type": "b", "args": {"cni": {"x": 1}}}]}));
-        chain.set_cni_args(&args).unwrap();
-        let config = value(&chain.config);
-        assert_eq!(config["plugins"][0]["args"]["cni"], json!({"k": "v"}));
-        assert_eq!(config["plugins"][1]["args"]["cni"], json!({"x": 1, "k": "v"}));
-    }
-
-    #[test]
-    fn every_plugin_of_a_chain_gets_the_device() {
-        let mut chain = delegate(&json!({"name": "n", "plugins": [{"type": "a"}, {"type": "b"}]}));
-        chain.set_device("0000:00:01.0".into()).unwrap();
-        let expected = json!([
-            {"type": "a", "deviceID": "0000:00:01.0", "pciBusID": "0000:00:01.0"},
-            {"type": "b", "deviceID": "0000:00:01.0", "pciBusID": "0000:00:01.0"}]);
-        assert_eq!(value(&chain.config)["plugins"], expected);
-    }
-
-    fn asking() -> Requests {
-        Requests {
-            interface: None,
-            mac: Some("02:00:00:00:00:01".into()),
-            infiniband_guid: Some("02:00:00:00:00:00:00:01".into()),
-            ips: vec!["10.0.0.1/24".into(), "fd00::1/64".into()],
-            port_mappings: Some(raw(&json!([{"hostPort": 80}])).unwrap()),
-            bandwidth: Some(raw(&json!({"ingressRate": 1})).unwrap()),
-            default_route: None,
-        }
-    }
-
-    #[test]
-    fn capability_args_of_a_secondary_network() {
-        // multus#15 (what is offered; the plugin's capabilities choose)
-        let mut secondary = delegate(&json!({"type": "a"}));
-        secondary.requests = asking();
-        secondary.set_device("d1".into()).unwrap();
-        let runtime = Object::parse(br#"{"portMappings":[{"hostPort":1}],"unknown":1,"mac":""}"#).unwrap();
-        let args = secondary.capability_args(2, &runtime, &sandbox()).unwrap();
-        assert_eq!(
-            serde_json::to_value(&args).unwrap(),
-            json!({
-                "portMappings": [{"hostPort": 80}],
-                "bandwidth": {"ingressRate": 1},
-                "ips": ["10.0.0.1/24", "fd00::1/64"],
-                "mac": "02:00:00:00:00:01",
-                "infinibandGUID": "02:00:00:00:00:00:00:01",
-                "deviceID": "d1",
-                "CNIDeviceInfoFile": "/var/run/k8s.cni.cncf.io/devinfo/cni/ns-a-c1_net2",
-            })
-        );
-    }
-
-    #[test]
-    fn the_master_gets_the_runtimes_only_but_mac_and_ip_arguments() {
-        // multus#16
-        let mut master = delegate(&json!({"type": "a"}));
-        master.requests = asking();
-        let runtime = Object::parse(br#"{"portMappings":[{"hostPort":1}]}"#).unwrap();
-        let args = master.capability_args(0, &runtime, &sandbox()).unwrap();
-        assert_eq!(serde_json::to_value(&args).unwrap(), json!({"portMappings": [{"hostPort": 1}]}));
-        let args = master.cni_args(&sandbox(), true);
-        assert_eq!(args.get("MAC"), Some("02:00:00:00:00:01"));
-        assert_eq!(args.get("IP"), Some("10.0.0.1/24,fd00::1/64"));
-    }
-
-    #[test]
-    fn cni_args_in_the_established_order() {
-        // multus#41
-        let mut network = delegate(&json!({"type": "a"}));
-        let joined = |network: &Delegate, adding| network.cni_args(&sandbox(), adding).to_string();
-        let pod = "IgnoreUnknown=true;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u1";
-        assert_eq!(joined(&network, true), pod);
-        network.requests = asking();
-        assert_eq!(
-            joined(&network, true),
-            format!("{pod};MAC=02:00:00:00:00:01;IP=10.0.0.1/24,fd00::1/64")
-        );
-        assert_eq!(joined(&network, false), pod);
-    }
-
-    #[test]
-    fn interface_names_count_from_the_master() {
-        let plain = delegate(&json!({"type": "a"}));
-        let mut named = plain.clone();
-        named.requests.interface = Some("foo".into());
-        assert_eq!(plain.interface_name(0, &sandbox()), "eth0");
-        assert_eq!(named.interface_name(1, &sandbox()), "foo");
-        assert_eq!(plain.interface_name(2, &sandbox()), "net2");
-        assert_eq!(named.interface_name(0, &sandbox()), "foo");
-    }
-
-    #[test]
-    fn a_stripped_chain_is_completed_from_the_cache() {
-        // multus#43
-        let mut stripped = delegate(
-            &json!({"name": "n", "plugins": [{"type": "a", "ipam": {"type": "x"}}, {"type": "b"}, {"type": "c"}]}),
-        );
-        let whole = delegate(
-            &json!({"name": "n", "plugins": [{"type": "a", "ipam": {"type": "x", "ranges": [1]}}, {"type": "b", "k": 1}]}),
-        );
-        stripped.config.complete_from(&whole.config).unwrap();
-        assert_eq!(
-            value(&stripped.config)["plugins"],
-            json!([{"type": "a", "ipam": {"type": "x", "ranges": [1]}}, {"type": "b", "k": 1}, {"type": "c"}])
-        );
-    }
-}
+mod tests;

@@ -41,6 +41,7 @@ pub mod daemon_config;
 pub mod default_route;
 pub mod delegate;
 pub mod locks;
+pub mod messages;
 pub mod metrics;
 pub mod names;
 pub mod net_conf;
@@ -102,7 +103,11 @@ impl Stop {
 
 /// Runs the daemon until it is asked to end. Exits the process itself where the code has a meaning (multus.md §7.6).
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { config, version, check } = args;
+    let Args {
+        config,
+        version,
+        check,
+    } = args;
     if version {
         println!("multus-daemon: version:{}", env!("CARGO_PKG_VERSION"));
         exit(VERSION_EXIT);
@@ -138,11 +143,19 @@ async fn start(config: DaemonConfig) -> Result<(), Stop> {
     if !uid.is_root() {
         let uid = uid.as_raw();
         let text = format!("failed to run multus-daemon with root: not root, now running in uid: {uid}");
-        return Err(Stop { code: 1, cause: anyhow::anyhow!(text) });
+        return Err(Stop {
+            code: 1,
+            cause: anyhow::anyhow!(text),
+        });
     }
     let node = env::var(names::NODE_NAME).ok().filter(|node| !node.is_empty());
-    let shutdown = Shutdown::on_signals().context("signal handlers").map_err(Stop::with(3))?;
-    let client = kube_kit::client::client(names::COMPONENT).await.context("Kubernetes client").map_err(Stop::with(3))?;
+    let shutdown = Shutdown::on_signals()
+        .context("signal handlers")
+        .map_err(Stop::with(3))?;
+    let client = kube_kit::client::client(names::COMPONENT)
+        .await
+        .context("Kubernetes client")
+        .map_err(Stop::with(3))?;
     serve(config, client, node.as_deref(), shutdown).await
 }
 
@@ -173,8 +186,12 @@ pub async fn serve(
         () = shutdown.wait() => Ok(()),
     };
     phase.send_replace(Phase::Draining);
-    if ended.is_ok() && config.conf_source == ConfSource::Auto && cluster.is_refused(REFUSAL_WAIT, node).await {
-        tracing::info!("multus was removed from the cluster: removing {}", names::CONF_FILE);
+    if ended.is_ok() && config.conf_source == ConfSource::Auto && cluster.is_refused(REFUSAL_WAIT, node).await
+    {
+        tracing::info!(
+            "multus was removed from the cluster: removing {}",
+            names::CONF_FILE
+        );
         remove_conf(&config);
     }
     if timeout(GRACE, api.idle()).await.is_err() {
@@ -198,7 +215,9 @@ fn spawn_server(listener: UnixListener, api: &Arc<Api<Cluster>>, closing: &Shutd
 }
 
 async fn figures(config: &DaemonConfig, metrics: &Metrics) -> Result<Option<kube_kit::serve::Server>, Stop> {
-    let Some(port) = config.metrics_port else { return Ok(None) };
+    let Some(port) = config.metrics_port else {
+        return Ok(None);
+    };
     let mut registry = Registry::default();
     metrics.register(&mut registry);
     let router = kube_kit::serve::metrics(Arc::new(registry));
@@ -216,15 +235,30 @@ async fn keep_conf(config: &Arc<DaemonConfig>, phase: &watch::Sender<Phase>) -> 
         phase.send_replace(Phase::Serving);
         return futures::future::pending().await;
     }
-    let code = |error: &conf_keeper::Error| if matches!(error, conf_keeper::Error::NotReady(_)) { 1 } else { 2 };
+    let code = |error: &conf_keeper::Error| {
+        if matches!(error, conf_keeper::Error::NotReady(_)) {
+            1
+        } else {
+            2
+        }
+    };
     let found = ConfKeeper::find(Arc::clone(config)).await;
-    let mut keeper = found.map_err(|error| Stop { code: code(&error), cause: error.into() })?;
+    let mut keeper = found.map_err(|error| Stop {
+        code: code(&error),
+        cause: error.into(),
+    })?;
     phase.send_replace(Phase::Serving);
-    keeper.write().map_err(|error| Stop { code: 3, cause: error.into() })?;
+    keeper.write().map_err(|error| Stop {
+        code: 3,
+        cause: error.into(),
+    })?;
     match keeper.keep().await {
         Ended::ReadinessLost => {
             remove_conf(config);
-            Err(Stop { code: 2, cause: anyhow::anyhow!("the default network is not ready any more") })
+            Err(Stop {
+                code: 2,
+                cause: anyhow::anyhow!("the default network is not ready any more"),
+            })
         }
     }
 }

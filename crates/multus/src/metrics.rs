@@ -21,12 +21,20 @@ pub struct Metrics {
 impl Metrics {
     /// Adds the figures to a registry. The counter's name gets its `_total` when it is written.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("multus_server_request", "Counter of HTTP requests", self.requests.clone());
+        registry.register(
+            "multus_server_request",
+            "Counter of HTTP requests",
+            self.requests.clone(),
+        );
     }
 
     /// Counts one answered request.
     pub fn count(&self, handler: &str, code: u16, method: String) {
-        let labels = Labels { handler: handler.to_owned(), code: code.into(), method };
+        let labels = Labels {
+            handler: handler.to_owned(),
+            code: code.into(),
+            method,
+        };
         self.requests.get_or_create(&labels).inc();
     }
 }

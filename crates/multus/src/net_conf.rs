@@ -19,7 +19,9 @@ pub enum Error {
     #[error("Multus: error loading netconf: LoadNetConf: could not parse prevResult: {0}")]
     PrevResult(String),
     /// Nothing to delegate to.
-    #[error("Multus: error loading netconf: LoadNetConf: at least one delegate/clusterNetwork must be specified")]
+    #[error(
+        "Multus: error loading netconf: LoadNetConf: at least one delegate/clusterNetwork must be specified"
+    )]
     NoDelegates,
 }
 
@@ -95,8 +97,14 @@ impl MultusConfig {
         let keys: Keys = json::from_slice(object.to_json().as_bytes()).map_err(Error::Parse)?;
         let delegates = delegates(object)?;
         if let Some(previous) = object.get(key::PREV_RESULT) {
-            let version = if keys.cni_version.is_empty() { "0.1.0" } else { &keys.cni_version };
-            let version = version.parse().map_err(|error| Error::PrevResult(format!("{error}")))?;
+            let version = if keys.cni_version.is_empty() {
+                "0.1.0"
+            } else {
+                &keys.cni_version
+            };
+            let version = version
+                .parse()
+                .map_err(|error| Error::PrevResult(format!("{error}")))?;
             cni::result::CniResult::parse(previous.get().as_bytes(), version)
                 .map_err(|error| Error::PrevResult(error.to_string()))?;
         }
@@ -120,7 +128,9 @@ impl MultusConfig {
                 .then(|| keys.readinessindicatorfile.into()),
             namespace_isolation: keys.namespace_isolation,
             global_namespaces: namespaces(&keys.global_namespaces),
-            system_namespaces: keys.system_namespaces.unwrap_or_else(|| vec![names::KUBE_SYSTEM.into()]),
+            system_namespaces: keys
+                .system_namespaces
+                .unwrap_or_else(|| vec![names::KUBE_SYSTEM.into()]),
             multus_namespace: if keys.multus_namespace.is_empty() {
                 names::KUBE_SYSTEM.into()
             } else {
@@ -180,7 +190,12 @@ mod tests {
         // multus#68
         let client = br#"{"readinessindicatorfile":"/a"}"#;
         let daemon = object(r#"{"readinessindicatorfile":"/b"}"#);
-        assert!(overlay(client, &daemon, true).unwrap().get(READINESS_KEY).is_none());
+        assert!(
+            overlay(client, &daemon, true)
+                .unwrap()
+                .get(READINESS_KEY)
+                .is_none()
+        );
         let kept = overlay(client, &daemon, false).unwrap();
         assert_eq!(kept.get(READINESS_KEY).unwrap().get(), r#""/b""#);
     }
@@ -217,6 +232,9 @@ mod tests {
     fn a_previous_result_must_be_one() {
         let text = r#"{"clusterNetwork":"x","cniVersion":"0.3.1","prevResult":{"ips":7}}"#;
         let error = MultusConfig::parse(&object(text)).unwrap_err().to_string();
-        assert!(error.contains("LoadNetConf: could not parse prevResult: "), "{error}");
+        assert!(
+            error.contains("LoadNetConf: could not parse prevResult: "),
+            "{error}"
+        );
     }
 }

@@ -21,31 +21,41 @@ pub struct KernelNetns {
 impl KernelNetns {
     /// Opens nothing yet.
     pub fn new(path: &str) -> Self {
-        Self { path: path.to_owned(), socket: None }
+        Self {
+            path: path.to_owned(),
+            socket: None,
+        }
     }
 
     fn socket(&mut self) -> Result<&mut Socket, String> {
-        let socket = match self.socket.take() {
-            Some(socket) => socket,
-            None => {
-                let netns = NetNs::open(Path::new(&self.path)).map_err(|error| error.to_string())?;
-                let opened = netns.run(Socket::open).map_err(|error| error.to_string())?;
-                opened.map_err(|error| error.to_string())?
-            }
-        };
+        let socket = self.socket.take().map_or_else(|| open(&self.path), Ok)?;
         Ok(self.socket.insert(socket))
     }
 }
 
+fn open(path: &str) -> Result<Socket, String> {
+    let netns = NetNs::open(Path::new(path)).map_err(|error| error.to_string())?;
+    let opened = netns.run(Socket::open).map_err(|error| error.to_string())?;
+    opened.map_err(|error| error.to_string())
+}
+
 impl PodNetns for KernelNetns {
     fn has(&mut self, interface: &str) -> Result<bool, NetnsError> {
-        let found = self.socket().and_then(|socket| socket.find_link(interface).map_err(|error| error.to_string()));
-        found.map(|link| link.is_some()).map_err(|cause| NetnsError { netns: self.path.clone(), cause })
+        let found = self
+            .socket()
+            .and_then(|socket| socket.find_link(interface).map_err(|error| error.to_string()));
+        found.map(|link| link.is_some()).map_err(|cause| NetnsError {
+            netns: self.path.clone(),
+            cause,
+        })
     }
 
     fn reroute(&mut self, interface: &str, fates: Fates) -> Result<(), RouteError> {
         let socket = self.socket().map_err(RouteError::Delete)?;
-        let link = socket.link_by_name(interface).map_err(|error| RouteError::Delete(error.to_string()))?.index;
+        let link = socket
+            .link_by_name(interface)
+            .map_err(|error| RouteError::Delete(error.to_string()))?
+            .index;
         for (fate, family, default) in [
             (fates.v4, Family::V4, IpNet::V4(Ipv4Net::default())),
             (fates.v6, Family::V6, IpNet::V6(Ipv6Net::default())),
@@ -55,7 +65,8 @@ impl PodNetns for KernelNetns {
             }
             remove_defaults(socket, link, family).map_err(|error| RouteError::Delete(error.to_string()))?;
             if let Fate::Replace(gateway) = fate {
-                add_default(socket, link, default, gateway).map_err(|error| RouteError::Set(error.to_string()))?;
+                add_default(socket, link, default, gateway)
+                    .map_err(|error| RouteError::Set(error.to_string()))?;
             }
         }
         Ok(())
@@ -70,7 +81,10 @@ fn remove_defaults(socket: &mut Socket, link: u32, family: Family) -> linux::Res
             && route.table.is_none_or(|table| table == MAIN_TABLE)
     };
     let routes = socket.routes(family)?;
-    routes.iter().filter(is_default).try_for_each(|route| socket.delete_route(route))
+    routes
+        .iter()
+        .filter(is_default)
+        .try_for_each(|route| socket.delete_route(route))
 }
 
 fn add_default(socket: &mut Socket, link: u32, default: IpNet, gateway: IpAddr) -> linux::Result<()> {

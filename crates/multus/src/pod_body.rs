@@ -43,14 +43,28 @@ impl PodBody {
     /// From what a watch saw.
     pub fn from_parts(mut metadata: ObjectMeta, status: &Value) -> Result<Self, serde_json::Error> {
         metadata.managed_fields = None;
-        let Value::Object(metadata) = serde_json::to_value(metadata)? else { return Err(serde::ser::Error::custom("no object")) };
-        let status = if status.is_null() { no_status() } else { serde_json::value::to_raw_value(status)? };
-        Ok(Self { api_version: api_version(), kind: kind(), metadata, status })
+        let Value::Object(metadata) = serde_json::to_value(metadata)? else {
+            return Err(serde::ser::Error::custom("no object"));
+        };
+        let status = if status.is_null() {
+            no_status()
+        } else {
+            serde_json::value::to_raw_value(status)?
+        };
+        Ok(Self {
+            api_version: api_version(),
+            kind: kind(),
+            metadata,
+            status,
+        })
     }
 
     /// The pod's UID.
     pub fn uid(&self) -> &str {
-        self.metadata.get("uid").and_then(Value::as_str).unwrap_or_default()
+        self.metadata
+            .get("uid")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// The value of an annotation.
@@ -62,7 +76,10 @@ impl PodBody {
     #[must_use]
     pub fn with_annotation(&self, key: &str, value: &str) -> Self {
         let mut changed = self.clone();
-        let annotations = changed.metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+        let annotations = changed
+            .metadata
+            .entry("annotations")
+            .or_insert_with(|| Value::Object(Map::new()));
         if !annotations.is_object() {
             *annotations = Value::Object(Map::new());
         }
@@ -103,6 +120,9 @@ mod tests {
         let metadata: ObjectMeta = serde_json::from_value(value["metadata"].clone()).unwrap();
         let watched = PodBody::from_parts(metadata, &value["status"]).unwrap();
         let read = PodBody::parse(&value.to_string()).unwrap();
-        assert_eq!(serde_json::to_value(watched).unwrap(), serde_json::to_value(read).unwrap());
+        assert_eq!(
+            serde_json::to_value(watched).unwrap(),
+            serde_json::to_value(read).unwrap()
+        );
     }
 }

@@ -77,7 +77,13 @@ pub struct PodRef {
 
 impl fmt::Display for PodRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.namespace, self.name, self.uid.as_deref().unwrap_or_default())
+        write!(
+            f,
+            "{}/{}/{}",
+            self.namespace,
+            self.name,
+            self.uid.as_deref().unwrap_or_default()
+        )
     }
 }
 
@@ -98,8 +104,17 @@ pub struct Sandbox {
 
 impl fmt::Display for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { container_id, netns, ifname, args, .. } = self;
-        write!(f, r#"ContainerID:"{container_id}" Netns:"{netns}" IfName:"{ifname}" Args:"{args}" Path:"""#)
+        let Self {
+            container_id,
+            netns,
+            ifname,
+            args,
+            ..
+        } = self;
+        write!(
+            f,
+            r#"ContainerID:"{container_id}" Netns:"{netns}" IfName:"{ifname}" Args:"{args}" Path:"""#
+        )
     }
 }
 
@@ -136,19 +151,35 @@ impl Request {
     /// Decodes the body of a POST to `/cni`.
     pub fn decode(body: &[u8]) -> Result<Self, Error> {
         let Body { env, config } = serde_json::from_slice(body).map_err(Error::Body)?;
-        let config = STANDARD.decode(config.unwrap_or_default()).map_err(Error::Config)?;
+        let config = STANDARD
+            .decode(config.unwrap_or_default())
+            .map_err(Error::Config)?;
         let command = env.get("CNI_COMMAND").filter(|command| !command.is_empty());
         let verb = match command.map(String::as_str) {
             None => return Err(Error::Command("unexpected or missing CNI_COMMAND")),
-            Some("GC") => return Ok(Self::Node { verb: NodeVerb::Gc, config }),
-            Some("STATUS") => return Ok(Self::Node { verb: NodeVerb::Status, config }),
+            Some("GC") => {
+                return Ok(Self::Node {
+                    verb: NodeVerb::Gc,
+                    config,
+                });
+            }
+            Some("STATUS") => {
+                return Ok(Self::Node {
+                    verb: NodeVerb::Status,
+                    config,
+                });
+            }
             Some("ADD") => PodVerb::Add,
             Some("DEL") => PodVerb::Del,
             Some("CHECK") => PodVerb::Check,
             Some(other) => return Err(Error::Unknown(other.to_owned())),
         };
         let sandbox = sandbox(verb, &env)?;
-        Ok(Self::Pod { verb, sandbox, config })
+        Ok(Self::Pod {
+            verb,
+            sandbox,
+            config,
+        })
     }
 }
 
@@ -164,7 +195,13 @@ fn sandbox(verb: PodVerb, env: &BTreeMap<String, String>) -> Result<Sandbox, Err
     let args = required("CNI_ARGS", "missing CNI_ARGS")?;
     let ifname = env.get("CNI_IFNAME").cloned().unwrap_or_else(|| "eth0".into());
     let pod = pod(&args)?;
-    Ok(Sandbox { container_id, netns, ifname, args, pod })
+    Ok(Sandbox {
+        container_id,
+        netns,
+        ifname,
+        args,
+        pod,
+    })
 }
 
 fn pod(args: &str) -> Result<PodRef, Error> {
@@ -175,7 +212,10 @@ fn pod(args: &str) -> Result<PodRef, Error> {
         found.insert(key, value);
     }
     let mut required = |key: &str| {
-        found.remove(key).map(str::to_owned).ok_or_else(|| Error::Kubernetes(format!("missing {key}")))
+        found
+            .remove(key)
+            .map(str::to_owned)
+            .ok_or_else(|| Error::Kubernetes(format!("missing {key}")))
     };
     let namespace = required("K8S_POD_NAMESPACE")?;
     let name = required("K8S_POD_NAME")?;
@@ -192,7 +232,11 @@ mod tests {
 
     fn decode(env: &[(&str, &str)]) -> Result<Request, Error> {
         let env: BTreeMap<_, _> = env.iter().copied().collect();
-        Request::decode(serde_json::json!({"env": env, "config": "e30="}).to_string().as_bytes())
+        Request::decode(
+            serde_json::json!({"env": env, "config": "e30="})
+                .to_string()
+                .as_bytes(),
+        )
     }
 
     const ARGS: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web-0;K8S_POD_UID=u1";
@@ -206,7 +250,14 @@ mod tests {
             ("CNI_ARGS", ARGS),
             ("PATH", "/bin"),
         ];
-        let Request::Pod { verb, sandbox, config } = decode(&env).unwrap() else { panic!("not about a pod") };
+        let Request::Pod {
+            verb,
+            sandbox,
+            config,
+        } = decode(&env).unwrap()
+        else {
+            panic!("not about a pod")
+        };
         assert_eq!(verb, PodVerb::Add);
         assert_eq!(config, b"{}");
         assert_eq!(sandbox.ifname, "eth0");
@@ -220,15 +271,23 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let prefix = "could not extract the CNI command args: ";
-        let complete =
-            [("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "c"), ("CNI_NETNS", "/n"), ("CNI_ARGS", ARGS)];
+        let complete = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", "c"),
+            ("CNI_NETNS", "/n"),
+            ("CNI_ARGS", ARGS),
+        ];
         for (missing, text) in [
             ("CNI_COMMAND", "unexpected or missing CNI_COMMAND"),
             ("CNI_CONTAINERID", "missing CNI_CONTAINERID"),
             ("CNI_NETNS", "missing CNI_NETNS"),
             ("CNI_ARGS", "missing CNI_ARGS"),
         ] {
-            let env: Vec<_> = complete.iter().copied().filter(|(key, _)| *key != missing).collect();
+            let env: Vec<_> = complete
+                .iter()
+                .copied()
+                .filter(|(key, _)| *key != missing)
+                .collect();
             assert_eq!(decode(&env).unwrap_err().to_string(), format!("{prefix}{text}"));
         }
     }
@@ -236,13 +295,31 @@ mod tests {
     #[test]
     fn the_pod_must_be_named() {
         let with = |args| {
-            decode(&[("CNI_COMMAND", "DEL"), ("CNI_CONTAINERID", "c"), ("CNI_ARGS", args)]).map(|_| ()).unwrap_err()
+            decode(&[
+                ("CNI_COMMAND", "DEL"),
+                ("CNI_CONTAINERID", "c"),
+                ("CNI_ARGS", args),
+            ])
+            .map(|_| ())
+            .unwrap_err()
         };
         let prefix = "could not extract the kubernetes runtime args: ";
-        assert_eq!(with("K8S_POD_NAME").to_string(), format!("{prefix}invalid CNI_ARG 'K8S_POD_NAME'"));
-        assert_eq!(with("a=b=c").to_string(), format!("{prefix}invalid CNI_ARG 'a=b=c'"));
-        assert_eq!(with("K8S_POD_NAME=a").to_string(), format!("{prefix}missing K8S_POD_NAMESPACE"));
-        assert_eq!(with("K8S_POD_NAMESPACE=a").to_string(), format!("{prefix}missing K8S_POD_NAME"));
+        assert_eq!(
+            with("K8S_POD_NAME").to_string(),
+            format!("{prefix}invalid CNI_ARG 'K8S_POD_NAME'")
+        );
+        assert_eq!(
+            with("a=b=c").to_string(),
+            format!("{prefix}invalid CNI_ARG 'a=b=c'")
+        );
+        assert_eq!(
+            with("K8S_POD_NAME=a").to_string(),
+            format!("{prefix}missing K8S_POD_NAMESPACE")
+        );
+        assert_eq!(
+            with("K8S_POD_NAMESPACE=a").to_string(),
+            format!("{prefix}missing K8S_POD_NAME")
+        );
         assert_eq!(
             with("K8S_POD_NAMESPACE=;K8S_POD_NAME=a").to_string(),
             "required CNI variable missing. pod name: a; pod namespace: "
@@ -255,14 +332,29 @@ mod tests {
         for args in [None, Some("")] {
             let mut env = vec![("CNI_COMMAND", "STATUS")];
             env.extend(args.map(|args| ("CNI_ARGS", args)));
-            assert!(matches!(decode(&env).unwrap(), Request::Node { verb: NodeVerb::Status, .. }));
+            assert!(matches!(
+                decode(&env).unwrap(),
+                Request::Node {
+                    verb: NodeVerb::Status,
+                    ..
+                }
+            ));
             env[0].1 = "GC";
-            assert!(matches!(decode(&env).unwrap(), Request::Node { verb: NodeVerb::Gc, .. }));
+            assert!(matches!(
+                decode(&env).unwrap(),
+                Request::Node {
+                    verb: NodeVerb::Gc,
+                    ..
+                }
+            ));
         }
     }
 
     #[test]
     fn an_unknown_verb() {
-        assert_eq!(decode(&[("CNI_COMMAND", "FOO")]).unwrap_err().to_string(), "unknown cmd type: FOO");
+        assert_eq!(
+            decode(&[("CNI_COMMAND", "FOO")]).unwrap_err().to_string(),
+            "unknown cmd type: FOO"
+        );
     }
 }

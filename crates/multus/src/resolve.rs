@@ -72,7 +72,9 @@ pub enum Error {
     #[error("failed to get clusterNetwork/defaultNetworks: {0}")]
     Default(#[source] DefaultError),
     /// The networks annotation.
-    #[error("error loading k8s delegates k8s args: TryLoadPodDelegates: error in getting k8s network for pod: {0}")]
+    #[error(
+        "error loading k8s delegates k8s args: TryLoadPodDelegates: error in getting k8s network for pod: {0}"
+    )]
     Networks(#[source] PodError),
     /// The default-network annotation.
     #[error(
@@ -151,12 +153,18 @@ pub struct Resolver<'a, C> {
 impl<C: ClusterView> Resolver<'_, C> {
     /// All networks of a pod, the master first.
     pub async fn networks_of(&self, pod: &Pod) -> Result<Vec<Delegate>, Error> {
-        let mut networks = self.defaults(Some(&pod.namespace)).await.map_err(Error::Default)?;
+        let mut networks = self
+            .defaults(Some(&pod.namespace))
+            .await
+            .map_err(Error::Default)?;
         if let Some(annotation) = &pod.networks {
             networks.append(&mut self.selected(pod, annotation).await.map_err(Error::Networks)?);
         }
         if let Some(annotation) = &pod.default_network {
-            let replacement = self.default_network(annotation).await.map_err(Error::DefaultNetwork)?;
+            let replacement = self
+                .default_network(annotation)
+                .await
+                .map_err(Error::DefaultNetwork)?;
             match networks.first_mut() {
                 Some(master) => *master = replacement,
                 None => networks.push(replacement),
@@ -167,24 +175,39 @@ impl<C: ClusterView> Resolver<'_, C> {
 
     /// The networks that every pod of a namespace gets; without a namespace the master alone.
     pub async fn defaults(&self, namespace: Option<&str>) -> Result<Vec<Delegate>, DefaultError> {
-        let MultusConfig { cluster_network, default_networks, delegates, system_namespaces, multus_namespace, .. } =
-            self.config;
+        let MultusConfig {
+            cluster_network,
+            default_networks,
+            delegates,
+            system_namespaces,
+            multus_namespace,
+            ..
+        } = self.config;
         let with_secondaries =
             namespace.is_some_and(|namespace| !system_namespaces.iter().any(|system| system == namespace));
         let Some(cluster_network) = cluster_network else {
-            let inline = |(index, text): (usize, &Box<serde_json::value::RawValue>)| {
-                let config = Config::parse(text.get().as_bytes());
+            let inline = |(index, text): (usize, &str)| {
+                let config = Config::parse(text.as_bytes());
                 let config = config.map_err(|source| DefaultError::Inline { index, source })?;
                 Ok(Delegate::new(config.name(), config))
             };
             let count = if with_secondaries { delegates.len() } else { 1 };
-            return delegates.iter().enumerate().take(count).map(inline).collect();
+            return delegates
+                .iter()
+                .map(|text| text.get())
+                .enumerate()
+                .take(count)
+                .map(inline)
+                .collect();
         };
-        let master = self.named(cluster_network).await.map_err(|cause| DefaultError::Cluster {
-            name: cluster_network.clone(),
-            namespace: multus_namespace.clone(),
-            cause,
-        })?;
+        let master = self
+            .named(cluster_network)
+            .await
+            .map_err(|cause| DefaultError::Cluster {
+                name: cluster_network.clone(),
+                namespace: multus_namespace.clone(),
+                cause,
+            })?;
         let mut networks = vec![master];
         if with_secondaries {
             for name in default_networks {
@@ -195,12 +218,19 @@ impl<C: ClusterView> Resolver<'_, C> {
     }
 
     async fn selected(&self, pod: &Pod, annotation: &str) -> Result<Vec<Delegate>, PodError> {
-        let MultusConfig { namespace_isolation, global_namespaces, .. } = self.config;
+        let MultusConfig {
+            namespace_isolation,
+            global_namespaces,
+            ..
+        } = self.config;
         let mut networks = Vec::new();
         for selection in parse_networks(annotation, &pod.namespace)? {
             let target = &selection.namespace;
             if *namespace_isolation && *target != pod.namespace && !global_namespaces.contains(target) {
-                return Err(PodError::Isolation { pod: pod.namespace.clone(), target: target.clone() });
+                return Err(PodError::Isolation {
+                    pod: pod.namespace.clone(),
+                    target: target.clone(),
+                });
             }
             networks.push(self.network(&selection).await?);
         }
@@ -224,26 +254,40 @@ impl<C: ClusterView> Resolver<'_, C> {
             delegate.requests = Requests::of(selection)?;
             Ok(())
         };
-        ask(&mut delegate)
-            .map_err(|source| NetworkError::Requests { network: delegate.display_name.clone(), source })?;
+        ask(&mut delegate).map_err(|source| NetworkError::Requests {
+            network: delegate.display_name.clone(),
+            source,
+        })?;
         Ok(delegate)
     }
 
     async fn nad(&self, namespace: &str, name: &str) -> Result<Delegate, NetworkError> {
-        let Nad { config, resource_name } = self.cluster.nad(namespace, name).await.map_err(|cause| MissingNad {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            cause,
-        })?;
+        let Nad {
+            config,
+            resource_name,
+        } = self
+            .cluster
+            .nad(namespace, name)
+            .await
+            .map_err(|cause| MissingNad {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                cause,
+            })?;
         let network = format!("{namespace}/{name}");
         let parsed = if config.is_empty() {
-            let file = find_by_name(&self.config.conf_dir, name)
-                .map_err(|source| NetworkError::File { network: network.clone(), source })?;
+            let file = find_by_name(&self.config.conf_dir, name).map_err(|source| NetworkError::File {
+                network: network.clone(),
+                source,
+            })?;
             Config::from_file(&file)
         } else {
             Config::parse_named(config.as_bytes(), name)
         };
-        let config = parsed.map_err(|source| NetworkError::Spec { network: network.clone(), source })?;
+        let config = parsed.map_err(|source| NetworkError::Spec {
+            network: network.clone(),
+            source,
+        })?;
         let mut delegate = Delegate::new(network, config);
         delegate.resource_name = resource_name.map(|name| name.to_string());
         Ok(delegate)
@@ -268,7 +312,8 @@ impl<C: ClusterView> Resolver<'_, C> {
 
 fn from_path(path: &Path) -> Result<Delegate, String> {
     if path.is_dir() {
-        let files = |extensions: &[&str]| files_with_extension(path, extensions).map_err(|error| error.to_string());
+        let files =
+            |extensions: &[&str]| files_with_extension(path, extensions).map_err(|error| error.to_string());
         if files(&["conf", "conflist"])?.is_empty() {
             return Err(format!("No networks found in {}", path.display()));
         }
@@ -282,7 +327,10 @@ fn from_path(path: &Path) -> Result<Delegate, String> {
             "error loading CNI config file {}: no 'type'; perhaps this is supposed to be a .conflist?",
             path.display()
         )),
-        Err(error) => Err(format!("getNetDelegate: cannot find network: {}: {error}", path.display())),
+        Err(error) => Err(format!(
+            "getNetDelegate: cannot find network: {}: {error}",
+            path.display()
+        )),
     }
 }
 

@@ -5,14 +5,16 @@
 use crate::delegate::{self, Config, Delegate, Requests};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cni::files;
 use cni::json::{self, Object};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+const MODE: u32 = 0o600;
 
 /// Why a scratch file can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +91,10 @@ struct List {
     plugins: Vec<Plugin>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that skip_serializing_if asks for")]
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that skip_serializing_if asks for"
+)]
 fn is_false(value: &bool) -> bool {
     !*value
 }
@@ -190,12 +195,33 @@ fn keys(object: &Object) -> PluginKeys {
 }
 
 fn subset(object: &Object) -> Plugin {
-    let PluginKeys { cni_version, name, r#type, capabilities, ipam, dns, .. } = keys(object);
-    Plugin { cni_version, name, r#type, capabilities, ipam, dns }
+    let PluginKeys {
+        cni_version,
+        name,
+        r#type,
+        capabilities,
+        ipam,
+        dns,
+        ..
+    } = keys(object);
+    Plugin {
+        cni_version,
+        name,
+        r#type,
+        capabilities,
+        ipam,
+        dns,
+    }
 }
 
 fn store(delegate: &Delegate, filter_v4: bool, filter_v6: bool) -> Stored {
-    let Delegate { display_name, config, requests, resource_name, device_id } = delegate;
+    let Delegate {
+        display_name,
+        config,
+        requests,
+        resource_name,
+        device_id,
+    } = delegate;
     let (conf, conf_list) = match config.chain() {
         None => (subset(config.object()), List::default()),
         Some(chain) => {
@@ -231,7 +257,11 @@ fn store(delegate: &Delegate, filter_v4: bool, filter_v6: bool) -> Stored {
 /// are taken away ([`crate::default_route`]).
 pub fn encode(delegates: &[Delegate], filters: &[(bool, bool)]) -> Result<Vec<u8>, serde_json::Error> {
     let filters = filters.iter().copied().chain(std::iter::repeat((false, false)));
-    let stored: Vec<_> = delegates.iter().zip(filters).map(|(delegate, (v4, v6))| store(delegate, v4, v6)).collect();
+    let stored: Vec<_> = delegates
+        .iter()
+        .zip(filters)
+        .map(|(delegate, (v4, v6))| store(delegate, v4, v6))
+        .collect();
     serde_json::to_vec(&stored)
 }
 
@@ -243,7 +273,8 @@ pub fn decode(text: &[u8]) -> Result<Vec<Delegate>, Error> {
 
 fn restore(stored: Restored) -> Result<Delegate, Error> {
     let present = |text: String| (!text.is_empty()).then_some(text);
-    let config = Config::parse(&STANDARD.decode(&stored.bytes).map_err(Error::Base64)?).map_err(Error::Config)?;
+    let config =
+        Config::parse(&STANDARD.decode(&stored.bytes).map_err(Error::Base64)?).map_err(Error::Config)?;
     Ok(Delegate {
         display_name: stored.name,
         config,
@@ -270,8 +301,10 @@ impl Scratch {
     /// The file of this sandbox below `cniDir`. `None` when the ID can't be a file name there: then there is none.
     pub fn new(cni_dir: &Path, container_id: &str) -> Option<Self> {
         let plain = !container_id.is_empty() && !container_id.starts_with('.') && !container_id.contains('/');
-        (plain && container_id != crate::names::RESULTS)
-            .then(|| Self { dir: cni_dir.to_owned(), container_id: container_id.to_owned() })
+        (plain && container_id != crate::names::RESULTS).then(|| Self {
+            dir: cni_dir.to_owned(),
+            container_id: container_id.to_owned(),
+        })
     }
 
     /// Where it lies.
@@ -279,20 +312,16 @@ impl Scratch {
         self.dir.join(&self.container_id)
     }
 
-    /// Writes it whole: readers see all of it or nothing. The returned file is to be synced before the attachment is
-    /// reported, so that a crash of the node loses nothing; plugins may run meanwhile.
-    pub fn write(&self, text: &[u8]) -> io::Result<File> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let temporary = self.beside("tmp");
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        let written = file.write_all(text).and_then(|()| fs::rename(&temporary, self.path()));
-        if let Err(error) = written {
-            // Nothing refers to the half-written file; the error that counts is the first one.
-            let _ = fs::remove_file(&temporary);
-            return Err(error);
-        }
-        Ok(file)
+    /// Writes it whole: readers see all of it or nothing. Only [`Scratch::sync`] waits for the disk: plugins may run
+    /// meanwhile.
+    pub fn write(&self, text: &[u8]) -> io::Result<()> {
+        files::create_private_folder(&self.dir)?;
+        files::write_lazily(&self.path(), text, MODE)
+    }
+
+    /// Waits until it is on disk, so that a crash of the node doesn't lose it.
+    pub fn sync(&self) -> io::Result<()> {
+        files::sync(&self.path())
     }
 
     /// Its text; `None` when there is none.
@@ -306,20 +335,16 @@ impl Scratch {
 
     /// Removes it; that it is gone already is fine.
     pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(self.path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        files::remove_if_present(&self.path())
     }
 
     /// Keeps an unusable file for people to look at, under a name that no sandbox has.
     pub fn set_aside(&self) -> io::Result<()> {
-        fs::rename(self.path(), self.beside("corrupt"))
-    }
-
-    /// A neighbour that can't be taken for a sandbox: container IDs don't begin with a dot.
-    fn beside(&self, suffix: &str) -> PathBuf {
-        self.dir.join(format!(".{}.{suffix}", self.container_id))
+        // Container IDs don't begin with a dot.
+        fs::rename(
+            self.path(),
+            self.dir.join(format!(".{}.corrupt", self.container_id)),
+        )
     }
 }
 
@@ -378,14 +403,17 @@ mod tests {
     fn readable_keys_and_requests_of_a_single_plugin() {
         let config = json!({"cniVersion": "1.0.0", "name": "n", "type": "t", "capabilities": {"ips": true},
             "ipam": {"type": "host-local", "subnet": "10.0.0.0/24"}, "dns": {"nameservers": ["1.1.1.1"]}, "x": 1});
-        let mut delegate =
-            Delegate::new("ns/n".into(), Config::parse(config.to_string().as_bytes()).unwrap());
+        let mut delegate = Delegate::new(
+            "ns/n".into(),
+            Config::parse(config.to_string().as_bytes()).unwrap(),
+        );
         delegate.requests.infiniband_guid = Some("02:00:00:00:00:00:00:01".into());
         delegate.requests.default_route = Some(vec![]);
         let text = encode(&[delegate], &[]).unwrap();
         let mut stored: Value = serde_json::from_slice(&text).unwrap();
         let bytes = stored[0].as_object_mut().unwrap().remove("Bytes").unwrap();
-        let bytes: Value = serde_json::from_slice(&STANDARD.decode(bytes.as_str().unwrap()).unwrap()).unwrap();
+        let bytes: Value =
+            serde_json::from_slice(&STANDARD.decode(bytes.as_str().unwrap()).unwrap()).unwrap();
         assert_eq!(bytes, config);
         assert_eq!(
             stored,

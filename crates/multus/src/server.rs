@@ -55,7 +55,12 @@ pub struct Api<C> {
 impl<C> Api<C> {
     /// An API in front of the daemon. `phase` is read at each request.
     pub fn new(daemon: Arc<Daemon<C>>, phase: watch::Receiver<Phase>, metrics: Metrics) -> Arc<Self> {
-        Arc::new(Self { daemon, phase, in_flight: watch::Sender::new(0), metrics })
+        Arc::new(Self {
+            daemon,
+            phase,
+            in_flight: watch::Sender::new(0),
+            metrics,
+        })
     }
 
     /// Resolves when no call is being worked on.
@@ -99,9 +104,19 @@ async fn cni<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, body: Byt
         Err(error) => return refusal(&error),
     };
     drop(body);
-    let is_del = matches!(request, Request::Pod { verb: PodVerb::Del, .. });
+    let is_del = matches!(
+        request,
+        Request::Pod {
+            verb: PodVerb::Del,
+            ..
+        }
+    );
     if !is_del && *api.phase.borrow() != Phase::Serving {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the multus daemon is not ready\n").into_response();
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the multus daemon is not ready\n",
+        )
+            .into_response();
     }
     let in_flight = InFlight::begin(&api.in_flight);
     let daemon = Arc::clone(&api.daemon);
@@ -115,7 +130,10 @@ async fn cni<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, body: Byt
     match work.await {
         Ok(Ok(None)) => StatusCode::OK.into_response(),
         Ok(Ok(Some(result))) => json(StatusCode::OK, format!(r#"{{"Result":{result}}}"#)),
-        Ok(Err(error)) => json(StatusCode::BAD_REQUEST, serde_json::to_string(&error).unwrap_or_default()),
+        Ok(Err(error)) => json(
+            StatusCode::BAD_REQUEST,
+            serde_json::to_string(&error).unwrap_or_default(),
+        ),
         Err(_) => (StatusCode::BAD_REQUEST, "the call ended unexpectedly\n").into_response(),
     }
 }
@@ -134,10 +152,17 @@ async fn method_not_allowed() -> Response {
 }
 
 async fn healthz(method: axum::http::Method) -> Response {
-    if is_probe(&method) { StatusCode::OK.into_response() } else { method_not_allowed().await }
+    if is_probe(&method) {
+        StatusCode::OK.into_response()
+    } else {
+        method_not_allowed().await
+    }
 }
 
-async fn readyz<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, method: axum::http::Method) -> Response {
+async fn readyz<C: ClusterView + 'static>(
+    State(api): State<Arc<Api<C>>>,
+    method: axum::http::Method,
+) -> Response {
     if !is_probe(&method) {
         return method_not_allowed().await;
     }
@@ -160,10 +185,15 @@ async fn finish<C: ClusterView + 'static>(
 ) -> Response {
     let method = request.method().as_str().to_ascii_lowercase();
     let path = request.uri().path();
-    let handler = [CNI, HEALTHZ, READYZ].into_iter().find(|handler| *handler == path).unwrap_or("NotFound");
+    let handler = [CNI, HEALTHZ, READYZ]
+        .into_iter()
+        .find(|handler| *handler == path)
+        .unwrap_or("NotFound");
     let mut response = next.run(request).await;
     api.metrics.count(handler, response.status().as_u16(), method);
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

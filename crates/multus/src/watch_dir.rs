@@ -40,7 +40,10 @@ pub struct DirWatcher {
 impl DirWatcher {
     /// Watches nothing yet. Needs a running tokio runtime.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { events: Inotify::init()?.into_event_stream(vec![0; BUFFER])?, dirs: HashMap::new() })
+        Ok(Self {
+            events: Inotify::init()?.into_event_stream(vec![0; BUFFER])?,
+            dirs: HashMap::new(),
+        })
     }
 
     /// Adds a directory. Changes from now on are seen.
@@ -82,7 +85,10 @@ fn changes(
     name: Option<OsString>,
 ) -> Vec<Event> {
     if mask.contains(EventMask::Q_OVERFLOW) {
-        return vec![Event { path: PathBuf::new(), change: Change::Unknown }];
+        return vec![Event {
+            path: PathBuf::new(),
+            change: Change::Unknown,
+        }];
     }
     let change = if mask.intersects(EventMask::MOVED_FROM | EventMask::DELETE) {
         Change::Gone
@@ -91,6 +97,13 @@ fn changes(
     } else {
         return Vec::new();
     };
-    let (Some(name), Some(dirs)) = (name, dirs.get(descriptor)) else { return Vec::new() };
-    dirs.iter().map(|dir| Event { path: dir.join(&name), change }).collect()
+    let (Some(name), Some(dirs)) = (name, dirs.get(descriptor)) else {
+        return Vec::new();
+    };
+    dirs.iter()
+        .map(|dir| Event {
+            path: dir.join(&name),
+            change,
+        })
+        .collect()
 }

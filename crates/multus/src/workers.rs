@@ -28,14 +28,22 @@ pub struct Workers {
 impl Workers {
     /// As many at once as `limit`; more work waits in the order it came.
     pub fn new(limit: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(limit)) }
+        Self {
+            free: Arc::new(Semaphore::new(limit)),
+        }
     }
 
     /// Does the work on a thread of its own and waits for it. The work is done to its end even when nobody waits any
     /// more.
-    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
         // The semaphore is never closed.
-        let permit = Arc::clone(&self.free).acquire_owned().await.map_err(|_| Error::NoThread)?;
+        let permit = Arc::clone(&self.free)
+            .acquire_owned()
+            .await
+            .map_err(|_| Error::NoThread)?;
         let (sender, receiver) = oneshot::channel();
         thread::Builder::new()
             .name("attach".into())

@@ -19,6 +19,9 @@ use crate::{detect, images::UnknownImage, names, reconcile::Reconciler, settings
 /// How long to wait for the watches to tell about objects that were created.
 const ECHO: Duration = Duration::from_secs(2);
 
+/// How long the API server may take to serve a kind that it calls established.
+const SERVED: Duration = Duration::from_secs(1);
+
 /// Why the operator does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -36,6 +39,8 @@ pub struct Operator {
     cache: Cache,
     changes: Changes,
     queue: Queue<()>,
+    /// When to ask again for the configuration resource, whose definition has changed.
+    ask_again: Option<Instant>,
 }
 
 impl Operator {
@@ -63,6 +68,7 @@ impl Operator {
             cache,
             changes,
             queue: Queue::new(),
+            ask_again: None,
         })
     }
 
@@ -71,6 +77,7 @@ impl Operator {
         tracing::info!("starting the operator manager");
         let mut patience = Instant::now();
         loop {
+            let ask_again = self.ask_again;
             let ready = self.cache.is_synced() && self.reconciler.is_settled();
             tokio::select! {
                 // Changes come first: many of them are one reconcile.
@@ -78,6 +85,10 @@ impl Operator {
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
                 () = tokio::time::sleep_until(patience), if !self.reconciler.is_settled() => self.reconciler.settle(),
+                () = tokio::time::sleep_until(ask_again.unwrap_or(patience)), if ask_again.is_some() => {
+                    self.ask_again = None;
+                    self.changes.retry();
+                }
                 () = self.queue.next(), if ready => {
                     tokio::select! {
                         () = shutdown.wait() => return,
@@ -93,6 +104,11 @@ impl Operator {
         match change {
             Change::Applied(id) | Change::Deleted(id) => {
                 tracing::debug!(%id, ?change, "changed");
+                if watches::is_definition(id) {
+                    self.changes.retry();
+                    self.ask_again = Some(Instant::now() + SERVED);
+                    return;
+                }
                 self.reconciler.seen(id);
                 if !self.reconciler.concerns(id) {
                     return;

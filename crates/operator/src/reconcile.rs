@@ -65,8 +65,10 @@ pub struct Reconciler {
 struct Memory {
     /// Workloads that were applied.
     tracked: Vec<ObjectId>,
-    /// Their generations, as far as they were seen; none before the first reconcile.
-    generations: Option<BTreeMap<ObjectId, i64>>,
+    /// Their generations, as far as they were seen.
+    generations: BTreeMap<ObjectId, i64>,
+    /// Whether a workload was made in this reconcile.
+    made: bool,
     /// Created, and not told about by a watch yet.
     unseen: BTreeSet<ObjectId>,
     /// Objects of earlier versions that are known to be gone.

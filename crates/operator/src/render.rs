@@ -132,11 +132,15 @@ pub fn is_kept(id: &ObjectId) -> bool {
     id.kind == object::CUSTOM_RESOURCE_DEFINITION.kind || id.kind == object::NAMESPACE.kind
 }
 
+/// Whether an object is a DaemonSet or a Deployment.
+pub fn is_workload(id: &ObjectId) -> bool {
+    id.group == "apps" && matches!(id.kind.as_str(), "DaemonSet" | "Deployment")
+}
+
 /// Workloads among the objects, in order.
 pub fn workloads(groups: &[Group]) -> Vec<ObjectId> {
     let ids = groups.iter().flat_map(|group| &group.objects).map(ObjectId::of);
-    ids.filter(|id| id.group == "apps" && matches!(id.kind.as_str(), "DaemonSet" | "Deployment"))
-        .collect()
+    ids.filter(is_workload).collect()
 }
 
 /// Containers for the status: of each DaemonSet and Deployment the init containers, then the others.
@@ -151,7 +155,7 @@ pub fn containers(groups: &[Group]) -> Vec<Container> {
                 .to_owned()
         };
         let kind = text(object, "/kind");
-        if text(object, "/apiVersion") != "apps/v1" || !matches!(kind.as_str(), "DaemonSet" | "Deployment") {
+        if !is_workload(&ObjectId::of(object)) {
             continue;
         }
         for list in ["initContainers", "containers"] {

@@ -5,9 +5,10 @@ use api::names::MANAGED_BY_LABEL;
 use kube::Client;
 use kube_kit::{
     cache::{self, Cache, Changes},
-    object::{self, Kind},
+    object::{self, Kind, ObjectId},
     watch::Options,
 };
+use serde_json::Value;
 
 use crate::{cluster_facts::Platform, names, settings::Settings};
 
@@ -31,6 +32,18 @@ pub fn rendered_kinds(platform: Platform) -> Vec<Kind> {
     RENDERED.iter().chain(with_scc).copied().collect()
 }
 
+/// Name of the definition of the configuration resource.
+fn definition() -> String {
+    let group = api::names::NETWORK_ADDONS_GROUP;
+    format!("{}.{group}", object::NETWORK_ADDONS_CONFIG.plural)
+}
+
+/// Whether this is the definition of the configuration resource: when it comes, that resource can be
+/// watched.
+pub fn is_definition(id: &ObjectId) -> bool {
+    id.kind == object::CUSTOM_RESOURCE_DEFINITION.kind && id.name == definition()
+}
+
 /// Starts all watches; the cache looks things up in them.
 pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Platform) -> Changes {
     let mut changes = Changes::new();
@@ -38,6 +51,7 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Plat
         let namespace = kind.namespaced.then_some(namespace);
         let trim = match kind {
             object::DAEMON_SET | object::NETWORK_ADDONS_CONFIG => cache::keep_all,
+            object::CUSTOM_RESOURCE_DEFINITION if options.labels.is_none() => drop_spec,
             _ => cache::drop_status,
         };
         changes.push(cache.watch(client.clone(), kind, namespace, options, trim));
@@ -45,6 +59,11 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Plat
     let (own, operands) = (&settings.operator_namespace, &settings.operand_namespace);
     let singleton = Options::all().named(api::names::NETWORK_ADDONS_SINGLETON);
     watch(object::NETWORK_ADDONS_CONFIG, "", &singleton);
+    watch(
+        object::CUSTOM_RESOURCE_DEFINITION,
+        "",
+        &Options::all().named(&definition()),
+    );
     if platform.openshift4 {
         watch(object::OPENSHIFT_NETWORK, "", &Options::all().named("cluster"));
     }
@@ -64,4 +83,11 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Plat
         watch(kind, operands, &ours);
     }
     changes
+}
+
+/// The schema of a definition is by far its largest part, and nobody reads it.
+fn drop_spec(object: &mut Value) {
+    if let Some(members) = object.as_object_mut() {
+        members.remove("spec");
+    }
 }

@@ -68,9 +68,7 @@ impl Plugin for MultusShim {
 
     fn add(&self, call: &Call) -> Result<CniResult, Error> {
         let verb = "CmdAdd (shim)";
-        let body = self
-            .call(call, Instant::now() + self.patience)
-            .map_err(|error| error.named(verb))?;
+        let body = send(call, Instant::now() + self.patience).map_err(|error| error.named(verb))?;
         let answer: Answer = serde_json::from_slice(&body).map_err(|error| {
             let body = String::from_utf8_lossy(&body);
             Error::internal(format!("{verb}: failed to unmarshal response '{body}': {error}"))
@@ -80,7 +78,7 @@ impl Plugin for MultusShim {
     }
 
     fn del(&self, call: &Call) -> Result<(), Error> {
-        if let Err(error) = self.call(call, Instant::now()) {
+        if let Err(error) = send(call, Instant::now()) {
             let error = match error {
                 Failure::Unreachable { source, .. } => {
                     format!("CheckAPIReadyNow: Daemon not reachable over socketfile: {source}")
@@ -174,36 +172,37 @@ impl Failure {
 
 impl MultusShim {
     fn forward(&self, call: &Call, verb: &str) -> Result<(), Error> {
-        self.call(call, Instant::now() + self.patience)
+        send(call, Instant::now() + self.patience)
             .map(drop)
             .map_err(|error| error.named(verb))
     }
+}
 
-    fn call(&self, call: &Call, deadline: Instant) -> Result<Vec<u8>, Failure> {
-        let Config { daemon_socket_dir } = call.config.read().map_err(Failure::Config)?;
-        let dir = if daemon_socket_dir.is_empty() {
-            SOCKET_DIR
-        } else {
-            &daemon_socket_dir
-        };
-        let request = Request {
-            env: &call.variables,
-            config: STANDARD.encode(&call.stdin),
-        };
-        let request = serde_json::to_vec(&request).map_err(Failure::Encode)?;
-        let response = post_until(&Path::new(dir).join(SOCKET), "/cni", &request, deadline)?;
-        if response.status == 200 {
-            return Ok(response.body);
-        }
-        match serde_json::from_slice::<Error>(&response.body) {
-            // A plugin may leave the code out; zero would mean success.
-            Ok(error) if error.code == 0 => Err(Failure::Plugin(Error {
-                code: code::INTERNAL,
-                ..error
-            })),
-            Ok(error) => Err(Failure::Plugin(error)),
-            Err(_) => Err(Failure::Status(response)),
-        }
+/// Sends the call and returns what a success was answered with.
+fn send(call: &Call, deadline: Instant) -> Result<Vec<u8>, Failure> {
+    let Config { daemon_socket_dir } = call.config.read().map_err(Failure::Config)?;
+    let dir = if daemon_socket_dir.is_empty() {
+        SOCKET_DIR
+    } else {
+        &daemon_socket_dir
+    };
+    let request = Request {
+        env: &call.variables,
+        config: STANDARD.encode(&call.stdin),
+    };
+    let request = serde_json::to_vec(&request).map_err(Failure::Encode)?;
+    let response = post_until(&Path::new(dir).join(SOCKET), "/cni", &request, deadline)?;
+    if response.status == 200 {
+        return Ok(response.body);
+    }
+    match serde_json::from_slice::<Error>(&response.body) {
+        // A plugin may leave the code out; zero would mean success.
+        Ok(error) if error.code == 0 => Err(Failure::Plugin(Error {
+            code: code::INTERNAL,
+            ..error
+        })),
+        Ok(error) => Err(Failure::Plugin(error)),
+        Err(_) => Err(Failure::Status(response)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Apply, repair, recreation and pruning.
 
 use super::objects::{self, OWNER, owner};
-use super::with_client;
+use super::{with_client, within};
 use kube_kit::apply::{Applied, Applier, Deleted};
 use kube_kit::inventory::{self, Inventory, Ledger};
 use kube_kit::kube::Client;
@@ -287,6 +287,39 @@ fn a_new_owner_takes_the_place_of_the_old_one() {
         let owners = live(&applier, &rendered).await["metadata"]["ownerReferences"].clone();
         assert_eq!((&owners[0]["controller"], &owners[1]), (&json!(false), &ours));
         assert_eq!(apply(&applier, &rendered).await, Applied::Unchanged);
+    });
+}
+
+#[test]
+fn a_server_that_fills_in_more_than_is_known_is_written_to_once() {
+    with_client(async |client| {
+        let learning = applier(&client);
+        apply(
+            &learning,
+            &objects::definition("monitoring.coreos.com", "ServiceMonitor", "servicemonitors"),
+        )
+        .await;
+        let rendered = json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor",
+            "metadata": {"name": "m", "namespace": "default"}, "spec": {"config": "x"}});
+        within("the kind to be served", async {
+            while learning
+                .apply(&rendered)
+                .await
+                .is_err_and(|error| error.is_unknown_kind())
+            {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        // The schema has a default for it.
+        assert_eq!(live(&learning, &rendered).await["spec"]["count"], 0);
+        assert_eq!(apply(&learning, &rendered).await, Applied::Unchanged);
+        let restarted = applier(&client);
+        assert_eq!(apply(&restarted, &rendered).await, Applied::Updated);
+        assert_eq!(apply(&restarted, &rendered).await, Applied::Unchanged);
+        change(&learning, &rendered, &json!({"spec": {"count": 5}})).await;
+        assert_eq!(apply(&learning, &rendered).await, Applied::Updated);
+        assert_eq!(live(&learning, &rendered).await["spec"]["count"], 0);
     });
 }
 

@@ -21,6 +21,9 @@ pub struct BridgeSpec<'a> {
     pub name: &'a str,
     /// Its MTU, bytes; the kernel's default without one.
     pub mtu: Option<u32>,
+    /// Its Ethernet address, for good. Without one it takes on the lowest address of its ports, another one
+    /// whenever those change, and none at all with the last port gone.
+    pub mac: Option<Mac>,
     /// Turn VLAN filtering on. Without it nothing about VLANs is said, so that kernels without them do.
     pub vlan_filtering: bool,
 }
@@ -44,6 +47,9 @@ impl Socket {
     /// Makes a bridge, down. An error that [`is_exists`](crate::Error::is_exists) if the name is taken.
     pub fn create_bridge(&mut self, spec: &BridgeSpec<'_>) -> Result<()> {
         let mut message = named(spec.name, spec.mtu);
+        message
+            .attributes
+            .extend(spec.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
         let mut info = vec![LinkInfo::Kind(InfoKind::Bridge)];
         let mut feature = Feature::Bridge;
         if spec.vlan_filtering {

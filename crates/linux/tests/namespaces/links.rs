@@ -143,6 +143,7 @@ fn a_bridge_with_vlans_works_or_names_what_the_kernel_lacks() {
         match here.create_bridge(&BridgeSpec {
             name: "br0",
             mtu: None,
+            mac: None,
             vlan_filtering: true,
         }) {
             Ok(()) => {

@@ -37,6 +37,7 @@ pub(crate) fn bridge(socket: &mut Socket, name: &str) -> Link {
         .create_bridge(&BridgeSpec {
             name,
             mtu: None,
+            mac: None,
             vlan_filtering: false,
         })
         .unwrap();

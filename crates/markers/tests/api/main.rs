@@ -67,6 +67,7 @@ impl Node {
         self.links
             .create_bridge(&BridgeSpec {
                 name,
+                mac: None,
                 mtu: None,
                 vlan_filtering: false,
             })

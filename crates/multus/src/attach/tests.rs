@@ -32,7 +32,11 @@ impl Fake {
 
     fn call(&self, what: &str) -> Called {
         let calls = self.calls.borrow();
-        calls.iter().find(|call| call.what == what).unwrap_or_else(|| panic!("{what} not in {calls:?}")).clone()
+        calls
+            .iter()
+            .find(|call| call.what == what)
+            .unwrap_or_else(|| panic!("{what} not in {calls:?}"))
+            .clone()
     }
 }
 
@@ -41,7 +45,11 @@ impl Runner for Fake {
         let what = format!("{} {plugin}", variables["CNI_COMMAND"]);
         let config: Value = serde_json::from_slice(config).unwrap();
         let version = config.get("cniVersion").cloned().unwrap_or(json!("0.3.1"));
-        self.calls.borrow_mut().push(Called { what: what.clone(), variables: variables.clone(), config });
+        self.calls.borrow_mut().push(Called {
+            what: what.clone(),
+            variables: variables.clone(),
+            config,
+        });
         if self.failing.contains(what.as_str()) {
             return Err(Error::new(code::TRY_AGAIN_LATER, "later"));
         }
@@ -70,7 +78,10 @@ struct FakeNetns {
 impl PodNetns for FakeNetns {
     fn has(&mut self, interface: &str) -> Result<bool, NetnsError> {
         if self.gone {
-            return Err(NetnsError { netns: "/gone".into(), cause: "no such file or directory".into() });
+            return Err(NetnsError {
+                netns: "/gone".into(),
+                cause: "no such file or directory".into(),
+            });
         }
         Ok(self.taken.contains(interface))
     }
@@ -91,16 +102,23 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self::with(json!({}))
+        Self::with(&json!({}))
     }
 
-    fn with(keys: Value) -> Self {
+    fn with(keys: &Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config =
             json!({"cniVersion": "0.4.0", "clusterNetwork": "x", "cniDir": dir.path().join("multus")});
-        config.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend(keys.as_object().cloned().unwrap());
         let config = MultusConfig::parse(&Object::parse(config.to_string().as_bytes()).unwrap()).unwrap();
-        let pod = PodRef { namespace: "ns".into(), name: "pod".into(), uid: Some("u1".into()) };
+        let pod = PodRef {
+            namespace: "ns".into(),
+            name: "pod".into(),
+            uid: Some("u1".into()),
+        };
         let sandbox = Sandbox {
             container_id: "c1".into(),
             netns: "/run/netns/a".into(),
@@ -108,7 +126,13 @@ impl Bench {
             args: String::new(),
             pod,
         };
-        Self { fake: Fake::default(), netns: FakeNetns::default(), dir, config, sandbox }
+        Self {
+            fake: Fake::default(),
+            netns: FakeNetns::default(),
+            dir,
+            config,
+            sandbox,
+        }
     }
 
     fn failing(mut self, what: &'static str) -> Self {
@@ -117,11 +141,19 @@ impl Bench {
     }
 
     fn attacher(&self) -> Attacher<'_, Fake> {
-        Attacher { runner: &self.fake, config: &self.config, sandbox: &self.sandbox }
+        Attacher {
+            runner: &self.fake,
+            config: &self.config,
+            sandbox: &self.sandbox,
+        }
     }
 
     fn add(&mut self, delegates: &[Delegate]) -> Result<Vec<Attached>, AddError> {
-        let attacher = Attacher { runner: &self.fake, config: &self.config, sandbox: &self.sandbox };
+        let attacher = Attacher {
+            runner: &self.fake,
+            config: &self.config,
+            sandbox: &self.sandbox,
+        };
         attacher.add(delegates, &mut self.netns)
     }
 
@@ -130,8 +162,12 @@ impl Bench {
     }
 
     fn results(&self) -> Vec<String> {
-        let Ok(files) = fs::read_dir(self.dir.path().join("multus/results")) else { return Vec::new() };
-        let mut names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        let Ok(files) = fs::read_dir(self.dir.path().join("multus/results")) else {
+            return Vec::new();
+        };
+        let mut names: Vec<_> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -146,11 +182,17 @@ impl Bench {
 
 fn single(name: &str) -> Delegate {
     let config = json!({"cniVersion": "0.4.0", "name": name, "type": name, "kubeconfig": "/k", "ipam": {"ranges": [1]}});
-    Delegate::new(format!("ns/{name}"), Config::parse(config.to_string().as_bytes()).unwrap())
+    Delegate::new(
+        format!("ns/{name}"),
+        Config::parse(config.to_string().as_bytes()).unwrap(),
+    )
 }
 
 fn chain(config: &Value) -> Delegate {
-    Delegate::new("ns/list".into(), Config::parse(config.to_string().as_bytes()).unwrap())
+    Delegate::new(
+        "ns/list".into(),
+        Config::parse(config.to_string().as_bytes()).unwrap(),
+    )
 }
 
 #[test]
@@ -160,12 +202,19 @@ fn the_master_first_and_each_its_own_result() {
     let attached = bench.add(&[single("a"), single("b")]).unwrap();
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b"]);
     assert_eq!(attached[0].result.interfaces[0].name, "eth0");
-    assert_eq!((attached[1].display_name.as_str(), attached[1].ifname.as_str()), ("ns/b", "net1"));
+    assert_eq!(
+        (attached[1].display_name.as_str(), attached[1].ifname.as_str()),
+        ("ns/b", "net1")
+    );
     assert_eq!(attached[1].result.interfaces[0].name, "net1");
     let second = bench.fake.call("ADD b");
     assert_eq!(second.variables["CNI_IFNAME"], "net1");
     // multus#41
-    assert!(second.variables["CNI_ARGS"].contains("K8S_POD_UID=u1"), "{:?}", second.variables);
+    assert!(
+        second.variables["CNI_ARGS"].contains("K8S_POD_UID=u1"),
+        "{:?}",
+        second.variables
+    );
     assert_eq!(second.variables["CNI_CONTAINERID"], "c1");
 }
 
@@ -185,8 +234,19 @@ fn a_failure_undoes_everything_in_reverse_and_keeps_its_code() {
     let mut bench = Bench::new().failing("ADD b");
     let error = bench.add(&[single("a"), single("b"), single("c")]).unwrap_err();
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "DEL b", "DEL a"]);
-    let AddError::Network { display_name, network, ifname, error } = error else { panic!("{error:?}") };
-    assert_eq!((display_name.as_str(), network.as_str(), ifname.as_str()), ("ns/b", "b", "net1"));
+    let AddError::Network(failure) = error else {
+        panic!("{error:?}")
+    };
+    let NetworkFailure {
+        display_name,
+        network,
+        ifname,
+        error,
+    } = *failure;
+    assert_eq!(
+        (display_name.as_str(), network.as_str(), ifname.as_str()),
+        ("ns/b", "b", "net1")
+    );
     assert_eq!(error, Error::new(code::TRY_AGAIN_LATER, "later"));
     assert!(bench.results().is_empty());
     assert!(bench.scratch().exists(), "the runtime's DEL still finds it");
@@ -198,7 +258,10 @@ fn a_nameless_network_undoes_those_before_it() {
     let mut bench = Bench::new();
     let nameless = Delegate::new("x".into(), Config::parse(br#"{"type":"n"}"#).unwrap());
     let error = bench.add(&[single("a"), nameless]).unwrap_err();
-    let AddError::Network { error, .. } = error else { panic!("{error:?}") };
+    let AddError::Network(failure) = error else {
+        panic!("{error:?}")
+    };
+    let error = failure.error;
     assert!(error.to_string().contains("missing network name"), "{error}");
     assert!(bench.fake.names().contains(&"DEL a".to_owned()));
     assert!(!bench.fake.names().contains(&"ADD n".to_owned()));
@@ -210,12 +273,19 @@ fn a_taken_interface_name_is_refused_without_calling_the_plugin() {
     let mut bench = Bench::new();
     bench.netns.taken.insert("net1");
     let error = bench.add(&[single("a"), single("b")]).unwrap_err();
-    let AddError::Network { error, .. } = error else { panic!("{error:?}") };
+    let AddError::Network(failure) = error else {
+        panic!("{error:?}")
+    };
+    let error = failure.error;
     assert_eq!(
         error.to_string(),
         "DelegateAdd: cannot set \"b\" interface name to \"net1\": validateIfName: interface name net1 already exists"
     );
-    assert!(!bench.fake.names().contains(&"ADD b".to_owned()));
+    assert_eq!(
+        bench.fake.names(),
+        ["ADD a", "DEL a"],
+        "the interface may be somebody else's"
+    );
 }
 
 #[test]
@@ -223,8 +293,16 @@ fn a_bad_namespace_says_so() {
     // multus#36
     let mut bench = Bench::new();
     bench.netns.gone = true;
-    let AddError::Network { error, .. } = bench.add(&[single("a")]).unwrap_err() else { panic!("another error") };
-    assert!(error.to_string().contains("no net namespace /gone found: no such file"), "{error}");
+    let AddError::Network(failure) = bench.add(&[single("a")]).unwrap_err() else {
+        panic!("another error")
+    };
+    let error = failure.error;
+    assert!(
+        error
+            .to_string()
+            .contains("no net namespace /gone found: no such file"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -241,7 +319,10 @@ fn the_scratch_file_lives_from_add_to_del() {
     assert!(bench.results().is_empty());
     // multus#43
     let config = bench.fake.call("DEL b").config;
-    assert_eq!((&config["kubeconfig"], &config["ipam"]["ranges"]), (&json!("/k"), &json!([1])));
+    assert_eq!(
+        (&config["kubeconfig"], &config["ipam"]["ranges"]),
+        (&json!("/k"), &json!([1]))
+    );
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "DEL b", "DEL a"]);
 }
 
@@ -249,7 +330,9 @@ fn the_scratch_file_lives_from_add_to_del() {
 fn del_goes_on_after_errors_and_names_them_all() {
     // multus#47
     for (keep, left) in [(false, false), (true, true)] {
-        let mut bench = Bench::with(json!({"retryDeleteOnError": keep})).failing("DEL b").failing("DEL c");
+        let mut bench = Bench::with(&json!({"retryDeleteOnError": keep}))
+            .failing("DEL b")
+            .failing("DEL c");
         bench.add(&[single("a"), single("b"), single("c")]).unwrap();
         let stored = bench.stored();
         let error = bench.attacher().del(&stored).unwrap_err();
@@ -283,7 +366,8 @@ fn a_stripped_list_is_completed_from_the_result_cache() {
     let bench = Bench::new();
     let results = bench.dir.path().join("multus/results");
     fs::create_dir_all(&results).unwrap();
-    let whole = r#"{"cniVersion":"0.4.0","name":"list","plugins":[{"type":"p","ranges":[1]},{"type":"portmap"}]}"#;
+    let whole =
+        r#"{"cniVersion":"0.4.0","name":"list","plugins":[{"type":"p","ranges":[1]},{"type":"portmap"}]}"#;
     let entry = json!({"kind": "cniCacheV1", "containerId": "c1", "ifName": "eth0", "networkName": "list",
         "config": base64(whole), "netns": "/run/netns/a", "cniArgs": [["K", "V"]],
         "capabilityArgs": {"portMappings": [{"hostPort": 80}]},
@@ -315,7 +399,10 @@ fn port_mappings_survive_until_del_in_the_result_cache() {
     let stored = bench.stored();
     assert!(stored[1].requests.port_mappings.is_none());
     bench.attacher().del(&stored).unwrap();
-    assert_eq!(bench.fake.call("DEL p").config["runtimeConfig"], json!({"portMappings": [{"hostPort": 80}]}));
+    assert_eq!(
+        bench.fake.call("DEL p").config["runtimeConfig"],
+        json!({"portMappings": [{"hostPort": 80}]})
+    );
 }
 
 #[test]
@@ -350,18 +437,26 @@ fn no_file_and_an_empty_list_are_told_apart() {
 fn check_sees_the_cached_result() {
     // multus#50
     let mut bench = Bench::new();
-    let old = Delegate::new("old".into(), Config::parse(br#"{"cniVersion":"0.3.1","name":"old","type":"o"}"#).unwrap());
+    let old = Delegate::new(
+        "old".into(),
+        Config::parse(br#"{"cniVersion":"0.3.1","name":"old","type":"o"}"#).unwrap(),
+    );
     let delegates = [single("a"), old.clone()];
     bench.add(&delegates).unwrap();
     bench.attacher().check(&delegates).unwrap();
-    assert_eq!(bench.fake.names()[2..], ["CHECK a"], "what has no CHECK is left out");
+    assert_eq!(
+        bench.fake.names()[2..],
+        ["CHECK a"],
+        "what has no CHECK is left out"
+    );
     let previous = &bench.fake.call("CHECK a").config["prevResult"];
     assert_eq!(previous["interfaces"][0]["name"], "eth0");
     assert_eq!(
         bench.attacher().check(&[old]).unwrap_err().to_string(),
         "DelegateCheck: error invoking DelegateCheck - \"o\": configuration version \"0.3.1\" does not support the CHECK command"
     );
-    let disabled = chain(&json!({"cniVersion": "0.4.0", "name": "d", "disableCheck": true, "plugins": [{"type": "d"}]}));
+    let disabled =
+        chain(&json!({"cniVersion": "0.4.0", "name": "d", "disableCheck": true, "plugins": [{"type": "d"}]}));
     bench.attacher().check(&[disabled]).unwrap();
 }
 
@@ -374,8 +469,20 @@ fn default_routes_move_in_the_namespace_and_in_the_cache() {
     bench.add(&[single("a"), asking]).unwrap();
     let gateway = "10.1.1.254".parse().unwrap();
     let expected = [
-        ("eth0".to_owned(), Fates { v4: Fate::Remove, v6: Fate::Keep }),
-        ("net1".to_owned(), Fates { v4: Fate::Replace(gateway), v6: Fate::Keep }),
+        (
+            "eth0".to_owned(),
+            Fates {
+                v4: Fate::Remove,
+                v6: Fate::Keep,
+            },
+        ),
+        (
+            "net1".to_owned(),
+            Fates {
+                v4: Fate::Replace(gateway),
+                v6: Fate::Keep,
+            },
+        ),
     ];
     assert_eq!(bench.netns.rerouted, expected);
     let cached = |file: &str| -> Value {
@@ -383,7 +490,10 @@ fn default_routes_move_in_the_namespace_and_in_the_cache() {
         serde_json::from_str::<Value>(&text).unwrap()["result"].clone()
     };
     assert_eq!(cached("a-c1-eth0").get("routes"), None);
-    assert_eq!(cached("b-c1-net1")["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.1.1.254"}]));
+    assert_eq!(
+        cached("b-c1-net1")["routes"],
+        json!([{"dst": "0.0.0.0/0", "gw": "10.1.1.254"}])
+    );
 }
 
 #[test]
@@ -394,7 +504,9 @@ fn two_gateways_fail_before_any_plugin_runs() {
     for delegate in &mut asking {
         delegate.requests.default_route = Some(vec!["10.1.1.254".parse().unwrap()]);
     }
-    let AddError::Prepare(text) = bench.add(&asking).unwrap_err() else { panic!("another error") };
+    let AddError::Prepare(text) = bench.add(&asking).unwrap_err() else {
+        panic!("another error")
+    };
     assert_eq!(text, "multus does not support ECMP for default-route");
     assert!(bench.fake.names().is_empty());
     assert!(!Path::new(&bench.scratch()).exists());

@@ -14,7 +14,10 @@ struct Fake {
 
 impl Fake {
     fn with(mut self, namespace: &str, name: &str, config: &str) -> Self {
-        let nad = Nad { config: config.into(), resource_name: None };
+        let nad = Nad {
+            config: config.into(),
+            resource_name: None,
+        };
         self.nads.insert((namespace.into(), name.into()), nad);
         self
     }
@@ -27,7 +30,10 @@ impl ClusterView for Fake {
 
     async fn nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
         let key = (namespace.to_owned(), name.to_owned());
-        self.nads.get(&key).cloned().ok_or_else(|| LookupError(format!("\"{name}\" not found")))
+        self.nads
+            .get(&key)
+            .cloned()
+            .ok_or_else(|| LookupError(format!("\"{name}\" not found")))
     }
 
     fn event(&self, _: &PodRef, _: Kind, _: &'static str, _: String) {}
@@ -49,22 +55,39 @@ fn cluster() -> Fake {
         .with("default", "net1", BRIDGE)
 }
 
-fn config(keys: serde_json::Value) -> MultusConfig {
+fn config(keys: &serde_json::Value) -> MultusConfig {
     let mut all = json!({"clusterNetwork": "cluster"});
-    all.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
+    all.as_object_mut()
+        .unwrap()
+        .extend(keys.as_object().cloned().unwrap());
     MultusConfig::parse(&Object::parse(all.to_string().as_bytes()).unwrap()).unwrap()
 }
 
 fn pod(namespace: &str, networks: &str) -> Pod {
-    Pod { namespace: namespace.into(), name: "pod".into(), networks: Some(networks.into()), ..Pod::default() }
+    Pod {
+        namespace: namespace.into(),
+        name: "pod".into(),
+        networks: Some(networks.into()),
+        ..Pod::default()
+    }
 }
 
 async fn resolve(config: &MultusConfig, pod: &Pod) -> Result<Vec<Delegate>, Error> {
-    Resolver { cluster: &cluster(), config }.networks_of(pod).await
+    Resolver {
+        cluster: &cluster(),
+        config,
+    }
+    .networks_of(pod)
+    .await
 }
 
 async fn names(config: &MultusConfig, pod: &Pod) -> Vec<String> {
-    resolve(config, pod).await.unwrap().into_iter().map(|delegate| delegate.display_name).collect()
+    resolve(config, pod)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|delegate| delegate.display_name)
+        .collect()
 }
 
 async fn error(config: &MultusConfig, pod: &Pod) -> String {
@@ -74,28 +97,46 @@ async fn error(config: &MultusConfig, pod: &Pod) -> String {
 #[tokio::test]
 async fn networks_of_the_annotation_follow_the_master_in_order() {
     // multus#1, multus#8
-    let found = names(&config(json!({})), &pod("ns1", "net1, net2 ,other/net3")).await;
-    assert_eq!(found, ["kube-system/cluster", "ns1/net1", "ns1/net2", "other/net3"]);
+    let found = names(&config(&json!({})), &pod("ns1", "net1, net2 ,other/net3")).await;
+    assert_eq!(
+        found,
+        ["kube-system/cluster", "ns1/net1", "ns1/net2", "other/net3"]
+    );
 }
 
 #[tokio::test]
 async fn no_annotation_and_an_empty_one_mean_the_master_alone() {
     // multus#14 (the list)
-    let plain = Pod { networks: None, ..pod("ns1", "") };
-    assert_eq!(names(&config(json!({})), &plain).await, ["kube-system/cluster"]);
-    assert_eq!(names(&config(json!({})), &pod("ns1", "")).await, ["kube-system/cluster"]);
-    assert_eq!(names(&config(json!({})), &pod("ns1", "[]")).await, ["kube-system/cluster"]);
+    let plain = Pod {
+        networks: None,
+        ..pod("ns1", "")
+    };
+    assert_eq!(names(&config(&json!({})), &plain).await, ["kube-system/cluster"]);
+    assert_eq!(
+        names(&config(&json!({})), &pod("ns1", "")).await,
+        ["kube-system/cluster"]
+    );
+    assert_eq!(
+        names(&config(&json!({})), &pod("ns1", "[]")).await,
+        ["kube-system/cluster"]
+    );
 }
 
 #[tokio::test]
 async fn requests_of_an_element_reach_its_delegate() {
     let annotation = r#"[{"name":"net1","interface":"foo","mac":"02:00:00:00:00:01","ips":["10.0.0.1/24"],
         "cni-args":{"k":"v"},"deviceID":"d1","default-route":["10.0.0.254"]}]"#;
-    let delegate = resolve(&config(json!({})), &pod("ns1", annotation)).await.unwrap().remove(1);
+    let delegate = resolve(&config(&json!({})), &pod("ns1", annotation))
+        .await
+        .unwrap()
+        .remove(1);
     assert_eq!(delegate.requests.interface.as_deref(), Some("foo"));
     assert_eq!(delegate.requests.mac.as_deref(), Some("02:00:00:00:00:01"));
     assert_eq!(delegate.requests.ips, ["10.0.0.1/24"]);
-    assert_eq!(delegate.requests.default_route, Some(vec!["10.0.0.254".parse().unwrap()]));
+    assert_eq!(
+        delegate.requests.default_route,
+        Some(vec!["10.0.0.254".parse().unwrap()])
+    );
     assert_eq!(delegate.device_id.as_deref(), Some("d1"));
     let text: serde_json::Value = serde_json::from_str(&delegate.config.object().to_json()).unwrap();
     assert_eq!(text["args"]["cni"], json!({"k": "v"}));
@@ -107,10 +148,13 @@ async fn the_default_network_annotation_replaces_the_master() {
     // multus#18 (which network; it runs with CNI_IFNAME because it is the first)
     let mut asking = pod("ns1", "net1");
     asking.default_network = Some("extra".into());
-    assert_eq!(names(&config(json!({})), &asking).await, ["kube-system/extra", "ns1/net1"]);
+    assert_eq!(
+        names(&config(&json!({})), &asking).await,
+        ["kube-system/extra", "ns1/net1"]
+    );
     asking.default_network = Some("extra,cluster".into());
     assert_eq!(
-        error(&config(json!({})), &asking).await,
+        error(&config(&json!({})), &asking).await,
         "error loading k8s delegates k8s args: TryLoadPodDelegates: error in loading K8s cluster default network \
          from pod annotation: tryLoadK8sPodDefaultNetwork: more than one default network is specified: extra,cluster"
     );
@@ -119,7 +163,9 @@ async fn the_default_network_annotation_replaces_the_master() {
 #[tokio::test]
 async fn a_missing_nad_fails_all_and_is_named() {
     // multus#22 (the error and what the event says)
-    let error = resolve(&config(json!({})), &pod("ns1", "net1,nope")).await.unwrap_err();
+    let error = resolve(&config(&json!({})), &pod("ns1", "net1,nope"))
+        .await
+        .unwrap_err();
     let missing = "cannot find a network-attachment-definition (nope) in namespace (ns1): \"nope\" not found";
     assert_eq!(error.missing().unwrap().to_string(), missing);
     assert_eq!(
@@ -135,15 +181,28 @@ async fn a_missing_nad_fails_all_and_is_named() {
 async fn namespace_isolation() {
     // multus#26
     let asking = pod("test", "default/net1");
-    let isolated = config(json!({"namespaceIsolation": true}));
-    assert_eq!(names(&isolated, &asking).await.len(), 2, "default is exempt unless globalNamespaces is set");
+    let isolated = config(&json!({"namespaceIsolation": true}));
+    assert_eq!(
+        names(&isolated, &asking).await.len(),
+        2,
+        "default is exempt unless globalNamespaces is set"
+    );
     let violation = "namespace isolation enabled, annotation violates permission, pod is in namespace test but refers \
                      to target namespace kube-system";
-    assert!(error(&isolated, &pod("test", "kube-system/extra")).await.ends_with(violation));
-    let exempt = config(json!({"namespaceIsolation": true, "globalNamespaces": "kube-system, donkey-kong"}));
+    assert!(
+        error(&isolated, &pod("test", "kube-system/extra"))
+            .await
+            .ends_with(violation)
+    );
+    let exempt = config(&json!({"namespaceIsolation": true, "globalNamespaces": "kube-system, donkey-kong"}));
     assert_eq!(names(&exempt, &pod("test", "kube-system/extra")).await.len(), 2);
     assert!(error(&exempt, &asking).await.contains("violates permission"));
-    assert_eq!(names(&config(json!({})), &pod("test", "kube-system/extra")).await.len(), 2);
+    assert_eq!(
+        names(&config(&json!({})), &pod("test", "kube-system/extra"))
+            .await
+            .len(),
+        2
+    );
 }
 
 #[tokio::test]
@@ -155,13 +214,25 @@ async fn the_cluster_network_in_all_its_forms() {
         fs::write(&path, text).unwrap();
         path
     };
-    let conf = put("20-b.conf", r#"{"cniVersion":"0.3.1","name":"conf","type":"ptp"}"#);
-    let list = put("10-a.conflist", r#"{"cniVersion":"0.3.1","name":"list","plugins":[{"type":"ptp"}]}"#);
-    let plain = Pod { networks: None, ..pod("ns1", "") };
-    let of = |cluster_network: serde_json::Value| {
-        config(json!({"clusterNetwork": cluster_network, "confDir": dir.path()}))
+    let conf = put(
+        "20-b.conf",
+        r#"{"cniVersion":"0.3.1","name":"conf","type":"ptp"}"#,
+    );
+    let list = put(
+        "10-a.conflist",
+        r#"{"cniVersion":"0.3.1","name":"list","plugins":[{"type":"ptp"}]}"#,
+    );
+    let plain = Pod {
+        networks: None,
+        ..pod("ns1", "")
     };
-    assert_eq!(names(&of(json!("cluster")), &plain).await, ["kube-system/cluster"]);
+    let of = |cluster_network: serde_json::Value| {
+        config(&json!({"clusterNetwork": cluster_network, "confDir": dir.path()}))
+    };
+    assert_eq!(
+        names(&of(json!("cluster")), &plain).await,
+        ["kube-system/cluster"]
+    );
     assert_eq!(names(&of(json!("conf")), &plain).await, ["conf"]);
     assert_eq!(names(&of(json!(dir.path())), &plain).await, ["list"]);
     assert_eq!(names(&of(json!(conf)), &plain).await, ["conf"]);
@@ -185,9 +256,15 @@ async fn the_cluster_network_in_all_its_forms() {
 #[tokio::test]
 async fn default_networks_for_all_but_system_pods() {
     // multus#28
-    let config = config(json!({"defaultNetworks": ["extra"]}));
-    assert_eq!(names(&config, &pod("ns1", "net1")).await, ["kube-system/cluster", "kube-system/extra", "ns1/net1"]);
-    let system = Pod { networks: None, ..pod("kube-system", "") };
+    let config = config(&json!({"defaultNetworks": ["extra"]}));
+    assert_eq!(
+        names(&config, &pod("ns1", "net1")).await,
+        ["kube-system/cluster", "kube-system/extra", "ns1/net1"]
+    );
+    let system = Pod {
+        networks: None,
+        ..pod("kube-system", "")
+    };
     assert_eq!(names(&config, &system).await, ["kube-system/cluster"]);
 }
 
@@ -198,12 +275,15 @@ async fn plugins_beside_a_list_are_appended() {
     let file = dir.path().join("10-a.conflist");
     fs::create_dir(dir.path().join("list")).unwrap();
     fs::write(dir.path().join("list/x.conf"), r#"{"type":"x","k":1}"#).unwrap();
-    let plain = Pod { networks: None, ..pod("ns1", "") };
+    let plain = Pod {
+        networks: None,
+        ..pod("ns1", "")
+    };
     for (only_inlined, count) in [(false, 2), (true, 1)] {
         let list = json!({"cniVersion": "1.0.0", "name": "list", "loadOnlyInlinedPlugins": only_inlined,
             "plugins": [{"type": "ptp"}]});
         fs::write(&file, list.to_string()).unwrap();
-        let config = config(json!({"clusterNetwork": file}));
+        let config = config(&json!({"clusterNetwork": file}));
         let delegate = resolve(&config, &plain).await.unwrap().remove(0);
         assert_eq!(delegate.config.chain().unwrap().len(), count);
         assert_eq!(delegate.config.network().unwrap().plugins.len(), count);
@@ -214,18 +294,31 @@ async fn plugins_beside_a_list_are_appended() {
 async fn a_nad_without_configuration_refers_to_a_file() {
     // multus#20, multus#21
     let dir = tempfile::tempdir().unwrap();
-    let config = config(json!({"confDir": dir.path()}));
+    let config = config(&json!({"confDir": dir.path()}));
     let cluster = cluster().with("ns1", "filed", "");
     let asking = pod("ns1", "filed");
-    let resolver = Resolver { cluster: &cluster, config: &config };
+    let resolver = Resolver {
+        cluster: &cluster,
+        config: &config,
+    };
     let text = |error: Error| error.to_string();
     let nothing = text(resolver.networks_of(&asking).await.unwrap_err());
-    let expected = format!("GetCNIConfig: err in GetCNIConfigFromFile: No networks found in {}", dir.path().display());
+    let expected = format!(
+        "GetCNIConfig: err in GetCNIConfigFromFile: No networks found in {}",
+        dir.path().display()
+    );
     assert!(nothing.ends_with(&expected), "{nothing}");
 
-    fs::write(dir.path().join("20-b.conf"), r#"{"name":"filed","type":"macvlan"}"#).unwrap();
+    fs::write(
+        dir.path().join("20-b.conf"),
+        r#"{"name":"filed","type":"macvlan"}"#,
+    )
+    .unwrap();
     let found = resolver.networks_of(&asking).await.unwrap().remove(1);
-    assert_eq!((found.display_name.as_str(), found.config.plugin_type().as_str()), ("ns1/filed", "macvlan"));
+    assert_eq!(
+        (found.display_name.as_str(), found.config.plugin_type().as_str()),
+        ("ns1/filed", "macvlan")
+    );
 
     fs::write(dir.path().join("10-a.conf"), "{").unwrap();
     let broken = text(resolver.networks_of(&asking).await.unwrap_err());
@@ -234,38 +327,85 @@ async fn a_nad_without_configuration_refers_to_a_file() {
 
 #[tokio::test]
 async fn a_broken_nad_is_named_in_few_words() {
-    let cluster = cluster().with("ns1", "bad", "{\"type\":").with("ns1", "empty", "{}");
-    let config = config(json!({}));
-    let resolver = Resolver { cluster: &cluster, config: &config };
-    let text = resolver.networks_of(&pod("ns1", "bad")).await.unwrap_err().to_string();
+    let cluster = cluster()
+        .with("ns1", "bad", "{\"type\":")
+        .with("ns1", "empty", "{}");
+    let config = config(&json!({}));
+    let resolver = Resolver {
+        cluster: &cluster,
+        config: &config,
+    };
+    let text = resolver
+        .networks_of(&pod("ns1", "bad"))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
-        text.contains("network ns1/bad: GetCNIConfig: err in getCNIConfigFromSpec: failed to unmarshal Spec.Config: "),
+        text.contains(
+            "network ns1/bad: GetCNIConfig: err in getCNIConfigFromSpec: failed to unmarshal Spec.Config: "
+        ),
         "{text}"
     );
-    let text = resolver.networks_of(&pod("ns1", "empty")).await.unwrap_err().to_string();
-    assert!(text.ends_with("network ns1/empty: LoadDelegateNetConfList: delegate must have the 'type' or 'plugin' field"), "{text}");
+    let text = resolver
+        .networks_of(&pod("ns1", "empty"))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.ends_with(
+            "network ns1/empty: LoadDelegateNetConfList: delegate must have the 'type' or 'plugin' field"
+        ),
+        "{text}"
+    );
 }
 
 #[tokio::test]
 async fn inline_delegates_are_used_without_a_cluster_network() {
-    let config = config(json!({"clusterNetwork": "", "delegates": [{"name": "a", "type": "x"}, {"name": "b", "type": "y"}]}));
+    let config = config(
+        &json!({"clusterNetwork": "", "delegates": [{"name": "a", "type": "x"}, {"name": "b", "type": "y"}]}),
+    );
     assert_eq!(names(&config, &pod("ns1", "net1")).await, ["a", "b", "ns1/net1"]);
 }
 
 #[tokio::test]
 async fn malformed_annotations_fail_before_anything_runs() {
     // multus#10, multus#11, multus#13 (through the resolver: nothing has run yet when it fails)
-    let prefix = "error loading k8s delegates k8s args: TryLoadPodDelegates: error in getting k8s network for pod: ";
+    let prefix =
+        "error loading k8s delegates k8s args: TryLoadPodDelegates: error in getting k8s network for pod: ";
     for (annotation, text) in [
-        (r#"[{"name":"net1","mac":"foo"}]"#, "parsePodNetworkAnnotation: failed to mac: "),
-        (r#"[{"name":"net1","ips":["1.2.3"]}]"#, "failed to parse IP address \"1.2.3\""),
-        (r#"[{"name":"net1","ips":["1.2.3.4/33"]}]"#, "failed to parse CIDR \"1.2.3.4/33\""),
-        (r#"[{"name":"net1","infiniband-guid":"xx"}]"#, "parsePodNetworkAnnotation: failed to validate infiniband GUID: "),
-        ("[{", "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: "),
-        ("[null]", "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: "),
-        (r#"{"name":"net1"}"#, "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: "),
+        (
+            r#"[{"name":"net1","mac":"foo"}]"#,
+            "parsePodNetworkAnnotation: failed to mac: ",
+        ),
+        (
+            r#"[{"name":"net1","ips":["1.2.3"]}]"#,
+            "failed to parse IP address \"1.2.3\"",
+        ),
+        (
+            r#"[{"name":"net1","ips":["1.2.3.4/33"]}]"#,
+            "failed to parse CIDR \"1.2.3.4/33\"",
+        ),
+        (
+            r#"[{"name":"net1","infiniband-guid":"xx"}]"#,
+            "parsePodNetworkAnnotation: failed to validate infiniband GUID: ",
+        ),
+        (
+            "[{",
+            "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: ",
+        ),
+        (
+            "[null]",
+            "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: ",
+        ),
+        (
+            r#"{"name":"net1"}"#,
+            "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: ",
+        ),
     ] {
-        let found = error(&config(json!({})), &pod("ns1", annotation)).await;
-        assert!(found.starts_with(&format!("{prefix}{text}")), "{annotation}: {found}");
+        let found = error(&config(&json!({})), &pod("ns1", annotation)).await;
+        assert!(
+            found.starts_with(&format!("{prefix}{text}")),
+            "{annotation}: {found}"
+        );
     }
 }

@@ -9,12 +9,24 @@ const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 #[test]
 fn a_pod_with_a_second_network() {
     let node = Node::started();
-    node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b", "kubeconfig": "/k", "ipam": {"ranges": [1]}}));
+    node.nad(
+        "net-b",
+        &json!({"cniVersion": "0.3.1", "type": "b", "kubeconfig": "/k", "ipam": {"ranges": [1]}}),
+    );
     let uid = node.pod("web", &json!({NETWORKS: "net-b"}));
     api()
         .kubectl()
-        .run(["patch", "pod", "web", "--namespace", &node.name, "--subresource=status", "--type=merge", "--patch",
-            r#"{"status":{"conditions":[{"type":"PodScheduled","status":"True"}]}}"#])
+        .run([
+            "patch",
+            "pod",
+            "web",
+            "--namespace",
+            &node.name,
+            "--subresource=status",
+            "--type=merge",
+            "--patch",
+            r#"{"status":{"conditions":[{"type":"PodScheduled","status":"True"}]}}"#,
+        ])
         .unwrap();
     let sandbox = node.sandbox("c1", "web", Some(&uid));
 
@@ -22,7 +34,10 @@ fn a_pod_with_a_second_network() {
     let result = node.succeed("ADD", &sandbox);
     assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b"]);
     assert_eq!(result["cniVersion"], "0.3.1");
-    assert_eq!(result["interfaces"], json!([{"name": "eth0", "mac": "02:00:00:00:00:0a", "sandbox": sandbox.netns}]));
+    assert_eq!(
+        result["interfaces"],
+        json!([{"name": "eth0", "mac": "02:00:00:00:00:0a", "sandbox": sandbox.netns}])
+    );
     assert_eq!(node.variable_of("c1", "ADD", "b", "CNI_IFNAME"), "net1");
     // multus#41
     let args = node.variable_of("c1", "ADD", "b", "CNI_ARGS");
@@ -51,7 +66,10 @@ fn a_pod_with_a_second_network() {
     assert_eq!(pod["status"]["conditions"][0]["type"], "PodScheduled");
     assert_eq!(pod["spec"]["containers"][0]["image"], "none");
     let event = node.event("web", "AddedInterface");
-    assert!(event.starts_with("Add ") && event.contains("[10.0.0.1/24] from "), "{event}");
+    assert!(
+        event.starts_with("Add ") && event.contains("[10.0.0.1/24] from "),
+        "{event}"
+    );
 
     // multus#42
     let scratch = node.path("cni/c1");
@@ -59,12 +77,26 @@ fn a_pod_with_a_second_network() {
     assert_eq!(mode & 0o777, 0o600);
 
     // multus#43: neither pod nor NAD is needed to detach
-    api().kubectl().delete(["pod", "web", "--namespace", &node.name]).unwrap();
-    api().kubectl().delete(["network-attachment-definitions", "net-b", "--namespace", &node.name]).unwrap();
+    api()
+        .kubectl()
+        .delete(["pod", "web", "--namespace", &node.name])
+        .unwrap();
+    api()
+        .kubectl()
+        .delete([
+            "network-attachment-definitions",
+            "net-b",
+            "--namespace",
+            &node.name,
+        ])
+        .unwrap();
     node.succeed("DEL", &sandbox);
     assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
     let config = node.config_of("c1", "DEL", "b");
-    assert_eq!((&config["kubeconfig"], &config["ipam"]["ranges"]), (&json!("/k"), &json!([1])));
+    assert_eq!(
+        (&config["kubeconfig"], &config["ipam"]["ranges"]),
+        (&json!("/k"), &json!([1]))
+    );
     assert!(!scratch.exists());
     assert_eq!(fs::read_dir(node.path("cni/results")).unwrap().count(), 0);
 }
@@ -75,8 +107,11 @@ fn a_failing_network_undoes_the_pod() {
     let node = Node::started();
     node.nad("net-b", &json!({"cniVersion": "0.3.1", "name": "B", "type": "b"}));
     let uid = node.pod("web", &json!({NETWORKS: "net-b"}));
-    fs::write(node.path("fail.ADD.b"), r#"{"cniVersion":"0.3.1","code":11,"msg":"no room","details":"on the bus"}"#)
-        .unwrap();
+    fs::write(
+        node.path("fail.ADD.b"),
+        r#"{"cniVersion":"0.3.1","code":11,"msg":"no room","details":"on the bus"}"#,
+    )
+    .unwrap();
     let error = node.fail("ADD", &node.sandbox("c1", "web", Some(&uid)));
     assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
     assert_eq!(
@@ -86,7 +121,13 @@ fn a_failing_network_undoes_the_pod() {
              network \"B\": no room", ns = node.name)})
     );
     let event = node.event("web", "FailedAddingInterface");
-    assert_eq!(event, format!("failed adding interface net1 to network {}/net-b: no room; on the bus", node.name));
+    assert_eq!(
+        event,
+        format!(
+            "failed adding interface net1 to network {}/net-b: no room; on the bus",
+            node.name
+        )
+    );
     assert_eq!(node.status("web"), None);
 }
 
@@ -97,7 +138,10 @@ fn a_missing_network_attaches_nothing() {
     let uid = node.pod("web", &json!({NETWORKS: "nope"}));
     let error = node.fail("ADD", &node.sandbox("c1", "web", Some(&uid)));
     let message = error["msg"].as_str().unwrap();
-    let missing = format!("cannot find a network-attachment-definition (nope) in namespace ({}): ", node.name);
+    let missing = format!(
+        "cannot find a network-attachment-definition (nope) in namespace ({}): ",
+        node.name
+    );
     assert!(message.contains(&missing) && message.len() < 700, "{message}");
     assert!(node.calls().is_empty());
     assert!(node.event("web", "NoNetworkFound").starts_with(&missing));
@@ -115,7 +159,10 @@ fn a_broken_annotation_fails_that_pod_alone() {
         message.contains("failed to parse pod Network Attachment Selection Annotation JSON format"),
         "{message}"
     );
-    assert!(node.event("broken", "FailedAddingInterface").contains("JSON format"));
+    assert!(
+        node.event("broken", "FailedAddingInterface")
+            .contains("JSON format")
+    );
     node.succeed("ADD", &node.sandbox("c2", "fine", Some(&fine)));
     // multus#14: the status lists the default network
     assert_eq!(node.status("fine").unwrap()[0]["name"], "cluster-net");
@@ -139,7 +186,10 @@ fn what_the_pod_asks_for_reaches_the_plugin() {
     let node = Node::started();
     let all = json!({"ips": true, "mac": true, "portMappings": true, "bandwidth": true, "infinibandGUID": true,
         "deviceID": true});
-    node.nad("able", &json!({"cniVersion": "0.3.1", "type": "b", "capabilities": all}));
+    node.nad(
+        "able",
+        &json!({"cniVersion": "0.3.1", "type": "b", "capabilities": all}),
+    );
     node.nad("unable", &json!({"cniVersion": "0.3.1", "type": "c"}));
     let element = |name: &str| {
         json!({"name": name, "ips": ["10.1.1.7/24"], "mac": "02:00:00:00:00:07", "deviceID": "d1",
@@ -170,9 +220,13 @@ fn a_conflicting_write_is_repeated() {
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
     let gate = node.gate("c1", "ADD", "a");
-    let add = node.begin("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    let add = node.begin("ADD", &sandbox);
     node.called("c1", "ADD a");
-    api().kubectl().run(["label", "pod", "web", "--namespace", &node.name, "changed=yes"]).unwrap();
+    api()
+        .kubectl()
+        .run(["label", "pod", "web", "--namespace", &node.name, "changed=yes"])
+        .unwrap();
     gate.open();
     let output = add.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
@@ -186,9 +240,21 @@ fn a_pod_deleted_meanwhile_is_no_failure() {
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
     let gate = node.gate("c1", "ADD", "a");
-    let add = node.begin("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    let add = node.begin("ADD", &sandbox);
     node.called("c1", "ADD a");
-    api().kubectl().run(["delete", "pod", "web", "--namespace", &node.name, "--grace-period=0", "--force"]).unwrap();
+    api()
+        .kubectl()
+        .run([
+            "delete",
+            "pod",
+            "web",
+            "--namespace",
+            &node.name,
+            "--grace-period=0",
+            "--force",
+        ])
+        .unwrap();
     gate.open();
     let output = add.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));

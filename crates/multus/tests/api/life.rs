@@ -13,12 +13,23 @@ use std::time::{Duration, Instant};
 fn ask(node: &Node, method: &str, path: &str) -> Result<(u16, String), String> {
     let mut stream = UnixStream::connect(node.path("run/multus.sock")).map_err(|error| error.to_string())?;
     let request = format!("{method} {path} HTTP/1.1\r\nHost: dummy\r\nContent-Length: 0\r\n\r\n");
-    stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
+    stream
+        .write_all(request.as_bytes())
+        .map_err(|error| error.to_string())?;
     let mut answer = String::new();
     // Without "Connection: close" in the request: the daemon closes by itself.
-    stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
-    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("no status")?;
-    Ok((status, answer.split_once("\r\n\r\n").unwrap_or_default().1.to_owned()))
+    stream
+        .read_to_string(&mut answer)
+        .map_err(|error| error.to_string())?;
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .ok_or("no status")?;
+    Ok((
+        status,
+        answer.split_once("\r\n\r\n").unwrap_or_default().1.to_owned(),
+    ))
 }
 
 fn code(node: &Node, method: &str, path: &str) -> u16 {
@@ -29,7 +40,10 @@ fn code(node: &Node, method: &str, path: &str) -> u16 {
 fn the_api_as_documented() {
     // multus#66 (before the end), multus#65
     let node = Node::started();
-    assert_eq!(ask(&node, "GET", "/cni").unwrap(), (405, "Method not allowed\n".into()));
+    assert_eq!(
+        ask(&node, "GET", "/cni").unwrap(),
+        (405, "Method not allowed\n".into())
+    );
     assert_eq!(code(&node, "POST", "/foo"), 404);
     for path in ["/healthz", "/readyz"] {
         assert_eq!(code(&node, "GET", path), 200);
@@ -40,7 +54,10 @@ fn the_api_as_documented() {
     assert_eq!((mode("run"), mode("run/multus.sock")), (0o700, 0o600));
     let generated: serde_json::Value = serde_json::from_slice(&fs::read(node.conf()).unwrap()).unwrap();
     assert_eq!(generated["type"], "multus-shim");
-    assert_eq!(generated["clusterNetwork"], json!(node.path("net.d/10-a.conflist")));
+    assert_eq!(
+        generated["clusterNetwork"],
+        json!(node.path("net.d/10-a.conflist"))
+    );
 }
 
 #[test]
@@ -52,7 +69,8 @@ fn an_ending_daemon_finishes_what_it_began() {
     let detached = node.sandbox("c2", "second", Some(&second));
     node.succeed("ADD", &detached);
     let gate = node.gate("c1", "ADD", "a");
-    let add = node.begin("ADD", &node.sandbox("c1", "first", Some(&first)));
+    let attaching = node.sandbox("c1", "first", Some(&first));
+    let add = node.begin("ADD", &attaching);
     node.called("c1", "ADD a");
 
     node.terminate();
@@ -73,7 +91,10 @@ fn an_ending_daemon_finishes_what_it_began() {
     let output = add.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     node.stop().unwrap();
-    assert!(node.conf().exists(), "the gap of a restart must not let pods go without their networks");
+    assert!(
+        node.conf().exists(),
+        "the gap of a restart must not let pods go without their networks"
+    );
     assert!(node.calls_of("c3").is_empty());
     node.start(&json!({}));
     let output = waiting.wait_with_output().unwrap();
@@ -100,7 +121,10 @@ fn while_the_daemon_is_down() {
 #[test]
 fn when_multus_is_removed_the_configuration_goes() {
     let mut node = Node::started();
-    api().kubectl().delete(["clusterrolebinding", &node.name]).unwrap();
+    api()
+        .kubectl()
+        .delete(["clusterrolebinding", &node.name])
+        .unwrap();
     // The API server's authoriser learns of it by a watch of its own.
     let user = format!("--as=system:serviceaccount:{}:multus", node.name);
     wait::until("the access is gone", DEADLINE, || {
@@ -144,7 +168,10 @@ fn a_provided_configuration_keeps_the_daemon_up() {
         other => Err(format!("{other:?}")),
     })
     .unwrap();
-    assert_eq!(fs::read_to_string(node.path("net.d/70-multus.conf")).unwrap(), "{}");
+    assert_eq!(
+        fs::read_to_string(node.path("net.d/70-multus.conf")).unwrap(),
+        "{}"
+    );
     assert!(!node.conf().exists());
     node.stop().unwrap();
 }

@@ -16,7 +16,11 @@ fn a_pod_that_is_gone_gets_an_empty_result_in_every_version() {
             assert_eq!(result["ip4"]["ip"], "0.0.0.0/32", "{version}");
             continue;
         }
-        assert_eq!(result["interfaces"], json!([{"name": "eth0", "sandbox": sandbox.netns}]), "{version}");
+        assert_eq!(
+            result["interfaces"],
+            json!([{"name": "eth0", "sandbox": sandbox.netns}]),
+            "{version}"
+        );
         assert_eq!(result["ips"][0]["address"], "0.0.0.0/32", "{version}");
         assert_eq!(result["ips"][0]["gateway"], "0.0.0.0", "{version}");
     }
@@ -42,7 +46,12 @@ fn another_pod_of_the_same_name_is_not_attached() {
     let uid = node.pod("web", &json!({}));
     let error = node.fail("ADD", &node.sandbox("c1", "web", Some("old")));
     let message = error["msg"].as_str().unwrap();
-    assert!(message.ends_with(&format!("expected pod UID \"old\" but got \"{uid}\" from Kube API")), "{message}");
+    assert!(
+        message.ends_with(&format!(
+            "expected pod UID \"old\" but got \"{uid}\" from Kube API"
+        )),
+        "{message}"
+    );
     assert!(node.calls().is_empty());
     // DEL: nothing is known of that sandbox, and the pod is another one
     node.succeed("DEL", &node.sandbox("c1", "web", Some("old")));
@@ -50,7 +59,12 @@ fn another_pod_of_the_same_name_is_not_attached() {
 
     node.pod("static", &json!({"kubernetes.io/config.source": "file"}));
     node.succeed("ADD", &node.sandbox("c2", "static", Some("hash-of-the-file")));
-    assert_eq!(node.variable_of("c2", "ADD", "a", "CNI_ARGS").split("K8S_POD_UID=").nth(1), Some("hash-of-the-file"));
+    assert_eq!(
+        node.variable_of("c2", "ADD", "a", "CNI_ARGS")
+            .split("K8S_POD_UID=")
+            .nth(1),
+        Some("hash-of-the-file")
+    );
     node.succeed("DEL", &node.sandbox("c2", "static", Some("hash-of-the-file")));
     assert_eq!(node.calls_of("c2"), ["ADD a", "DEL a"]);
 }

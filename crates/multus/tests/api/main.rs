@@ -1,5 +1,11 @@
 //! The daemon against a real API server, with fake plugins and the real shim, as a runtime calls it. Needs root (the
 //! daemon enters network namespaces) and the Kubernetes binaries.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed; helpers are part of the tests"
+)]
 
 mod attach;
 mod life;

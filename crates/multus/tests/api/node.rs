@@ -17,15 +17,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The API server of this test run, with the NAD definition and the daemon's role.
-pub fn api() -> &'static ApiServer {
+pub(crate) fn api() -> &'static ApiServer {
     static READY: OnceLock<&'static ApiServer> = OnceLock::new();
     READY.get_or_init(|| {
         let api = ApiServer::shared().unwrap();
-        let crd = serde_json::to_string(&api::net_attach_def::crd().unwrap()).unwrap();
-        api.kubectl().apply(&crd).unwrap();
+        let mut crd = serde_json::to_value(api::net_attach_def::crd().unwrap()).unwrap();
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["metadata"] = json!({"type": "object"});
+        api.kubectl().apply(&crd.to_string()).unwrap();
         let args = ["wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io"];
         api.kubectl().run(args).unwrap();
         // operands.md §1, object 3
@@ -46,23 +47,27 @@ struct Running {
 }
 
 /// A node, its namespace in the API server, and what runs on it.
-pub struct Node {
+pub(crate) struct Node {
     dir: tempfile::TempDir,
     /// Namespace of its pods; also the name of the node and of the daemon's service account.
-    pub name: String,
+    pub(crate) name: String,
     running: Option<Running>,
 }
 
 impl Node {
     /// A node with a primary network of plugin `a` and no daemon.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("node{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir().unwrap();
         for sub in ["net.d", "bin"] {
             fs::create_dir(dir.path().join(sub)).unwrap();
         }
-        let node = Self { dir, name, running: None };
+        let node = Self {
+            dir,
+            name,
+            running: None,
+        };
         let primary = json!({"cniVersion": "0.3.1", "name": "cluster-net", "plugins": [{"type": "a"}]});
         fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
         for plugin in ["a", "b", "c"] {
@@ -83,46 +88,55 @@ impl Node {
     }
 
     /// A node with a running daemon.
-    pub fn started() -> Self {
+    pub(crate) fn started() -> Self {
         let mut node = Self::new();
         node.start(&json!({}));
         node
     }
 
     /// Starts the daemon with more keys in its configuration, and waits until it serves.
-    pub fn start(&mut self, keys: &Value) {
+    pub(crate) fn start(&mut self, keys: &Value) {
         self.launch(keys, &self.name.clone());
         self.wait_until_serving();
     }
 
     /// What the daemon's own probe asks for.
-    pub fn wait_until_serving(&self) {
+    pub(crate) fn wait_until_serving(&self) {
         wait::until("the daemon serves", DEADLINE, || {
             plugins::multus_shim::probe(&self.path("run/multus.sock")).map_err(|error| error.to_string())?;
-            if self.conf().exists() { Ok(()) } else { Err("no 00-multus.conf".to_owned()) }
+            if self.conf().exists() {
+                Ok(())
+            } else {
+                Err("no 00-multus.conf".to_owned())
+            }
         })
         .unwrap();
     }
 
     /// Waits for a daemon that ends by itself.
-    pub fn join(&mut self) -> Result<(), Stop> {
+    pub(crate) fn join(&mut self) -> Result<(), Stop> {
         self.running.take().unwrap().thread.join().unwrap()
     }
 
     /// Starts the daemon, watching the pods of `watched`.
-    pub fn launch(&mut self, keys: &Value, watched: &str) {
+    pub(crate) fn launch(&mut self, keys: &Value, watched: &str) {
         let mut config = json!({"cniVersion": "0.3.1", "cniConfigDir": self.path("net.d"),
             "multusAutoconfigDir": self.path("net.d"), "socketDir": self.path("run"),
             "daemonSocketDir": self.path("run"), "cniDir": self.path("cni"), "binDir": self.path("bin"),
             "confDir": self.path("conf")});
-        config.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend(keys.as_object().cloned().unwrap());
         let config = DaemonConfig::parse(config.to_string().as_bytes()).unwrap();
         let (kubeconfig, watched) = (self.kubeconfig(), watched.to_owned());
         let shutdown = Shutdown::new();
         let ends = shutdown.clone();
         let thread = std::thread::spawn(move || {
             let main = async {
-                let client = kube_kit::client::client_from("multus", Some(&kubeconfig)).await.unwrap();
+                let client = kube_kit::client::client_from("multus", Some(&kubeconfig))
+                    .await
+                    .unwrap();
                 serve(config, client, Some(&watched), ends).await
             };
             kube_kit::process::run(main).unwrap()
@@ -131,30 +145,32 @@ impl Node {
     }
 
     /// Asks the daemon to end, without waiting.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         self.running.as_ref().unwrap().shutdown.trigger();
     }
 
     /// Ends the daemon and waits for it.
-    pub fn stop(&mut self) -> Result<(), Stop> {
+    pub(crate) fn stop(&mut self) -> Result<(), Stop> {
         self.terminate();
         self.running.take().unwrap().thread.join().unwrap()
     }
 
     /// A file of the node.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// The generated configuration.
-    pub fn conf(&self) -> PathBuf {
+    pub(crate) fn conf(&self) -> PathBuf {
         self.path("net.d/00-multus.conf")
     }
 
     /// What the daemon speaks to the API server with: its service account, and no more.
     fn kubeconfig(&self) -> PathBuf {
         let kubectl = api().kubectl();
-        let token = kubectl.run(["create", "token", "multus", "--namespace", &self.name]).unwrap();
+        let token = kubectl
+            .run(["create", "token", "multus", "--namespace", &self.name])
+            .unwrap();
         let mut config = kubectl.json(["config", "view", "--raw"]).unwrap();
         config["users"][0]["user"] = json!({"token": token.trim()});
         let path = self.path("kubeconfig");
@@ -186,13 +202,13 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
     }
 
     /// All calls of plugins so far: verb, plugin, interface, sandbox.
-    pub fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         let text = fs::read_to_string(self.path("calls")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
     /// The calls for one sandbox: verb and plugin.
-    pub fn calls_of(&self, sandbox: &str) -> Vec<String> {
+    pub(crate) fn calls_of(&self, sandbox: &str) -> Vec<String> {
         let of = |call: &String| {
             let words: Vec<_> = call.split(' ').collect();
             (words[3] == sandbox).then(|| format!("{} {}", words[0], words[1]))
@@ -201,34 +217,36 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
     }
 
     /// The configuration that a plugin was called with.
-    pub fn config_of(&self, sandbox: &str, verb: &str, plugin: &str) -> Value {
+    pub(crate) fn config_of(&self, sandbox: &str, verb: &str, plugin: &str) -> Value {
         let text = fs::read_to_string(self.path(&format!("call.{sandbox}.{verb}.{plugin}.json"))).unwrap();
         serde_json::from_str(&text).unwrap()
     }
 
     /// A variable that a plugin was called with.
-    pub fn variable_of(&self, sandbox: &str, verb: &str, plugin: &str, name: &str) -> String {
+    pub(crate) fn variable_of(&self, sandbox: &str, verb: &str, plugin: &str, name: &str) -> String {
         let text = fs::read_to_string(self.path(&format!("call.{sandbox}.{verb}.{plugin}.env"))).unwrap();
-        let value = text.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name}=")));
         value.unwrap_or_else(|| panic!("{name} not in {text}")).to_owned()
     }
 
     /// Makes a plugin wait when it is called.
-    pub fn gate(&self, sandbox: &str, verb: &str, plugin: &str) -> Gate {
+    pub(crate) fn gate(&self, sandbox: &str, verb: &str, plugin: &str) -> Gate {
         let path = self.path(&format!("call.{sandbox}.{verb}.{plugin}.gate"));
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         Gate(path)
     }
 
     /// A NAD in the node's namespace.
-    pub fn nad(&self, name: &str, config: &Value) {
+    pub(crate) fn nad(&self, name: &str, config: &Value) {
         let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
             "metadata": {"name": name, "namespace": self.name}, "spec": {"config": config.to_string()}});
         api().kubectl().apply(&nad.to_string()).unwrap();
     }
 
     /// A pod on this node. Returns its UID.
-    pub fn pod(&self, name: &str, annotations: &Value) -> String {
+    pub(crate) fn pod(&self, name: &str, annotations: &Value) -> String {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": self.name, "annotations": annotations, "labels": {"app": "test"}},
             "spec": {"nodeName": self.name, "containers": [{"name": "c", "image": "none"}],
@@ -238,21 +256,32 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
     }
 
     /// The pod as it is now.
-    pub fn get_pod(&self, name: &str) -> Value {
-        api().kubectl().get(["pod", name, "--namespace", &self.name]).unwrap().expect("a pod")
+    pub(crate) fn get_pod(&self, name: &str) -> Value {
+        api()
+            .kubectl()
+            .get(["pod", name, "--namespace", &self.name])
+            .unwrap()
+            .expect("a pod")
     }
 
     /// The network status of a pod.
-    pub fn status(&self, pod: &str) -> Option<Value> {
+    pub(crate) fn status(&self, pod: &str) -> Option<Value> {
         let pod = self.get_pod(pod);
         let text = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str()?;
         Some(serde_json::from_str(text).unwrap())
     }
 
     /// Waits for an event about a pod.
-    pub fn event(&self, pod: &str, reason: &str) -> String {
+    pub(crate) fn event(&self, pod: &str, reason: &str) -> String {
         let selector = format!("involvedObject.name={pod},reason={reason}");
-        let args = ["get", "events", "--namespace", &self.name, "--field-selector", &selector];
+        let args = [
+            "get",
+            "events",
+            "--namespace",
+            &self.name,
+            "--field-selector",
+            &selector,
+        ];
         wait::until("the event", DEADLINE, || {
             let events = api().kubectl().json(args).map_err(|error| error.to_string())?;
             let found = events["items"][0]["message"].as_str().map(str::to_owned);
@@ -262,12 +291,12 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
     }
 
     /// Calls the shim as a runtime does, with the configuration that lies in the directory.
-    pub fn call(&self, verb: &str, sandbox: &Sandbox) -> Output {
+    pub(crate) fn call(&self, verb: &str, sandbox: &Sandbox) -> Output {
         self.begin(verb, sandbox).wait_with_output().unwrap()
     }
 
     /// Like [`Node::call`], without waiting for the end.
-    pub fn begin(&self, verb: &str, sandbox: &Sandbox) -> Child {
+    pub(crate) fn begin(&self, verb: &str, sandbox: &Sandbox) -> Child {
         let conf = fs::read_to_string(self.conf()).unwrap();
         let mut conf: Value = serde_json::from_str(&conf).unwrap();
         if let Some(version) = &sandbox.version {
@@ -286,26 +315,31 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
                 .env("CNI_ARGS", &sandbox.args);
         }
         let mut child = shim.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(conf.to_string().as_bytes()).unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(conf.to_string().as_bytes())
+            .unwrap();
         child
     }
 
     /// Calls and expects success; the result.
-    pub fn succeed(&self, verb: &str, sandbox: &Sandbox) -> Value {
+    pub(crate) fn succeed(&self, verb: &str, sandbox: &Sandbox) -> Value {
         let output = self.call(verb, sandbox);
         assert!(output.status.success(), "{verb} failed: {}", text(&output));
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
     /// Calls and expects an error; what it says.
-    pub fn fail(&self, verb: &str, sandbox: &Sandbox) -> Value {
+    pub(crate) fn fail(&self, verb: &str, sandbox: &Sandbox) -> Value {
         let output = self.call(verb, sandbox);
         assert!(!output.status.success(), "{verb} succeeded: {}", text(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// A sandbox for a pod of this node.
-    pub fn sandbox(&self, id: &str, pod: &str, uid: Option<&str>) -> Sandbox {
+    pub(crate) fn sandbox(&self, id: &str, pod: &str, uid: Option<&str>) -> Sandbox {
         let uid = uid.map(|uid| format!(";K8S_POD_UID={uid}")).unwrap_or_default();
         let args = format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id}{uid}",
@@ -313,14 +347,24 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         );
         let held = NetNs::create_anonymous().unwrap();
         let netns = format!("/proc/{}/fd/{}", std::process::id(), held.as_fd().as_raw_fd());
-        Sandbox { id: id.to_owned(), args, netns, version: None, _held: held }
+        Sandbox {
+            id: id.to_owned(),
+            args,
+            netns,
+            version: None,
+            _held: held,
+        }
     }
 
     /// Waits until a plugin was called for a sandbox.
-    pub fn called(&self, sandbox: &str, what: &str) {
+    pub(crate) fn called(&self, sandbox: &str, what: &str) {
         wait::until(&format!("{what} of {sandbox}"), DEADLINE, || {
             let calls = self.calls_of(sandbox);
-            if calls.iter().any(|call| call == what) { Ok(()) } else { Err(format!("{calls:?}")) }
+            if calls.iter().any(|call| call == what) {
+                Ok(())
+            } else {
+                Err(format!("{calls:?}"))
+            }
         })
         .unwrap();
     }
@@ -336,21 +380,21 @@ impl Drop for Node {
 }
 
 /// A sandbox with a network namespace of its own.
-pub struct Sandbox {
-    pub id: String,
-    pub args: String,
-    pub netns: String,
+pub(crate) struct Sandbox {
+    pub(crate) id: String,
+    pub(crate) args: String,
+    pub(crate) netns: String,
     /// CNI version of the runtime's configuration, if not the daemon's.
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     _held: NetNs,
 }
 
 /// Where a plugin waits.
-pub struct Gate(PathBuf);
+pub(crate) struct Gate(PathBuf);
 
 impl Gate {
     /// Lets it go on. Waits until it is there.
-    pub fn open(self) {
+    pub(crate) fn open(self) {
         fs::write(&self.0, "go\n").unwrap();
     }
 }
@@ -372,13 +416,17 @@ fn shim() -> &'static Path {
 }
 
 /// What a process printed.
-pub fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+pub(crate) fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 impl Node {
     /// A root directory with a shell, and a plugin `a` that can only work inside of it.
-    pub fn populate_root(&self, root: &Path) {
+    pub(crate) fn populate_root(&self, root: &Path) {
         let plugin = self.path("bin/a");
         fs::write(&plugin, "#!/bin/sh\npwd > /marker\necho no luck >&2\nexit 1\n").unwrap();
         let listed = Command::new("ldd").arg("/bin/sh").output().unwrap();

@@ -132,7 +132,13 @@ fn gc_is_passed_on_to_the_cluster_network() {
     assert_eq!(node.calls(), ["ADD a eth0 c1", "GC a  "]);
     let config = node.config_of("", "GC", "a");
     let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
-    assert_eq!((&config["cni.dev/valid-attachments"], &config["cni.dev/attachments"]), (&valid, &valid));
+    assert_eq!(
+        (
+            &config["cni.dev/valid-attachments"],
+            &config["cni.dev/attachments"]
+        ),
+        (&valid, &valid)
+    );
 
     let old = with_cluster_network("1.0.0");
     old.succeed("GC", &nowhere(&old, "1.1.0"));
@@ -151,10 +157,16 @@ fn check_uses_what_add_stored() {
     node.succeed("ADD", &sandbox);
     node.succeed("CHECK", &sandbox);
     assert_eq!(node.calls_of("c1"), ["ADD a", "CHECK a"]);
-    assert_eq!(node.config_of("c1", "CHECK", "a")["prevResult"]["interfaces"][0]["name"], "eth0");
+    assert_eq!(
+        node.config_of("c1", "CHECK", "a")["prevResult"]["interfaces"][0]["name"],
+        "eth0"
+    );
     let mut old = node.sandbox("c1", "web", Some(&uid));
     old.version = Some("0.3.1".into());
-    assert_eq!(node.fail("CHECK", &old)["msg"], "config version does not allow CHECK");
+    assert_eq!(
+        node.fail("CHECK", &old)["msg"],
+        "config version does not allow CHECK"
+    );
 }
 
 #[test]
@@ -167,7 +179,10 @@ fn attaching_costs_the_api_server_little() {
     let user = format!("system:serviceaccount:{}:multus", node.name);
     let log = wait::until("the audit log", crate::node::DEADLINE, || {
         let log = fs::read_to_string(api().audit_log()).map_err(|error| error.to_string())?;
-        if log.lines().any(|line| line.contains(&user) && line.contains(r#""subresource":"status""#)) {
+        if log
+            .lines()
+            .any(|line| line.contains(&user) && line.contains(r#""subresource":"status""#))
+        {
             Ok(log)
         } else {
             Err("the write of the status is not in it yet".to_owned())
@@ -180,7 +195,13 @@ fn attaching_costs_the_api_server_little() {
         .filter(|entry| entry["user"]["username"] == user.as_str() && entry["stage"] == "ResponseComplete")
         .filter(|entry| !matches!(entry["verb"].as_str(), Some("list" | "watch")))
         .filter(|entry| entry["objectRef"]["resource"] != "events")
-        .map(|entry| format!("{} {}", entry["verb"].as_str().unwrap(), entry["objectRef"]["resource"].as_str().unwrap()))
+        .map(|entry| {
+            format!(
+                "{} {}",
+                entry["verb"].as_str().unwrap(),
+                entry["objectRef"]["resource"].as_str().unwrap()
+            )
+        })
         .collect();
     assert_eq!(requests, ["update pods"]);
 }

@@ -75,7 +75,7 @@ fn all_errors_are_told_at_once_in_order() {
     );
 }
 
-// operator#29-34 are told by the range; here that it is looked at.
+// The rules are tested with the range; here that it is looked at.
 #[test]
 fn the_range_of_the_pool_is_checked() {
     let pool = json!({ "rangeStart": "02:00:00:ff:00:00", "rangeEnd": "02:00:00:00:00:00" });

@@ -95,16 +95,16 @@ impl Reconciler {
     }
 
     async fn apply_one(&mut self, object: &Value) -> Result<(), apply::Error> {
-        match self.applier.apply(object).await? {
-            Outcome::Created => self.expect(ObjectId::of(object)),
-            Outcome::Updated | Outcome::Recreated | Outcome::Unchanged => {}
+        let outcome = self.applier.apply(object).await?;
+        let id = ObjectId::of(object);
+        if matches!(outcome, Outcome::Created | Outcome::Recreated) && render::is_workload(&id) {
+            self.memory.made = true;
+        }
+        if outcome == Outcome::Created {
+            // Until a watch tells about it, it seems not to be there.
+            self.memory.unseen.insert(id);
         }
         Ok(())
-    }
-
-    /// Waits for the watch to tell about an object that was created.
-    fn expect(&mut self, id: ObjectId) {
-        self.memory.unseen.insert(id);
     }
 
     pub(super) async fn prune(&mut self, planned: &Inventory, rendered: &Inventory) -> Result<(), Stop> {

@@ -79,26 +79,24 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Tells about workloads whose specification changed, whoever changed it.
+    /// Tells about workloads that were made, or whose specification changed, whoever changed it. What was
+    /// there before the first reconcile is no news.
     pub(super) async fn report_modifications(&mut self, cr: &Resource) {
         let generation = |id: &ObjectId| match self.cache().lookup(id) {
             Lookup::Present(object) => object.pointer("/metadata/generation").and_then(Value::as_i64),
             _ => None,
         };
-        let now: BTreeMap<_, _> = self
-            .memory
-            .tracked
-            .iter()
+        let tracked = self.memory.tracked.iter();
+        let now: BTreeMap<_, _> = tracked
             .filter_map(|id| Some((id.clone(), generation(id)?)))
             .collect();
-        let news = self.memory.generations.as_ref().is_some_and(|before| {
-            now.iter()
-                .any(|(id, generation)| before.get(id) != Some(generation))
-        });
-        // After a start, what is there already is no news. What was created in a reconcile is not in the
-        // cache at its end, and therefore news in the next one.
-        self.memory.generations = Some(now);
-        if news {
+        let before = std::mem::replace(&mut self.memory.generations, now);
+        let changed = self
+            .memory
+            .generations
+            .iter()
+            .any(|(id, generation)| before.get(id).is_some_and(|before| before != generation));
+        if std::mem::take(&mut self.memory.made) || changed {
             let regarding = cr.reference();
             self.recorder
                 .publish(&regarding, Kind::Normal, reason::MODIFIED, messages::MODIFIED)

@@ -18,6 +18,7 @@ use crate::{
 
 /// Which flavour, on which platform.
 #[derive(Clone, Copy, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 struct Setting {
     native: bool,
     scc: bool,

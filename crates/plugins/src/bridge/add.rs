@@ -10,7 +10,7 @@ use cni::{
 use linux::{
     address::Family,
     arp,
-    link::{BridgeSpec, Link, LinkChange, OperState},
+    link::{BridgeSpec, Link, LinkChange, Mac, OperState},
     monitor::wait_operstate_up,
     netns::NetNs,
     port::PortChange,
@@ -87,10 +87,14 @@ fn ensure_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
 
 fn make_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
     let name = config.bridge.as_str();
+    // An address of its own: one that changes with every pod would be wrong in results and in the pods' caches.
+    let mac = Mac::random().explain(|| format!("could not add \"{name}\""))?;
+    let vlan_filtering = config.vlans.is_some();
     let spec = BridgeSpec {
         name,
         mtu: config.mtu,
-        vlan_filtering: config.vlans.is_some(),
+        mac: Some(mac),
+        vlan_filtering,
     };
     match host.create_bridge(&spec) {
         // Another ADD was faster.
@@ -234,16 +238,24 @@ impl Attachment<'_> {
         result.dns = leased.dns;
         let plan = interface::plan(&self.pair.inner.name, result)?;
 
-        if self.config.detect_duplicates {
+        let inner = &self.pair.inner;
+        let detect = self.config.detect_duplicates;
+        if detect {
             // Questions that are sent before the bridge passes them on would be lost, and a duplicate with them.
-            self.prepare_inner()?;
+            self.pod.inside(|_| {
+                prepare(&inner.name, detect);
+                Ok(())
+            })?;
             self.set_inner_up()?;
             self.wait_for_port()?;
-        } else {
-            self.prepare_inner()?;
         }
         let inner = &self.pair.inner;
-        self.pod.inside(|socket| interface::apply(socket, inner, &plan))?;
+        self.pod.inside(|socket| {
+            if !detect {
+                prepare(&inner.name, detect);
+            }
+            interface::apply(socket, inner, &plan)
+        })?;
 
         for address in &gateways {
             self.become_gateway(*address, result)?;
@@ -257,23 +269,6 @@ impl Attachment<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Settings of the container's end that addresses depend on; kernels may lack any of them.
-    fn prepare_inner(&mut self) -> Result<(), Error> {
-        let ifname = self.pair.inner.name.as_str();
-        let detection: &[(&str, &str)] = if self.config.detect_duplicates {
-            &[("enhanced_dad", "1"), ("accept_dad", "1")]
-        } else {
-            &[("accept_dad", "0")]
-        };
-        self.pod.inside(|_| {
-            for (name, value) in detection {
-                let _ = Key::ipv6(ifname, name).and_then(|key| key.write(value));
-            }
-            let _ = arp::enable(ifname);
-            Ok(())
-        })
     }
 
     /// Puts a gateway's address on the bridge, or on the host's own port in the VLAN.
@@ -358,4 +353,18 @@ impl Attachment<'_> {
             ));
         }
     }
+}
+
+/// Settings of the container's end that have to be made before it gets addresses; to be called in its
+/// namespace. Kernels may lack any of them.
+fn prepare(ifname: &str, detect_duplicates: bool) {
+    let settings: &[(&str, &str)] = if detect_duplicates {
+        &[("enhanced_dad", "1"), ("accept_dad", "1")]
+    } else {
+        &[("accept_dad", "0")]
+    };
+    for (name, value) in settings {
+        let _ = Key::ipv6(ifname, name).and_then(|key| key.write(value));
+    }
+    let _ = arp::enable(ifname);
 }

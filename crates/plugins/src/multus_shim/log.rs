@@ -8,33 +8,36 @@ use cni::config::NetworkConfig;
 use serde::Deserialize;
 
 #[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default)]
 struct Sinks {
-    log_file: String,
-    log_level: String,
-    log_to_stderr: bool,
+    #[serde(rename = "logFile")]
+    file: String,
+    #[serde(rename = "logLevel")]
+    level: String,
+    #[serde(rename = "logToStderr")]
+    to_stderr: bool,
 }
 
 /// Writes one line to where the configuration says: nowhere by default.
 pub(super) fn error(config: &NetworkConfig, text: &str) {
     let sinks: Sinks = config.read().unwrap_or_default();
     // Of the levels only `panic` is above `error`.
-    if sinks.log_level.eq_ignore_ascii_case("panic") {
+    if sinks.level.eq_ignore_ascii_case("panic") {
         return;
     }
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let line = format!("{} [error] {text}\n", rfc3339(seconds));
-    if sinks.log_to_stderr {
+    if sinks.to_stderr {
         eprint!("{line}");
     }
-    if !sinks.log_file.is_empty() {
+    if !sinks.file.is_empty() {
         // A log that can't be written must not fail a DEL.
         let _ = OpenOptions::new()
             .append(true)
             .create(true)
-            .open(&sinks.log_file)
+            .open(&sinks.file)
             .and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }

@@ -79,7 +79,14 @@ fn the_bridge_is_the_default_gateway_of_both_families() {
 #[test]
 fn a_bridge_without_a_mac_gets_one_of_its_own() {
     on_a_host("bridge without MAC", |host| {
-        // A bridge that lost its last port has lost its MAC too.
+        // A bridge that follows its ports loses its MAC with the last one.
+        let spec = linux::link::BridgeSpec {
+            name: "br0",
+            mtu: None,
+            mac: None,
+            vlan_filtering: false,
+        };
+        host.socket.create_bridge(&spec).unwrap();
         let pod = host.pod();
         host.add(&pod, &l2("1.0.0"));
         host.del(&pod, &l2("1.0.0"));

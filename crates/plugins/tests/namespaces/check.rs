@@ -32,7 +32,7 @@ fn check_finds_what_was_changed() {
 
         for config in [&l2, &l3] {
             let removed = after(host, config, |_, pod, _| {
-                pod.with(|s| s.delete_link_by_name("net1"))
+                pod.with(|s| s.delete_link_by_name("net1"));
             });
             assert_eq!(removed, "Cannot find container link net1");
             let mac = after(host, config, |_, pod, _| {

@@ -7,7 +7,7 @@ use std::{
     net::UdpSocket,
     os::{fd::AsFd as _, fd::AsRawFd as _, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use linux::{
@@ -105,6 +105,10 @@ impl Outcome {
     }
 }
 
+#[allow(
+    clippy::unused_self,
+    reason = "a host stands for the namespaces that its thread is in"
+)]
 impl Host {
     fn new() -> Self {
         unshare_network().unwrap();
@@ -172,6 +176,10 @@ impl Host {
 
     /// Runs a plugin with exactly these variables.
     pub(crate) fn run(&self, plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Outcome {
+        finish(self.start(plugin, variables, stdin))
+    }
+
+    fn start(&self, plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Child {
         let mut child = Command::new(Path::new(PLUGINS).join(plugin))
             .env_clear()
             .envs(variables.iter().copied())
@@ -182,12 +190,21 @@ impl Host {
             .unwrap();
         // A plugin that refuses its environment does not read.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-        let output = child.wait_with_output().unwrap();
-        Outcome {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        child
+    }
+
+    /// Calls the plugin for `net1` of all these containers at once.
+    pub(crate) fn call_together<'a>(
+        &self,
+        verb: &str,
+        calls: impl IntoIterator<Item = (&'a Pod, Value)>,
+    ) -> Vec<Outcome> {
+        let start = |(pod, config): (&Pod, Value)| {
+            let plugin = config["type"].as_str().unwrap();
+            self.start(plugin, &variables(verb, pod, "net1", ""), &config.to_string())
+        };
+        let children: Vec<_> = calls.into_iter().map(start).collect();
+        children.into_iter().map(finish).collect()
     }
 
     /// Calls the plugin of `config`'s type for interface `net1` of a container.
@@ -204,15 +221,8 @@ impl Host {
         args: &str,
         config: &Value,
     ) -> Outcome {
-        let variables = [
-            ("CNI_COMMAND", verb),
-            ("CNI_CONTAINERID", &pod.id),
-            ("CNI_NETNS", &pod.path),
-            ("CNI_IFNAME", ifname),
-            ("CNI_PATH", PLUGINS),
-            ("CNI_ARGS", args),
-        ];
-        self.run(config["type"].as_str().unwrap(), &variables, &config.to_string())
+        let plugin = config["type"].as_str().unwrap();
+        self.run(plugin, &variables(verb, pod, ifname, args), &config.to_string())
     }
 
     /// ADD that must succeed.
@@ -245,6 +255,26 @@ impl Host {
     /// Addresses of a host link, link-local ones left out.
     pub(crate) fn addresses(&mut self, name: &str) -> Vec<String> {
         addresses(&mut self.socket, name)
+    }
+}
+
+fn variables<'a>(verb: &'a str, pod: &'a Pod, ifname: &'a str, args: &'a str) -> [(&'a str, &'a str); 6] {
+    [
+        ("CNI_COMMAND", verb),
+        ("CNI_CONTAINERID", &pod.id),
+        ("CNI_NETNS", &pod.path),
+        ("CNI_IFNAME", ifname),
+        ("CNI_PATH", PLUGINS),
+        ("CNI_ARGS", args),
+    ]
+}
+
+fn finish(child: Child) -> Outcome {
+    let output = child.wait_with_output().unwrap();
+    Outcome {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 

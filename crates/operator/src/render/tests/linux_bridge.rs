@@ -218,7 +218,6 @@ fn with_security_context_constraints_both_have_their_own() {
     }
 }
 
-// operands#22, of the linux bridge
 #[test]
 fn the_directory_of_openshift_is_used() {
     for native in [false, true] {

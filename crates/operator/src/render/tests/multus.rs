@@ -237,7 +237,6 @@ fn openshift_deploys_multus_itself() {
     assert_objects(&render(setting), &[]);
 }
 
-// operands#22, of multus
 #[test]
 fn the_directories_of_openshift_are_used() {
     let objects = render(Setting {

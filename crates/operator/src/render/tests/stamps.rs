@@ -49,7 +49,7 @@ fn a_version_becomes_a_label() {
     assert_eq!(label_safe(""), "");
 }
 
-// operands#17, operator#8 (the labels), operator#27
+// operands#17, operator#27
 #[test]
 fn every_object_is_labelled_and_owned_but_for_three_exceptions() {
     let owner = json!([{

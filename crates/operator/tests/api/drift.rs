@@ -1,0 +1,249 @@
+//! What somebody else changes or deletes is restored at once, and nothing is done while nothing changes.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::fixture::Fixture;
+
+fn with_multus(namespace: &'static str) -> Fixture {
+    let fixture = Fixture::running(namespace);
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+    fixture
+}
+
+fn uid(object: &Value) -> Option<String> {
+    object["metadata"]["uid"].as_str().map(str::to_owned)
+}
+
+// operator#18
+#[test]
+fn a_deleted_daemon_set_is_reported_and_comes_back() {
+    let fixture = with_multus("drift-deleted");
+    let before = uid(&fixture.operand("daemonset", "multus").expect("multus"));
+    let mark = fixture.mark();
+    fixture
+        .kubectl()
+        .run(["delete", "daemonset", "multus", "-n", fixture.namespace])
+        .expect("deleted");
+    let gone = Instant::now();
+    fixture.wait_for_operand("daemonset", "multus", |object| {
+        (uid(object) != before).then_some(())
+    });
+    println!(
+        "a deleted DaemonSet was back after {} ms at most",
+        gone.elapsed().as_millis()
+    );
+    fixture.wait_for_event(
+        "Warning Failed: NoDaemonSet: Operator failed: Expected DaemonSet \"drift-deleted/multus\" does not exist",
+    );
+    fixture.wait_until_progressing();
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+    assert_eq!(
+        fixture.work_since(mark),
+        ["create /apis/apps/v1/namespaces/drift-deleted/daemonsets?"],
+        "one write and no read"
+    );
+}
+
+// operator#17
+#[test]
+fn an_edited_pod_template_is_reverted() {
+    let fixture = with_multus("drift-edited");
+    let mark = fixture.mark();
+    let patch =
+        json!({ "spec": { "template": { "metadata": { "annotations": { "mine": "1" } } } } }).to_string();
+    let namespace = fixture.namespace;
+    fixture
+        .kubectl()
+        .run(["patch", "daemonset", "multus", "-n", namespace, "-p", &patch])
+        .expect("patched");
+    let edited = Instant::now();
+    fixture.wait_for_operand("daemonset", "multus", |object| {
+        object
+            .pointer("/spec/template/metadata/annotations/mine")
+            .is_none()
+            .then_some(())
+    });
+    println!(
+        "an edited DaemonSet was reverted after {} ms at most",
+        edited.elapsed().as_millis()
+    );
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+    assert_eq!(
+        fixture.work_since(mark),
+        ["update /apis/apps/v1/namespaces/drift-edited/daemonsets/multus?"]
+    );
+}
+
+#[test]
+fn every_kind_is_restored() {
+    let fixture = with_multus("drift-kinds");
+    let namespace = fixture.namespace;
+    let mark = fixture.mark();
+    for (kind, name) in [
+        ("clusterrole", "multus"),
+        ("clusterrolebinding", "multus"),
+        ("serviceaccount", "multus"),
+        ("configmap", "multus-daemon-config"),
+        ("networkpolicy", "cnao-allow-egress-to-cluster-dns"),
+        ("configmap", "cluster-networks-addons-operator-applied-cluster"),
+    ] {
+        let before = uid(&fixture.operand(kind, name).expect("the object"));
+        fixture
+            .kubectl()
+            .run(["delete", kind, name, "-n", namespace])
+            .expect("deleted");
+        fixture.wait_for_operand(kind, name, |object| (uid(object) != before).then_some(()));
+    }
+    let patch = json!({ "data": { "daemon-config.json": "{}", "more": "" } }).to_string();
+    fixture
+        .kubectl()
+        .run([
+            "patch",
+            "configmap",
+            "multus-daemon-config",
+            "-n",
+            namespace,
+            "--type=merge",
+            "-p",
+            &patch,
+        ])
+        .expect("patched");
+    fixture.wait_for_operand("configmap", "multus-daemon-config", |object| {
+        let data = object["data"].as_object().expect("data");
+        (data.len() == 1 && data["daemon-config.json"] != "{}").then_some(())
+    });
+    // The label by which an object is watched, taken away.
+    fixture
+        .kubectl()
+        .run([
+            "label",
+            "clusterrole",
+            "multus",
+            "app.kubernetes.io/managed-by-",
+            "mine=1",
+        ])
+        .expect("labelled");
+    fixture.wait_for_operand("clusterrole", "multus", |object| {
+        let labels = &object["metadata"]["labels"];
+        (labels["app.kubernetes.io/managed-by"] == "cnao-operator" && labels["mine"] == "1").then_some(())
+    });
+    let work = fixture.work_since(mark);
+    let deletes: Vec<_> = work
+        .iter()
+        .filter(|request| request.starts_with("delete"))
+        .collect();
+    assert!(deletes.is_empty(), "{work:#?}");
+}
+
+#[test]
+fn while_nothing_changes_nothing_is_asked_or_written() {
+    let fixture = with_multus("drift-idle");
+    let mark = fixture.mark();
+    // Status of workloads, foreign labels and our own status are not changes; a repair shows that all of
+    // it was looked at.
+    for round in ["1", "2", "3"] {
+        let namespace = fixture.namespace;
+        let label = format!("mine={round}");
+        fixture
+            .kubectl()
+            .run([
+                "label",
+                "--overwrite",
+                "daemonset",
+                "multus",
+                "-n",
+                namespace,
+                &label,
+            ])
+            .expect("labelled");
+        fixture
+            .kubectl()
+            .run(["label", "--overwrite", "namespace", namespace, &label])
+            .expect("labelled");
+        fixture.roll_out(&["multus"]);
+    }
+    fixture
+        .kubectl()
+        .run(["delete", "serviceaccount", "multus", "-n", fixture.namespace])
+        .expect("deleted");
+    fixture.wait_for_operand("serviceaccount", "multus", uid);
+    let requests: Vec<_> = fixture
+        .requests_since(mark)
+        .iter()
+        .map(|r| format!("{} {}", r.verb, r.uri))
+        .collect();
+    assert_eq!(
+        requests,
+        ["create /api/v1/namespaces/drift-idle/serviceaccounts?"]
+    );
+}
+
+// operator#66
+#[test]
+fn a_removal_is_not_forgotten_when_something_else_fails() {
+    let fixture = Fixture::running("drift-removal");
+    fixture.configure(&json!({ "linuxBridge": {} }));
+    fixture.roll_out(&["kube-cni-linux-bridge-plugin", "bridge-marker"]);
+    fixture.wait_until_available();
+    let namespace = fixture.namespace;
+    let role = fixture
+        .operand("role", "cluster-network-addons-operator")
+        .expect("the role");
+    let rules = role["rules"].as_array().expect("rules");
+    let others: Vec<_> = rules
+        .iter()
+        .filter(|rule| rule["resources"] != json!(["networkpolicies"]))
+        .collect();
+    let may = |rules: &Value| {
+        let patch = json!({ "rules": rules }).to_string();
+        let arguments = [
+            "patch",
+            "role",
+            "cluster-network-addons-operator",
+            "-n",
+            namespace,
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        fixture.kubectl().run(arguments).expect("patched");
+    };
+    may(&json!([&others[..], &[&json!({
+        "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["get", "list", "watch"],
+    })]].concat()));
+    fixture
+        .kubectl()
+        .run(["delete", "networkpolicy", "-n", namespace, "--all"])
+        .expect("deleted");
+    fixture.wait_for_conditions(&[
+        "Available False Failing",
+        "Degraded True FailedToApply",
+        "Progressing False InvalidConfiguration",
+    ]);
+    fixture.configure(&json!({}));
+    // The new specification is recorded; what it no longer asks for is still there.
+    let applied = "cluster-networks-addons-operator-applied-cluster";
+    fixture.wait_for_operand("configmap", applied, |object| {
+        let spec = object["data"]["applied"].as_str().expect("text");
+        (!spec.contains("linuxBridge")).then_some(())
+    });
+    assert!(fixture.operand("daemonset", "bridge-marker").is_some());
+
+    may(&role["rules"]);
+    fixture.wait_until_gone("daemonset", "bridge-marker");
+    fixture.wait_until_gone("daemonset", "kube-cni-linux-bridge-plugin");
+    fixture.wait_until_available();
+    fixture.wait_for_operand("configmap", applied, |object| {
+        (!object["data"]["inventory"]
+            .as_str()
+            .expect("text")
+            .contains("bridge-marker"))
+        .then_some(())
+    });
+}

@@ -1,0 +1,352 @@
+//! From an empty cluster to a running one, through changes and restarts.
+
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, IMAGE, VERSION, message};
+
+const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
+const BRIDGE: [&str; 2] = ["kube-cni-linux-bridge-plugin", "bridge-marker"];
+
+// operator#7
+#[test]
+fn an_empty_specification_is_available() {
+    let fixture = Fixture::running("lifecycle-empty");
+    fixture.configure(&json!({}));
+    let configuration = fixture.wait_until_available();
+    for name in [
+        "cnao-allow-egress-to-cluster-api",
+        "cnao-allow-egress-to-cluster-dns",
+    ] {
+        let policy = fixture.operand("networkpolicy", name).expect("a policy");
+        assert_eq!(
+            policy["metadata"]["labels"]["app.kubernetes.io/managed-by"],
+            "cnao-operator"
+        );
+        assert_eq!(
+            policy["metadata"]["ownerReferences"][0]["uid"],
+            configuration["metadata"]["uid"]
+        );
+    }
+    let status = &configuration["status"];
+    assert_eq!(
+        [
+            &status["operatorVersion"],
+            &status["targetVersion"],
+            &status["observedVersion"]
+        ],
+        [VERSION; 3]
+    );
+    let applied = fixture.operand("configmap", RECORD).expect("it");
+    let spec: Value = serde_json::from_str(applied["data"]["applied"].as_str().expect("text")).expect("JSON");
+    assert_eq!(spec["imagePullPolicy"], "IfNotPresent");
+    assert_eq!(spec["placementConfiguration"]["workloads"]["affinity"], json!({}));
+}
+
+// operator#10, operator#15, operator#69
+#[test]
+fn components_come_and_go_one_by_one() {
+    let fixture = Fixture::running("lifecycle-components");
+    fixture.configure(&json!({ "multus": {} }));
+    let configuration = fixture.wait_until_progressing();
+    assert!(message(&configuration, "Progressing").contains("DaemonSet \"lifecycle-components/multus\""));
+    assert_eq!(configuration["status"]["operatorVersion"], VERSION);
+    assert_eq!(configuration["status"]["targetVersion"], VERSION);
+    assert_eq!(configuration["status"].get("observedVersion"), None);
+    fixture.wait_for_event("Normal Progressing: Operator is progressing");
+    fixture.wait_for_event("Normal Modified: Config spec was modified");
+    fixture.roll_out(&["multus"]);
+    let configuration = fixture.wait_until_available();
+    assert_eq!(configuration["status"]["observedVersion"], VERSION);
+    fixture.wait_for_event("Normal Available: All applied components are available");
+
+    fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
+    fixture.wait_until_progressing();
+    fixture.roll_out(&BRIDGE);
+    let configuration = fixture.wait_until_available();
+    let container = |parent: &str, name: &str| json!({ "parentKind": "DaemonSet", "parentName": parent, "name": name, "image": IMAGE });
+    assert_eq!(
+        configuration["status"]["containers"],
+        json!([
+            container("multus", "install-multus-binary"),
+            container("multus", "kube-multus"),
+            container("kube-cni-linux-bridge-plugin", "cni-plugins"),
+            container("bridge-marker", "bridge-marker"),
+        ])
+    );
+    let version = "networkaddonsoperator.network.kubevirt.io/version";
+    for (kind, name) in [
+        ("clusterrole", "multus"),
+        ("clusterrolebinding", "multus"),
+        ("serviceaccount", "multus"),
+        ("configmap", "multus-daemon-config"),
+        ("daemonset", "multus"),
+        ("daemonset", "kube-cni-linux-bridge-plugin"),
+        ("daemonset", "bridge-marker"),
+        ("clusterrole", "bridge-marker-cr"),
+        ("clusterrolebinding", "bridge-marker-crb"),
+        ("serviceaccount", "bridge-marker"),
+        ("crd", "network-attachment-definitions.k8s.cni.cncf.io"),
+    ] {
+        let object = fixture
+            .operand(kind, name)
+            .unwrap_or_else(|| panic!("there is no {kind} {name}"));
+        assert_eq!(object["metadata"]["labels"][version], VERSION, "{kind} {name}");
+        assert_eq!(
+            object["metadata"]["labels"]["app.kubernetes.io/component"], "network",
+            "{kind} {name}"
+        );
+        if kind == "daemonset" {
+            let labels = &object["spec"]["template"]["metadata"]["labels"];
+            assert_eq!(
+                labels["app.kubernetes.io/managed-by"], "cnao-operator",
+                "{kind} {name}"
+            );
+        }
+        let owned = object["metadata"].get("ownerReferences").is_some();
+        assert_eq!(owned, kind != "crd", "{kind} {name}");
+    }
+
+    let multus = fixture.operand("daemonset", "multus").expect("multus");
+    fixture.configure(&json!({ "multus": {} }));
+    for (kind, name) in [
+        ("daemonset", "kube-cni-linux-bridge-plugin"),
+        ("daemonset", "bridge-marker"),
+        ("clusterrole", "bridge-marker-cr"),
+        ("clusterrolebinding", "bridge-marker-crb"),
+        ("serviceaccount", "bridge-marker"),
+    ] {
+        fixture.wait_until_gone(kind, name);
+    }
+    let configuration = fixture.wait_until_available();
+    assert_eq!(
+        configuration["status"]["containers"].as_array().map(Vec::len),
+        Some(2)
+    );
+    let after = fixture.operand("daemonset", "multus").expect("multus");
+    assert_eq!(
+        multus["metadata"]["resourceVersion"], after["metadata"]["resourceVersion"],
+        "others are untouched"
+    );
+    let warnings: Vec<_> = fixture
+        .events()
+        .into_iter()
+        .filter(|event| event.starts_with("Warning"))
+        .collect();
+    assert_eq!(warnings, Vec::<String>::new());
+}
+
+// operator#12, operator#16
+#[test]
+fn a_restart_changes_nothing() {
+    let mut fixture = Fixture::running("lifecycle-restart");
+    fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
+    fixture.roll_out(&["multus"]);
+    fixture.roll_out(&BRIDGE);
+    let before = fixture.wait_until_available();
+    fixture.stop();
+
+    let mark = fixture.mark();
+    fixture.start();
+    // Once the operator answers to a change, it has looked at everything: it wrote nothing but the
+    // answer.
+    fixture
+        .kubectl()
+        .run(["delete", "networkpolicy", "-n", fixture.namespace, "--all"])
+        .expect("deleted");
+    let names = [
+        "cnao-allow-egress-to-cluster-api",
+        "cnao-allow-egress-to-cluster-dns",
+    ];
+    for name in names {
+        fixture.wait_for_operand("networkpolicy", name, |object| {
+            object["metadata"]["uid"].as_str().map(str::to_owned)
+        });
+    }
+    let after = fixture.wait_until_available();
+    assert_eq!(
+        before["metadata"]["resourceVersion"],
+        after["metadata"]["resourceVersion"]
+    );
+    let writes: Vec<_> = fixture
+        .requests_since(mark)
+        .into_iter()
+        .filter(|request| !["get", "list"].contains(&request.verb.as_str()))
+        .collect();
+    assert!(
+        writes.len() <= 2 && writes.iter().all(|write| write.uri.contains("/networkpolicies")),
+        "{writes:#?}"
+    );
+}
+
+// operator#69
+#[test]
+fn a_new_version_relabels_everything() {
+    let mut fixture = Fixture::running("lifecycle-upgrade");
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+    fixture.stop();
+    fixture.start_version("2.0.0");
+    let version = "networkaddonsoperator.network.kubevirt.io/version";
+    for (kind, name) in [
+        ("daemonset", "multus"),
+        ("configmap", "cluster-networks-addons-operator-applied-cluster"),
+        ("clusterrole", "multus"),
+        ("networkpolicy", "cnao-allow-egress-to-cluster-dns"),
+    ] {
+        fixture.wait_for_operand(kind, name, |object| {
+            (object["metadata"]["labels"][version] == "2.0.0").then_some(())
+        });
+    }
+    fixture.roll_out(&["multus"]);
+    let configuration = fixture.wait_until_available();
+    let status = &configuration["status"];
+    assert_eq!(
+        [
+            &status["operatorVersion"],
+            &status["targetVersion"],
+            &status["observedVersion"]
+        ],
+        ["2.0.0"; 3]
+    );
+}
+
+// operator#25, operator#27
+#[test]
+fn labels_follow_the_configuration_resource_and_spare_the_own_namespace() {
+    let fixture = Fixture::running("lifecycle-labels");
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.wait_until_progressing();
+    fixture
+        .kubectl()
+        .run([
+            "label",
+            "networkaddonsconfig",
+            "cluster",
+            "app.kubernetes.io/part-of=platform",
+            "app.kubernetes.io/managed-by=me",
+        ])
+        .expect("labelled");
+    fixture.wait_for_operand("daemonset", "multus", |object| {
+        let template = &object["spec"]["template"]["metadata"]["labels"];
+        (template["app.kubernetes.io/part-of"] == "platform").then(|| {
+            assert_eq!(
+                object["metadata"]["labels"]["app.kubernetes.io/part-of"],
+                "platform"
+            );
+            assert_eq!(template["app.kubernetes.io/managed-by"], "cnao-operator");
+        })
+    });
+    let namespace = fixture.namespace;
+    fixture
+        .kubectl()
+        .run([
+            "label",
+            "namespace",
+            namespace,
+            "prometheus.cnao.io=true",
+            "mine=1",
+        ])
+        .expect("labelled");
+    fixture.wait_for_operand("namespace", namespace, |object| {
+        let labels = object["metadata"]["labels"].as_object().expect("labels");
+        let stale = labels
+            .keys()
+            .any(|key| key.contains("cnao.io") || key.starts_with("app.kubernetes.io/"));
+        (!stale && labels.contains_key("mine")).then_some(())
+    });
+    let owners = fixture.operand("namespace", namespace).expect("it")["metadata"]
+        .get("ownerReferences")
+        .cloned();
+    assert_eq!(owners, None);
+}
+
+// operator#14
+#[test]
+fn a_configuration_can_be_deleted_and_created_again() {
+    let fixture = Fixture::running("lifecycle-again");
+    fixture.configure(&json!({ "multus": {}, "imagePullPolicy": "Always" }));
+    fixture.roll_out(&["multus"]);
+    let first = fixture.wait_until_available();
+    fixture
+        .kubectl()
+        .delete(["networkaddonsconfig", "cluster"])
+        .expect("deleted");
+
+    // Nothing collects garbage here: the objects of the old one are still there, and belong to nobody.
+    fixture.configure(&json!({ "multus": {}, "imagePullPolicy": "Never" }));
+    let uid = fixture.configuration()["metadata"]["uid"].clone();
+    assert_ne!(uid, first["metadata"]["uid"]);
+    fixture.wait_for_operand("daemonset", "multus", |object| {
+        let owners = object["metadata"]["ownerReferences"].as_array().expect("owners");
+        let policy = &object["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"];
+        (owners.len() == 1 && owners[0]["uid"] == uid && policy == "Never").then_some(())
+    });
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+    assert!(
+        fixture
+            .object(&["crd", "network-attachment-definitions.k8s.cni.cncf.io"])
+            .is_some()
+    );
+}
+
+// operator#28, what is kept
+#[test]
+fn a_random_range_survives_a_restart() {
+    let mut fixture = Fixture::running("lifecycle-range");
+    fixture.configure(&json!({ "kubeMacPool": {} }));
+    fixture.wait_until_available();
+    let range = |fixture: &Fixture| {
+        let record = fixture.operand("configmap", RECORD).expect("the record");
+        let spec: Value =
+            serde_json::from_str(record["data"]["applied"].as_str().expect("text")).expect("JSON");
+        spec["kubeMacPool"].clone()
+    };
+    let first = range(&fixture);
+    let start = first["rangeStart"].as_str().expect("a start");
+    assert!(
+        start.len() == 17 && start.starts_with("02:") && start.ends_with(":00:00:00"),
+        "{start}"
+    );
+    assert_eq!(first["rangeEnd"], start.replace(":00:00:00", ":ff:ff:ff"));
+    fixture.stop();
+    fixture.start();
+    // The record is rewritten, so the operator has looked at the range again.
+    let relabelled = [
+        "label",
+        "networkaddonsconfig",
+        "cluster",
+        "app.kubernetes.io/part-of=x",
+    ];
+    fixture.kubectl().run(relabelled).expect("labelled");
+    fixture.wait_for_operand("configmap", RECORD, |object| {
+        (object["metadata"]["labels"]["app.kubernetes.io/part-of"] == "x").then_some(())
+    });
+    assert_eq!(range(&fixture), first);
+}
+
+#[test]
+fn the_definition_may_come_after_the_operator() {
+    let mut fixture = Fixture::installed("lifecycle-definition");
+    let definition = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";
+    fixture.kubectl().delete(["crd", definition]).expect("deleted");
+    let mark = fixture.mark();
+    fixture.start();
+    // It has asked for the kind in vain.
+    cluster::wait::until("the question", crate::fixture::DEADLINE, || {
+        let requests = fixture.requests_since(mark);
+        let asked = requests
+            .iter()
+            .any(|request| request.uri.contains("/networkaddonsconfigs"));
+        if asked {
+            Ok(())
+        } else {
+            Err(format!("{requests:#?}"))
+        }
+    })
+    .expect("a question");
+    fixture.define();
+    fixture.configure(&json!({}));
+    fixture.wait_until_available();
+}

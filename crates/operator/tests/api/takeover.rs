@@ -1,0 +1,186 @@
+//! Installations that an earlier operator made.
+
+use serde_json::{Value, json};
+
+use crate::fixture::Fixture;
+
+fn owned_by(configuration: &Value) -> Value {
+    json!([{
+        "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1alpha1", "kind": "NetworkAddonsConfig",
+        "name": "cluster", "uid": configuration["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    }])
+}
+
+fn daemon_set(namespace: &str, name: &str, selector: &str, owners: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": { "name": name, "namespace": namespace, "ownerReferences": owners },
+        "spec": {
+            "selector": { "matchLabels": { "name": selector } },
+            "template": {
+                "metadata": { "labels": { "name": selector } },
+                "spec": { "containers": [{ "name": "old", "image": "old:1", "livenessProbe": { "exec": { "command": ["sh"] } } }] },
+            },
+        },
+    })
+}
+
+fn applied(namespace: &str, owners: &Value, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": "cluster-networks-addons-operator-applied-cluster", "namespace": namespace,
+            "ownerReferences": owners,
+        },
+        "data": { "applied": spec.to_string() },
+    })
+}
+
+fn create(fixture: &Fixture, objects: &[Value]) {
+    for object in objects {
+        fixture
+            .kubectl()
+            .apply(&object.to_string())
+            .expect("an old object");
+    }
+}
+
+// operator#67, operator#80, operator#64
+#[test]
+fn what_the_first_generation_applied_and_nobody_wants_any_more_is_removed() {
+    let mut fixture = Fixture::installed("takeover-pruned");
+    fixture.configure(&json!({}));
+    let namespace = fixture.namespace;
+    let ours = owned_by(&fixture.configuration());
+    let stranger = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": namespace, "uid": "1" }]);
+    let account = |name: &str, owners: &Value| {
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": { "name": name, "namespace": namespace, "ownerReferences": owners },
+        })
+    };
+    create(
+        &fixture,
+        &[
+            applied(
+                namespace,
+                &ours,
+                &json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }),
+            ),
+            daemon_set(namespace, "multus", "kube-multus-ds-amd64", &ours),
+            account("multus", &stranger),
+            daemon_set(namespace, "nmstate-handler", "nmstate-handler", &ours),
+            account("nmstate-handler", &stranger),
+            daemon_set(namespace, "passt-binding-cni", "passt", &ours),
+        ],
+    );
+    fixture.start();
+    for name in ["multus", "nmstate-handler", "passt-binding-cni"] {
+        fixture.wait_until_gone("daemonset", name);
+    }
+    fixture.wait_until_available();
+    // Other people's objects stay.
+    assert!(fixture.operand("serviceaccount", "multus").is_some());
+    assert!(fixture.operand("serviceaccount", "nmstate-handler").is_some());
+    fixture.wait_for_operand(
+        "configmap",
+        "cluster-networks-addons-operator-applied-cluster",
+        |object| {
+            let inventory = object["data"]["inventory"].as_str().expect("an inventory");
+            (!inventory.contains("nmstate") && !inventory.contains("multus")).then_some(())
+        },
+    );
+}
+
+#[test]
+fn workloads_of_the_first_generation_are_taken_over() {
+    let mut fixture = Fixture::installed("takeover-updated");
+    fixture.configure_as("v1alpha1", "cluster", &json!({ "multus": {}, "linuxBridge": {} }));
+    let namespace = fixture.namespace;
+    let ours = owned_by(&fixture.configuration());
+    let definition = "network-attachment-definitions.k8s.cni.cncf.io";
+    create(
+        &fixture,
+        &[
+            applied(
+                namespace,
+                &ours,
+                &json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" }),
+            ),
+            daemon_set(namespace, "kube-multus-ds-amd64", "multus", &json!([])),
+            daemon_set(
+                namespace,
+                "kube-cni-linux-bridge-plugin",
+                "kube-cni-linux-bridge-plugin",
+                &ours,
+            ),
+            // A selector that is not the one of today, and can't be changed.
+            daemon_set(namespace, "bridge-marker", "old-marker", &ours),
+        ],
+    );
+    let identity = |name: &str| fixture.operand("daemonset", name).expect("it")["metadata"]["uid"].clone();
+    let (plugin, marker) = (
+        identity("kube-cni-linux-bridge-plugin"),
+        identity("bridge-marker"),
+    );
+    fixture.start();
+    fixture.wait_until_gone("daemonset", "kube-multus-ds-amd64");
+    fixture.wait_until_progressing();
+    fixture.wait_for_operand("daemonset", "multus", |_| Some(()));
+    let is_new = |object: &Value| {
+        let containers = object["spec"]["template"]["spec"]["containers"]
+            .as_array()
+            .expect("containers");
+        (containers.len() == 1
+            && containers[0]["command"][0] == "/weft"
+            && containers[0]["livenessProbe"]["exec"].is_null())
+        .then(|| object["metadata"]["uid"].clone())
+    };
+    assert_eq!(
+        fixture.wait_for_operand("daemonset", "kube-cni-linux-bridge-plugin", is_new),
+        plugin,
+        "updated in place"
+    );
+    assert_ne!(
+        fixture.wait_for_operand("daemonset", "bridge-marker", is_new),
+        marker,
+        "made anew"
+    );
+    // The definition of networks belonged to the configuration resource, and would go with it.
+    let owners = fixture.object(&["crd", definition]).expect("the definition")["metadata"]
+        .get("ownerReferences")
+        .cloned();
+    assert_eq!(owners, None);
+    fixture.roll_out(&["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"]);
+    fixture.wait_until_available();
+}
+
+// A record that can't be read is no reason to touch anything.
+#[test]
+fn a_record_that_can_not_be_read_is_told() {
+    let mut fixture = Fixture::installed("takeover-unreadable");
+    fixture.configure(&json!({ "multus": {} }));
+    let ours = owned_by(&fixture.configuration());
+    let mut record = applied(fixture.namespace, &ours, &json!({}));
+    record["data"]["applied"] = json!("{ not JSON");
+    create(&fixture, &[record]);
+    fixture.start();
+    let configuration = fixture.wait_for_conditions(&[
+        "Available False Failing",
+        "Degraded True FailedToGetPreviousConfigSpec",
+        "Progressing False InvalidConfiguration",
+    ]);
+    let message = crate::fixture::message(&configuration, "Degraded");
+    assert!(
+        message.starts_with("failed to retrieve previously applied configuration: "),
+        "{message}"
+    );
+    assert!(fixture.operand("daemonset", "multus").is_none());
+    // The record goes, and everything is as after a first installation.
+    let record = "cluster-networks-addons-operator-applied-cluster";
+    fixture
+        .kubectl()
+        .run(["delete", "configmap", record, "-n", fixture.namespace])
+        .expect("deleted");
+    fixture.wait_until_progressing();
+}

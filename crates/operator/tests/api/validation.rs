@@ -1,0 +1,146 @@
+//! Configurations that are refused, and what becomes of what runs.
+
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, message};
+
+const DEGRADED: [&str; 3] = [
+    "Available False Failing",
+    "Degraded True FailedToValidate",
+    "Progressing False InvalidConfiguration",
+];
+
+// operator#37, operator#39, operator#40
+#[test]
+fn an_invalid_configuration_is_degraded_and_a_fixed_one_available() {
+    let fixture = Fixture::running("validation-fixed");
+    fixture.configure(&json!({ "imagePullPolicy": "BAD" }));
+    let configuration = fixture.wait_for_conditions(&DEGRADED);
+    assert_eq!(
+        message(&configuration, "Degraded"),
+        "failed to validate NetworkConfig.Spec: invalid configuration:\nrequested imagePullPolicy 'BAD' is not valid"
+    );
+    assert_eq!(
+        message(&configuration, "Available"),
+        "Unable to apply desired configuration"
+    );
+    fixture.wait_for_event(
+        "Warning Failed: FailedToValidate: Operator failed: failed to validate NetworkConfig.Spec: invalid \
+         configuration:\nrequested imagePullPolicy 'BAD' is not valid",
+    );
+    fixture.wait_for_event("Warning Failed: Failing: Operator failed: Unable to apply desired configuration");
+    assert!(
+        fixture
+            .operand("networkpolicy", "cnao-allow-egress-to-cluster-api")
+            .is_none(),
+        "nothing is applied"
+    );
+
+    fixture.configure(&json!({ "imagePullPolicy": "Always" }));
+    fixture.wait_until_available();
+    fixture.wait_for_event("Normal Available: All applied components are available");
+}
+
+// operator#38, operator#54
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let fixture = Fixture::running("validation-all");
+    fixture.configure(&json!({
+        "imagePullPolicy": "BAD", "multusDynamicNetworks": {}, "kubeMacPool": { "rangeEnd": "02:00:00:00:00:00" },
+        "tlsSecurityProfile": {},
+    }));
+    let configuration = fixture.wait_for_conditions(&DEGRADED);
+    assert_eq!(
+        message(&configuration, "Degraded"),
+        "failed to validate NetworkConfig.Spec: invalid configuration:\n\
+         both or none of the KubeMacPool ranges needs to be configured\n\
+         requested imagePullPolicy 'BAD' is not valid\n\
+         the `multus` configuration is required\n\
+         failed to validate tlsSecurityProfile: type is missing"
+    );
+}
+
+// operator#41
+#[test]
+fn what_runs_is_left_untouched_by_a_change_that_is_not_allowed() {
+    let fixture = Fixture::running("validation-unsafe");
+    fixture.configure(&json!({ "linuxBridge": {}, "imagePullPolicy": "Always" }));
+    fixture.wait_until_progressing();
+    fixture.roll_out(&["kube-cni-linux-bridge-plugin", "bridge-marker"]);
+    let good = fixture.wait_until_available();
+    let before = fixture.operand("daemonset", "bridge-marker").expect("the marker");
+
+    fixture.configure(&json!({ "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" }));
+    let configuration = fixture.wait_for_conditions(&[
+        "Available False Failing",
+        "Degraded True FailedToGetPreviousConfigSpec",
+        "Progressing False InvalidConfiguration",
+    ]);
+    assert_eq!(
+        message(&configuration, "Degraded"),
+        "not applying unsafe change: invalid configuration:\n\
+         cannot modify ImagePullPolicy configuration once components were deployed"
+    );
+    let after = fixture.operand("daemonset", "bridge-marker").expect("the marker");
+    assert_eq!(
+        before["metadata"]["resourceVersion"],
+        after["metadata"]["resourceVersion"]
+    );
+    assert_eq!(
+        configuration["status"]["containers"],
+        good["status"]["containers"]
+    );
+
+    // Left out, the policy is what it was.
+    fixture.configure(&json!({ "linuxBridge": {} }));
+    fixture.wait_until_available();
+    let policy =
+        |object: &Value| object["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"].clone();
+    assert_eq!(
+        policy(&fixture.operand("daemonset", "bridge-marker").expect("the marker")),
+        "Always"
+    );
+}
+
+// operator#2
+#[test]
+fn another_name_is_ignored() {
+    let fixture = Fixture::running("validation-other");
+    fixture.configure_as("v1", "other", &json!({ "multus": {}, "imagePullPolicy": "BAD" }));
+    // The one that counts comes later: when it is done, the other one was seen too.
+    fixture.configure(&json!({}));
+    fixture.wait_until_available();
+    let other = fixture
+        .object(&["networkaddonsconfig", "other"])
+        .expect("the other one");
+    assert_eq!(other.get("status"), None);
+    assert!(fixture.operand("daemonset", "multus").is_none());
+    let events = fixture.kubectl().json(["get", "events", "-A"]).expect("events");
+    let about_other = |event: &&Value| event["involvedObject"]["uid"] == other["metadata"]["uid"];
+    assert_eq!(
+        events["items"]
+            .as_array()
+            .expect("items")
+            .iter()
+            .find(about_other),
+        None
+    );
+}
+
+#[test]
+fn a_component_that_is_not_deployed_yet_is_told_about_and_the_others_are_deployed() {
+    let fixture = Fixture::running("validation-undeployed");
+    fixture.configure(&json!({ "ovs": {}, "multus": {} }));
+    fixture.wait_until_progressing();
+    fixture.wait_for_event(
+        "Warning NotYetDeployed: spec.ovs is accepted, but this version of the operator does not deploy it yet",
+    );
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+    let told = fixture
+        .events()
+        .iter()
+        .filter(|event| event.contains("NotYetDeployed"))
+        .count();
+    assert_eq!(told, 1);
+}

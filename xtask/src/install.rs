@@ -1,0 +1,247 @@
+//! Installs the product on the cluster of this repository, as its README says.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cluster::{Cluster, Kubectl, Progress, Steps, run, wait};
+use serde_json::Value;
+
+use crate::{image, manifests, paths};
+
+/// Namespace of the operator and of all that it deploys.
+pub(crate) const NAMESPACE: &str = "cluster-network-addons";
+/// Bridge over the spare NIC of every node.
+pub(crate) const BRIDGE: &str = "br1";
+const OPERATOR: &str = "cluster-network-addons-operator";
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// A file below `examples/`.
+pub(crate) fn example(name: &str) -> PathBuf {
+    paths::root().join("examples").join(name)
+}
+
+/// Loads the image, applies the generated manifests and the example configuration, and waits until all of it
+/// runs, in that image and no other. Nothing happens to what is so already.
+pub(crate) fn install(cluster: &Cluster, built: &image::Built, steps: &mut Steps) -> anyhow::Result<()> {
+    let kubectl = cluster.kubectl();
+    steps.step(&format!("loading {} into the nodes", built.reference));
+    cluster.load(&built.archive)?;
+
+    steps.step("installing the operator");
+    let dir = manifests::default_dir();
+    manifests::write(&built.reference, &dir)?;
+    apply(&kubectl, &manifests::INSTALL.map(|name| dir.join(name)))?;
+    let operator = ["deployment", "--namespace", NAMESPACE, OPERATOR];
+    wait_for(&kubectl, steps, &operator, "the operator", |deployment| {
+        rolled_out(deployment, &built.reference)
+    })?;
+
+    steps.step("asking for multus and linuxBridge: examples/network-addons-config.yaml");
+    // The definition of the kind may have been served for a moment only.
+    wait::until("the kind NetworkAddonsConfig to be known", PATIENCE, || {
+        steps.tick("waiting for the API server to know NetworkAddonsConfig");
+        apply(&kubectl, &[example("network-addons-config.yaml")]).map_err(|error| format!("{error:#}"))
+    })?;
+    steps.step("waiting until it is Available");
+    let config = ["networkaddonsconfig", "cluster"];
+    wait_for(
+        &kubectl,
+        steps,
+        &config,
+        "NetworkAddonsConfig to be Available",
+        available,
+    )?;
+    let sets = ["daemonsets", "--namespace", NAMESPACE];
+    wait_for(&kubectl, steps, &sets, "programs on all nodes", |list| {
+        on_all_nodes(list, &built.reference)
+    })
+}
+
+/// Creates [`BRIDGE`] over the spare NIC of every node.
+pub(crate) fn bridges(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
+    steps.step(&format!("creating the bridge {BRIDGE} over eth1 on each node"));
+    let script = format!(
+        "ip link show {BRIDGE} >/dev/null 2>&1 || ip link add {BRIDGE} type bridge\n\
+         ip link set eth1 master {BRIDGE} up\nip link set {BRIDGE} up"
+    );
+    for node in cluster.nodes() {
+        run::output(&mut cluster.node_command(node, ["sh", "-euc", &script])?)?;
+    }
+    Ok(())
+}
+
+/// Applies files in their order.
+pub(crate) fn apply(kubectl: &Kubectl, files: &[PathBuf]) -> anyhow::Result<()> {
+    // Fields that another process writes too must not be refused for that.
+    let mut command = kubectl.command(["apply", "--server-side", "--force-conflicts"]);
+    for file in files {
+        command.arg("--filename").arg(file);
+    }
+    run::output(&mut command)?;
+    Ok(())
+}
+
+/// Waits until `condition` is satisfied with the object that `args` name, showing what it complains about.
+pub(crate) fn wait_for<T>(
+    kubectl: &Kubectl,
+    steps: &mut Steps,
+    args: &[&str],
+    what: &str,
+    mut condition: impl FnMut(&Value) -> Result<T, String>,
+) -> anyhow::Result<T> {
+    let done = kubectl.wait_for(args, what, PATIENCE, |object| {
+        let outcome = condition(object);
+        if let Err(complaint) = &outcome {
+            steps.tick(complaint);
+        }
+        outcome
+    });
+    Ok(done?)
+}
+
+/// Whether a Deployment's newest form, with the given image, is what runs, and nothing else.
+fn rolled_out(deployment: &Value, image: &str) -> Result<(), String> {
+    let now = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+        .as_str()
+        .unwrap_or_default();
+    if now != image {
+        return Err(format!("it is of image {now}"));
+    }
+    if deployment["status"]["observedGeneration"] != deployment["metadata"]["generation"] {
+        return Err("its controller has not seen its newest form".to_owned());
+    }
+    let desired = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
+    let number = |field: &str| deployment["status"][field].as_u64().unwrap_or(0);
+    let counts = [
+        number("updatedReplicas"),
+        number("availableReplicas"),
+        number("replicas"),
+    ];
+    if counts == [desired; 3] {
+        Ok(())
+    } else {
+        Err(format!("updated, available, all: {counts:?} of {desired}"))
+    }
+}
+
+/// Whether a `NetworkAddonsConfig` is Available, and neither Progressing nor Degraded.
+fn available(config: &Value) -> Result<(), String> {
+    let conditions = config["status"]["conditions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let mut complaints = Vec::new();
+    for (kind, expected) in [
+        ("Available", "True"),
+        ("Progressing", "False"),
+        ("Degraded", "False"),
+    ] {
+        match conditions.iter().find(|condition| condition["type"] == kind) {
+            Some(condition) if condition["status"] == expected => {}
+            Some(condition) => {
+                let text = |key: &str| condition[key].as_str().unwrap_or_default();
+                complaints.push(format!("{kind} is {}: {}", text("status"), text("message")));
+            }
+            None => complaints.push(format!("it has no condition {kind}")),
+        }
+    }
+    if complaints.is_empty() {
+        Ok(())
+    } else {
+        Err(complaints.join("; "))
+    }
+}
+
+/// Whether each DaemonSet of a list runs its newest form on every node, with the given image alone.
+fn on_all_nodes(list: &Value, image: &str) -> Result<(), String> {
+    let sets = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if sets.is_empty() {
+        return Err("there are no DaemonSets".to_owned());
+    }
+    for set in sets {
+        let name = set["metadata"]["name"].as_str().unwrap_or_default();
+        let mut containers = set["spec"]["template"]["spec"]["containers"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        if containers.any(|container| container["image"] != image) {
+            return Err(format!("{name} is of another image"));
+        }
+        let number = |field: &str| set["status"][field].as_u64().unwrap_or(0);
+        let desired = number("desiredNumberScheduled");
+        let seen = set["status"]["observedGeneration"] == set["metadata"]["generation"];
+        if !seen
+            || desired == 0
+            || [number("updatedNumberScheduled"), number("numberAvailable")] != [desired; 2]
+        {
+            return Err(format!(
+                "{name}: {} of {desired} available",
+                number("numberAvailable")
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn config(conditions: &[(&str, &str)]) -> Value {
+        let condition =
+            |(kind, status): &(&str, &str)| json!({ "type": kind, "status": status, "message": "why" });
+        json!({ "status": { "conditions": conditions.iter().map(condition).collect::<Vec<_>>() } })
+    }
+
+    #[test]
+    fn available_means_available_and_neither_progressing_nor_degraded() {
+        let good = [
+            ("Degraded", "False"),
+            ("Progressing", "False"),
+            ("Available", "True"),
+            ("Upgradeable", "True"),
+        ];
+        assert_eq!(available(&config(&good)), Ok(()));
+        let busy = available(&config(&[
+            ("Degraded", "False"),
+            ("Progressing", "True"),
+            ("Available", "True"),
+        ]));
+        assert_eq!(busy.unwrap_err(), "Progressing is True: why");
+        assert!(available(&config(&[("Available", "True")])).is_err());
+        assert!(available(&json!({})).is_err());
+    }
+
+    #[test]
+    fn a_deployment_has_rolled_out_when_only_its_newest_form_runs() {
+        let deployment = |replicas: u64| {
+            json!({
+                "metadata": { "generation": 3 },
+                "spec": { "replicas": 1, "template": { "spec": { "containers": [{ "image": "a:1" }] } } },
+                "status": { "observedGeneration": 3, "updatedReplicas": 1, "availableReplicas": 1, "replicas": replicas }
+            })
+        };
+        assert_eq!(rolled_out(&deployment(1), "a:1"), Ok(()));
+        assert!(rolled_out(&deployment(2), "a:1").is_err());
+        assert!(rolled_out(&deployment(1), "a:2").is_err());
+    }
+
+    #[test]
+    fn a_set_counts_only_with_the_image_asked_for_on_every_node() {
+        let set = |image: &str, available: u64| {
+            json!({ "items": [{
+                "metadata": { "name": "multus", "generation": 2 },
+                "spec": { "template": { "spec": { "containers": [{ "image": image }] } } },
+                "status": {
+                    "observedGeneration": 2, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2,
+                    "numberAvailable": available
+                }
+            }] })
+        };
+        assert_eq!(on_all_nodes(&set("a:1", 2), "a:1"), Ok(()));
+        assert!(on_all_nodes(&set("a:0", 2), "a:1").is_err());
+        assert!(on_all_nodes(&set("a:1", 1), "a:1").is_err());
+        assert!(on_all_nodes(&json!({ "items": [] }), "a:1").is_err());
+    }
+}
