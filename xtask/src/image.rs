@@ -114,7 +114,10 @@ pub(crate) fn build(steps: &mut Steps) -> anyhow::Result<Built> {
         "--bin",
         "weft-cni",
     ]);
-    run::watched(&mut cargo, &dir.join("build.log"), steps)?;
+    // Another command may be building too.
+    let log = dir.join(format!("build-{}.log", std::process::id()));
+    run::watched(&mut cargo, &log, steps)?;
+    let _ = fs::remove_file(&log);
 
     steps.step("assembling the image");
     let mut programs = Vec::new();

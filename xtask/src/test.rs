@@ -170,7 +170,7 @@ fn checks(steps: &mut Steps) -> Totals {
         quiet(&["fmt", "--all", "--check"]),
     );
     steps.step("checking lints");
-    let log = paths::target().join("clippy.log");
+    let log = paths::target().join(format!("clippy-{}.log", std::process::id()));
     let mut clippy = paths::cargo();
     clippy.args([
         "clippy",

@@ -27,7 +27,8 @@ const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 /// How long one request may take, and how long requests are repeated: the runtime waits for minutes.
 const REQUEST: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(15);
-const PAUSE: Duration = Duration::from_millis(250);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Writing the status: attempts, and the pause between them, as the established client does.
 const WRITE_ATTEMPTS: u32 = 5;
 const WRITE_PAUSE: Duration = Duration::from_millis(10);
@@ -210,6 +211,7 @@ impl Cluster {
 
     async fn patient_get(&self, path: &str) -> Result<String, Failure> {
         let deadline = Instant::now() + PATIENCE;
+        let mut pause = FIRST_PAUSE;
         loop {
             let failure = match timeout(REQUEST, self.get(path)).await {
                 Ok(Ok(text)) => return Ok(text),
@@ -222,10 +224,11 @@ impl Cluster {
                 Ok(Err(error)) => message(&error),
                 Err(_) => "no answer from the API server".into(),
             };
-            if Instant::now() + PAUSE >= deadline {
+            if Instant::now() + pause >= deadline {
                 return Err(Failure::Other(failure));
             }
-            sleep(PAUSE).await;
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

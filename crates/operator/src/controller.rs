@@ -78,13 +78,14 @@ impl Operator {
         let mut patience = Instant::now();
         loop {
             let ask_again = self.ask_again;
-            let ready = self.cache.is_synced() && self.reconciler.is_settled();
+            let settled = self.reconciler.is_settled();
+            let ready = settled && self.cache.is_synced();
             tokio::select! {
                 // Changes come first: many of them are one reconcile.
                 biased;
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
-                () = tokio::time::sleep_until(patience), if !self.reconciler.is_settled() => self.reconciler.settle(),
+                () = tokio::time::sleep_until(patience), if !settled => self.reconciler.settle(),
                 () = tokio::time::sleep_until(ask_again.unwrap_or(patience)), if ask_again.is_some() => {
                     self.ask_again = None;
                     self.changes.retry();
@@ -109,7 +110,6 @@ impl Operator {
                     self.ask_again = Some(Instant::now() + SERVED);
                     return;
                 }
-                self.reconciler.seen(id);
                 if !self.reconciler.concerns(id) {
                     return;
                 }

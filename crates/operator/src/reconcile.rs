@@ -179,14 +179,13 @@ impl Reconciler {
         news
     }
 
-    /// Takes in that a watch told about an object.
-    pub fn seen(&mut self, id: &ObjectId) {
-        self.memory.unseen.remove(id);
-    }
-
-    /// Whether the watches have told about all that was created: until then, they seem to say that it is
-    /// gone.
-    pub fn is_settled(&self) -> bool {
+    /// Whether the watches know all that was created: until then, they say that it is not there. What a
+    /// watch told about an object may be older than its creation, so the cache is asked.
+    pub fn is_settled(&mut self) -> bool {
+        let cache = self.applier.cache();
+        self.memory
+            .unseen
+            .retain(|id| !matches!(cache.lookup(id), Lookup::Present(_)));
         self.memory.unseen.is_empty()
     }
 

@@ -24,9 +24,8 @@ pub(crate) fn api() -> &'static ApiServer {
     static READY: OnceLock<&'static ApiServer> = OnceLock::new();
     READY.get_or_init(|| {
         let api = ApiServer::shared().unwrap();
-        let mut crd = serde_json::to_value(api::net_attach_def::crd().unwrap()).unwrap();
-        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["metadata"] = json!({"type": "object"});
-        api.kubectl().apply(&crd.to_string()).unwrap();
+        let crd = serde_json::to_string(&api::net_attach_def::crd().unwrap()).unwrap();
+        api.kubectl().apply(&crd).unwrap();
         let args = ["wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io"];
         api.kubectl().run(args).unwrap();
         // operands.md §1, object 3

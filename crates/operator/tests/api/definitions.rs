@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::Fixture;
+use crate::fixture::{DEADLINE, Fixture};
 
 fn spec_as(fixture: &Fixture, version: &str) -> Value {
     let kind = format!("networkaddonsconfigs.{version}.networkaddonsoperator.network.kubevirt.io");
@@ -93,7 +93,9 @@ fn explain_has_a_text_for_everything() {
         ".spec.placementConfiguration.infra.affinity",
     ] {
         let what = format!("networkaddonsconfigs{path}");
-        let text = fixture.kubectl().run(["explain", &what]).expect("an explanation");
+        // The description is published a moment after the kind is served.
+        let explain = || fixture.kubectl().run(["explain", &what]);
+        let text = cluster::wait::until(&what, DEADLINE, explain).expect("an explanation");
         assert!(
             text.contains("DESCRIPTION:") && !text.contains("<empty>"),
             "{what}:\n{text}"

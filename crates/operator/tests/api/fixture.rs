@@ -190,7 +190,11 @@ impl Fixture {
         let mut command = self
             .kubectl()
             .command(["create", "--validate=ignore", "--filename", "-"]);
-        let mut child = command.stdin(Stdio::piped()).spawn().expect("kubectl");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("kubectl");
         let mut input = child.stdin.take().expect("standard input");
         input.write_all(object.to_string().as_bytes()).expect("input");
         drop(input);

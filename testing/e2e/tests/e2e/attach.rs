@@ -108,7 +108,7 @@ fn deleted_pods_leave_nothing_behind() {
         ns.apply(&pod(
             &format!("p{index}"),
             Some(NODES[index % 2]),
-            &json!([{ "name": "lan", "ips": [format!("10.77.1.{}/24", index + 1)] }, { "name": "lan", "interface": "second" }]),
+            &json!([{ "name": "lan", "ips": [format!("10.77.1.{}/24", index + 1)] }, { "name": "lan", "interface": "second", "ips": [format!("10.77.5.{}/24", index + 1)] }]),
         ));
     }
     for index in 0..6 {

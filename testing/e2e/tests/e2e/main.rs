@@ -9,7 +9,10 @@
     reason = "a test ends where it fails"
 )]
 #![allow(unreachable_pub, reason = "a test binary has no public items")]
-#![allow(clippy::unused_self, reason = "what acts on the stage is held by whose turn it is")]
+#![allow(
+    clippy::unused_self,
+    reason = "what acts on the stage is held by whose turn it is"
+)]
 
 mod attach;
 mod crash;

@@ -317,7 +317,7 @@ impl<'a> TestNamespace<'a> {
     pub fn apply(&self, object: &Value) {
         let mut object = object.clone();
         let place = |object: &mut Value| object["metadata"]["namespace"] = json!(self.name);
-        match object["items"].as_array_mut() {
+        match object.get_mut("items").and_then(Value::as_array_mut) {
             Some(items) => items.iter_mut().for_each(place),
             None => place(&mut object),
         }

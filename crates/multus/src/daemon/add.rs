@@ -1,0 +1,213 @@
+//! ADD (multus.md §5.2).
+
+use super::{Daemon, failed};
+use crate::attach::{AddError, Attached, Attacher, NetworkFailure};
+use crate::cluster::{ClusterView, Pod};
+use crate::delegate::Delegate;
+use crate::messages::{self, of_pod};
+use crate::names;
+use crate::net_conf::MultusConfig;
+use crate::netns::KernelNetns;
+use crate::request::Sandbox;
+use crate::resolve::Resolver;
+use crate::workers;
+use cni::Error;
+use cni::result::{CniResult, Interface, IpConfig};
+use cni::status::{entries_for, render};
+use cni::version::Version;
+use ipnet::Ipv4Net;
+use kube_kit::events::Kind;
+use std::fmt::Display;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Says when an attachment's state is on disk.
+type Synced = JoinHandle<Result<io::Result<()>, workers::Error>>;
+
+impl<C: ClusterView + 'static> Daemon<C> {
+    pub(super) async fn add(&self, mut sandbox: Sandbox, config: &[u8]) -> Result<String, Error> {
+        let pod_name = format!("[{}/{}]", sandbox.pod.namespace, sandbox.pod.name);
+        let answer = async {
+            let config = self.net_conf(config)?;
+            self.wait_ready(&config, Some(&sandbox)).await?;
+            let Some(pod) = self.pod(&mut sandbox).await? else {
+                tracing::info!("pod {} is gone, nothing to attach", sandbox.pod);
+                return Ok(nothing(&sandbox));
+            };
+            let networks = self.networks(&sandbox, &pod, &config).await?;
+            let (attached, synced) = self.attach(&sandbox, config, networks).await?;
+            self.tell(&sandbox, &pod, &attached).await?;
+            let unsaved =
+                |error: &dyn Display| of_pod(&sandbox, &format!("error saving the delegates: {error}"));
+            match synced.await {
+                Ok(Ok(synced)) => synced.map_err(|error| unsaved(&error))?,
+                Ok(Err(error)) => return Err(unsaved(&error)),
+                Err(error) => return Err(unsaved(&error)),
+            }
+            // The master's result is the pod's: secondary networks never leak into it.
+            Ok(attached
+                .first()
+                .map(|master| master.result.clone())
+                .unwrap_or_default())
+        };
+        let result: CniResult = answer.await.map_err(|error: Error| {
+            error.prefixed(&format!("error configuring pod {pod_name} networking"))
+        })?;
+        Ok(result.to_json(Version::LATEST)?.to_string())
+    }
+
+    /// The pod of the sandbox; `None` when it is gone. Takes over its UID when the runtime sent none.
+    async fn pod(&self, sandbox: &mut Sandbox) -> Result<Option<Pod>, Error> {
+        let named = sandbox.pod.clone();
+        let found = self
+            .cluster
+            .pod(&named.namespace, &named.name, named.uid.as_deref())
+            .await;
+        let Some(pod) = found.map_err(|error| of_pod(sandbox, &format!("error waiting for pod: {error}")))?
+        else {
+            return Ok(None);
+        };
+        match &named.uid {
+            None => sandbox.pod.uid = Some(pod.uid.clone()),
+            Some(uid) if *uid != pod.uid && !pod.is_static => {
+                let text = format!("expected pod UID \"{uid}\" but got \"{}\" from Kube API", pod.uid);
+                return Err(of_pod(sandbox, &text));
+            }
+            Some(_) => {}
+        }
+        Ok(Some(pod))
+    }
+
+    async fn networks(
+        &self,
+        sandbox: &Sandbox,
+        pod: &Pod,
+        config: &MultusConfig,
+    ) -> Result<Vec<Delegate>, Error> {
+        let resolver = Resolver {
+            cluster: &*self.cluster,
+            config,
+        };
+        resolver.networks_of(pod).await.map_err(|error| {
+            match error.missing() {
+                Some(missing) => self.warn(sandbox, names::REASON_NO_NETWORK, missing.to_string()),
+                None => self.warn(sandbox, names::REASON_FAILED, error.to_string()),
+            }
+            of_pod(sandbox, &error.to_string())
+        })
+    }
+
+    /// Attaches all networks. What comes back with them says when their state is on disk: the worker goes on to wait
+    /// for that while the cluster is told.
+    async fn attach(
+        &self,
+        sandbox: &Sandbox,
+        config: MultusConfig,
+        networks: Vec<Delegate>,
+    ) -> Result<(Arc<Vec<Attached>>, Synced), Error> {
+        let invoker = self.invoker(&config);
+        let owned = sandbox.clone();
+        let (report, reported) = oneshot::channel();
+        let work = move || {
+            let attacher = Attacher {
+                runner: &invoker,
+                config: &config,
+                sandbox: &owned,
+            };
+            let outcome = attacher
+                .add(&networks, &mut KernelNetns::new(&owned.netns))
+                .map(Arc::new);
+            let attached = outcome.as_ref().map(Arc::clone).unwrap_or_default();
+            // Without anybody who waits the state is all the more needed.
+            let _ = report.send(outcome);
+            if attached.is_empty() {
+                Ok(())
+            } else {
+                attacher.sync(&attached)
+            }
+        };
+        let workers = self.workers.clone();
+        let synced = tokio::spawn(async move { workers.run(work).await });
+        match reported.await.map_err(|_| failed(workers::Error::Panicked))? {
+            Ok(attached) => Ok((attached, synced)),
+            Err(AddError::Network(failure)) => {
+                let NetworkFailure {
+                    display_name,
+                    network,
+                    ifname,
+                    error,
+                } = *failure;
+                let text = messages::failed_adding(&ifname, &display_name, &error);
+                self.warn(sandbox, names::REASON_FAILED, text);
+                let prefix = format!(
+                    "[{}:{network}]: error adding container to network \"{network}\"",
+                    sandbox.pod
+                );
+                Err(error.prefixed(&prefix))
+            }
+            Err(AddError::Prepare(text) | AddError::Route(text)) => {
+                self.warn(sandbox, names::REASON_FAILED, text.clone());
+                Err(of_pod(sandbox, &text))
+            }
+        }
+    }
+
+    /// Events, the log, and the status annotation: one write for all networks.
+    async fn tell(&self, sandbox: &Sandbox, pod: &Pod, attached: &[Attached]) -> Result<(), Error> {
+        let mut entries = Vec::new();
+        for (
+            index,
+            Attached {
+                display_name,
+                network,
+                ifname,
+                result,
+            },
+        ) in attached.iter().enumerate()
+        {
+            let json = result
+                .to_json(Version::LATEST)
+                .map(|json| json.to_string())
+                .unwrap_or_default();
+            tracing::info!(
+                "Add: {}:{}:{}:{display_name}({network}):{ifname} {json}",
+                pod.namespace,
+                pod.name,
+                sandbox.pod.uid.as_deref().unwrap_or_default()
+            );
+            if !result.interfaces.is_empty() || !result.ips.is_empty() {
+                let text = messages::added(ifname, display_name, result);
+                self.cluster
+                    .event(&sandbox.pod, Kind::Normal, names::REASON_ADDED, text);
+            }
+            entries.extend(entries_for(display_name, result, index == 0, None));
+        }
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let written = self.cluster.write_status(pod, &render(&entries)).await;
+        written.map_err(|error| of_pod(sandbox, &format!("error setting the networks status: {error}")))
+    }
+}
+
+/// The answer for a pod that is gone: something that runtimes take for an attachment.
+fn nothing(sandbox: &Sandbox) -> CniResult {
+    let interface = Interface {
+        name: sandbox.ifname.clone(),
+        sandbox: Some(sandbox.netns.clone()),
+        ..Interface::default()
+    };
+    let address = IpConfig {
+        address: Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 32).into(),
+        gateway: Some(Ipv4Addr::UNSPECIFIED.into()),
+        interface: None,
+    };
+    CniResult {
+        interfaces: vec![interface],
+        ips: vec![address],
+        ..CniResult::default()
+    }
+}

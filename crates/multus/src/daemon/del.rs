@@ -1,0 +1,142 @@
+//! DEL (multus.md §5.3): from what ADD left on the node, and only without it from what the cluster says.
+
+use super::{Daemon, failed};
+use crate::attach::{Attacher, Stored};
+use crate::cluster::{ClusterView, LookupError, Pod};
+use crate::delegate::Delegate;
+use crate::messages::of_pod;
+use crate::net_conf::MultusConfig;
+use crate::request::Sandbox;
+use crate::resolve::Resolver;
+use cni::Error;
+use cni::exec::Invoker;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a DEL without state of its own asks for the pod: its end must not depend on the API server.
+const DEL_LOOKUP: Duration = Duration::from_millis(2500);
+
+impl<C: ClusterView + 'static> Daemon<C> {
+    pub(super) async fn del(&self, sandbox: Sandbox, config: &[u8]) -> Result<(), Error> {
+        let config = Arc::new(self.net_conf(config)?);
+        if let Some(file) = &config.readiness_indicator {
+            match file.try_exists() {
+                Ok(true) => {}
+                Ok(false) => tracing::warn!(file = %file.display(), "the default network is not ready"),
+                Err(error) => {
+                    let text = format!(
+                        "error checking readinessindicatorfile on CNI DEL @ {}: {error}",
+                        file.display()
+                    );
+                    return Err(of_pod(&sandbox, &text));
+                }
+            }
+        }
+        let sandbox = Arc::new(sandbox);
+        let invoker = Arc::new(self.invoker(&config));
+        let known = {
+            let (sandbox, config, invoker) =
+                (Arc::clone(&sandbox), Arc::clone(&config), Arc::clone(&invoker));
+            let work = move || {
+                let attacher = Attacher {
+                    runner: &*invoker,
+                    config: &config,
+                    sandbox: &sandbox,
+                };
+                del_by_state(&attacher)
+            };
+            self.detachers.run(work).await.map_err(failed)?
+        };
+        let delegates = match known {
+            Known::Done(result) => return result,
+            Known::Nothing { corrupt } => self.resolve_for_del(&sandbox, &config, corrupt).await?,
+        };
+        if delegates.is_empty() {
+            return Ok(());
+        }
+        let work = move || {
+            Attacher {
+                runner: &*invoker,
+                config: &config,
+                sandbox: &sandbox,
+            }
+            .del(&delegates)
+        };
+        self.detachers.run(work).await.map_err(failed)?
+    }
+
+    /// The networks of a sandbox that left no state behind: those that its pod would get now. Without the pod none,
+    /// but after a loss at least the one that every pod gets.
+    async fn resolve_for_del(
+        &self,
+        sandbox: &Sandbox,
+        config: &MultusConfig,
+        corrupt: bool,
+    ) -> Result<Vec<Delegate>, Error> {
+        let resolver = Resolver {
+            cluster: &*self.cluster,
+            config,
+        };
+        let pod = &sandbox.pod;
+        let asked = timeout(
+            DEL_LOOKUP,
+            self.cluster.pod(&pod.namespace, &pod.name, pod.uid.as_deref()),
+        )
+        .await;
+        let found = asked.unwrap_or_else(|_| Err(LookupError("no answer in time".into())));
+        let ours = |found: &Pod| found.is_static || pod.uid.as_ref().is_none_or(|uid| *uid == found.uid);
+        let found = match found {
+            Ok(found) => found.filter(ours),
+            Err(error) => {
+                tracing::warn!("Multus: cannot look up pod {pod} on DEL: {error}");
+                None
+            }
+        };
+        let Some(found) = found else {
+            tracing::warn!(
+                "Multus: failed to get the cached delegates file of {sandbox}, cannot properly delete"
+            );
+            let defaults = if corrupt {
+                resolver.defaults(None).await
+            } else {
+                Ok(Vec::new())
+            };
+            return Ok(defaults.unwrap_or_default());
+        };
+        match timeout(DEL_LOOKUP, resolver.networks_of(&found)).await {
+            Ok(Ok(networks)) => Ok(networks),
+            incomplete => {
+                let cause = match incomplete {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => "no answer in time".into(),
+                };
+                tracing::warn!("Multus: failed to get delegates of {sandbox}: {cause}");
+                let defaults = resolver.defaults(None).await;
+                defaults.map_err(|_| of_pod(sandbox, &format!("failed to get delegates: {cause}")))
+            }
+        }
+    }
+}
+
+/// What the node itself knew about a sandbox.
+enum Known {
+    /// It was enough: detached.
+    Done(Result<(), Error>),
+    /// It knew nothing; `corrupt` when it once had.
+    Nothing { corrupt: bool },
+}
+
+fn del_by_state(attacher: &Attacher<'_, Invoker>) -> Known {
+    let corrupt = match attacher.scratch_delegates() {
+        Stored::Delegates(delegates) => return Known::Done(attacher.del(&delegates)),
+        Stored::Corrupt => true,
+        Stored::Missing => false,
+    };
+    let cached = attacher.cached_delegates();
+    if cached.is_empty() {
+        Known::Nothing { corrupt }
+    } else {
+        Known::Done(attacher.del(&cached))
+    }
+}
