@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{OPERATOR_NAMESPACE, Stage, TestNamespace, bridge_network, pod};
+use crate::support::{NODES, OPERATOR_NAMESPACE, Stage, TestNamespace, bridge_network, pod};
 
 const WORKLOADS: [&str; 3] = ["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"];
 
@@ -161,10 +161,45 @@ fn a_removed_component_goes_and_the_others_stay() {
 }
 
 #[test]
+fn without_multus_the_nodes_go_back_to_their_own_network() {
+    let Some(stage) = Stage::enter() else { return };
+    let multus_conf = |node| stage.node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"]);
+    for node in NODES {
+        assert!(!multus_conf(node).is_empty(), "{node} runs multus before");
+    }
+    stage.patch_config(&json!([{ "op": "remove", "path": "/spec/multus" }]));
+    for node in NODES {
+        stage.wait(&format!("multus' config is gone from {node}"), || {
+            multus_conf(node).is_empty().then_some(())
+        });
+    }
+    let ns = TestNamespace::create(&stage, "e2e-no-multus");
+    ns.apply(&pod("plain", Some("node02"), &json!([])));
+    let ready = ns.ready("plain");
+    assert!(
+        !ready.has_network_status(),
+        "the cluster's own network attached it"
+    );
+
+    stage.patch_config(&json!([{ "op": "add", "path": "/spec/multus", "value": {} }]));
+    stage.available();
+    for node in NODES {
+        assert!(
+            !multus_conf(node).is_empty(),
+            "Available means that {node} attaches"
+        );
+    }
+}
+
+#[test]
 fn an_idle_operator_writes_nothing() {
     let Some(stage) = Stage::enter() else { return };
     stage.available();
     stage.settle();
+    assert!(
+        !stage.operator_requests().is_empty(),
+        "the audit log knows the operator"
+    );
     let window = stage.observe(Duration::from_secs(60));
     let requests: Vec<Value> = window
         .into_iter()

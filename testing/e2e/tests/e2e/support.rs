@@ -248,6 +248,11 @@ impl Stage {
         Bridge(self, node, name)
     }
 
+    /// The operator's requests so far, watches left out.
+    pub fn operator_requests(&self) -> Vec<Value> {
+        operator_requests(&self.audit())
+    }
+
     /// Audit events recorded so far.
     fn audit(&self) -> Vec<Value> {
         let log = fs::read_to_string(self.cluster.audit_log()).unwrap();
@@ -260,7 +265,7 @@ impl Stage {
     pub fn settle(&self) {
         let mut last = (0, std::time::Instant::now());
         self.wait("the operator's requests cease", || {
-            let count = operator_requests(&self.audit()).len();
+            let count = self.operator_requests().len();
             if count != last.0 {
                 last = (count, std::time::Instant::now());
             }
@@ -270,12 +275,12 @@ impl Stage {
 
     /// The operator's requests during a span of time, watches left out.
     pub fn observe(&self, span: Duration) -> Vec<Value> {
-        let before = operator_requests(&self.audit()).len();
+        let before = self.operator_requests().len();
         let start = std::time::Instant::now();
         self.wait("the observed time is over", || {
             (start.elapsed() >= span).then_some(())
         });
-        operator_requests(&self.audit()).split_off(before)
+        self.operator_requests().split_off(before)
     }
 }
 
@@ -390,6 +395,10 @@ impl Drop for TestNamespace<'_> {
 impl ReadyPod {
     pub fn node(&self) -> &str {
         self.object["spec"]["nodeName"].as_str().unwrap()
+    }
+
+    pub fn has_network_status(&self) -> bool {
+        self.object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].is_string()
     }
 
     pub fn network_statuses(&self) -> Vec<Value> {
