@@ -38,9 +38,8 @@ pub(crate) fn finish(
         source,
     };
     let mut value = serde_json::to_value(crd).map_err(shape)?;
-    // An empty list says nothing; the API server would drop it as well.
     if let Some(names) = value.pointer_mut("/spec/names").and_then(Value::as_object_mut) {
-        names.retain(|_, field| field.as_array().is_none_or(|list| !list.is_empty()));
+        drop_empty(names);
     }
     for version in value
         .pointer_mut("/spec/versions")
@@ -49,10 +48,7 @@ pub(crate) fn finish(
         .flatten()
     {
         if let Some(version) = version.as_object_mut() {
-            version.retain(|key, field| {
-                key == "subresources" && field != &json!({})
-                    || field.as_array().is_none_or(|list| !list.is_empty()) && key != "subresources"
-            });
+            drop_empty(version);
         }
         if let Some(root) = version
             .pointer_mut("/schema/openAPIV3Schema")
@@ -79,6 +75,11 @@ pub(crate) fn finish(
         }
     }
     serde_json::from_value(value).map_err(shape)
+}
+
+/// Drops members that say nothing, as the API server would: empty lists and objects.
+fn drop_empty(members: &mut Map<String, Value>) {
+    members.retain(|_, member| *member != json!([]) && *member != json!({}));
 }
 
 /// Walks the nodes of a schema; `property` maps inside of it are not mistaken for nodes.

@@ -72,6 +72,21 @@ pub fn pretty(value: &impl Serialize) -> String {
     }
 }
 
+/// The text of a JSON document without the white space between its tokens: one line, numbers as they were written.
+pub fn compact(text: &str) -> String {
+    let (mut in_string, mut escaped) = (false, false);
+    let keep = |c: &char| {
+        if in_string {
+            in_string = escaped || *c != '"';
+            escaped = !escaped && *c == '\\';
+            return true;
+        }
+        in_string = *c == '"';
+        !c.is_ascii_whitespace()
+    };
+    text.chars().filter(keep).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;
@@ -137,6 +152,12 @@ mod tests {
         assert!(error.contains("mtu"), "{error}");
         assert!(from_str::<Outer>("{").is_err());
         assert!(from_str::<Outer>("[]").is_err());
+    }
+
+    #[test]
+    fn compact_text_is_one_line_with_all_its_strings() {
+        let text = "{ \"a b\" : \"c \\\" \\\\\" ,\n\t\"n\": [ 1.50 , 9007199254740993 ] }";
+        assert_eq!(compact(text), r#"{"a b":"c \" \\","n":[1.50,9007199254740993]}"#);
     }
 
     #[test]

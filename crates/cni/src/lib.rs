@@ -21,6 +21,7 @@ pub mod files;
 pub mod json;
 pub mod mac;
 pub mod names;
+pub mod net;
 pub mod plugin;
 pub mod result;
 pub mod selection;

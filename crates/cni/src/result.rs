@@ -60,6 +60,7 @@ pub struct Interface {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpConfig {
     /// Address with its prefix length.
+    #[serde(deserialize_with = "crate::net::deserialize_cidr")]
     pub address: IpNet,
     /// The gateway of its subnet.
     #[serde(
@@ -77,6 +78,7 @@ pub struct IpConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// The destination.
+    #[serde(deserialize_with = "crate::net::deserialize_cidr")]
     pub dst: IpNet,
     /// The next hop; none means the gateway of the address, or on link.
     #[serde(
@@ -361,5 +363,14 @@ mod tests {
         let error = CniResult::parse(br#"{"cniVersion":"0.9.0"}"#, Version::LATEST).unwrap_err();
         assert_eq!(error.msg, "unsupported CNI result version \"0.9.0\"");
         assert!(CniResult::parse(b"not json", Version::LATEST).is_err());
+        for (version, text) in [
+            ("1.1.0", r#""ips":[{"address":"10.01.1.2/24"}]"#),
+            ("1.1.0", r#""routes":[{"dst":"010.0.0.0/8"}]"#),
+            ("0.2.0", r#""ip4":{"ip":"10.01.1.2/24"}"#),
+        ] {
+            let text = format!(r#"{{"cniVersion":"{version}",{text}}}"#);
+            let error = CniResult::parse(text.as_bytes(), Version::LATEST).unwrap_err();
+            assert!(error.msg.contains("invalid CIDR address: "), "{error}");
+        }
     }
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{self, Object};
 use crate::mac;
+use crate::net::parse_cidr;
 
 /// The longest annotation that is read, in bytes. The API server allows no more for all annotations of an object.
 pub const MAX_ANNOTATION: usize = 256 * 1024;
@@ -325,25 +326,15 @@ fn gateways(texts: Vec<String>) -> Result<Vec<IpAddr>, json::Error> {
     texts.into_iter().map(parse).collect()
 }
 
-/// Not left to `IpNet`, which accepts leading zeros in the address.
 fn validate_ip(text: &str) -> Result<(), SelectionError> {
-    let Some((address, prefix)) = text.split_once('/') else {
-        return text
-            .parse::<IpAddr>()
-            .map(drop)
-            .map_err(|_| SelectionError::Ip(excerpt(text)));
-    };
-    let bits = address
-        .parse::<IpAddr>()
-        .ok()
-        .map(|address| if address.is_ipv4() { 32 } else { 128 });
-    let prefix = Some(prefix)
-        .filter(|prefix| prefix.bytes().all(|byte| byte.is_ascii_digit()))
-        .and_then(|prefix| prefix.parse::<u8>().ok());
-    match (bits, prefix) {
-        (Some(bits), Some(prefix)) if prefix <= bits => Ok(()),
-        _ => Err(SelectionError::Cidr(excerpt(text))),
+    let is_cidr = text.contains('/');
+    if is_cidr && parse_cidr(text).is_none() {
+        return Err(SelectionError::Cidr(excerpt(text)));
     }
+    if !is_cidr && text.parse::<IpAddr>().is_err() {
+        return Err(SelectionError::Ip(excerpt(text)));
+    }
+    Ok(())
 }
 
 /// As much of a text as an error repeats: errors end up in events and logs.

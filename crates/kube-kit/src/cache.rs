@@ -214,6 +214,7 @@ fn value(mut object: DynamicObject, kind: Kind) -> Value {
         api_version: kind.api_version(),
         kind: kind.kind.to_owned(),
     });
+    // It was JSON a moment ago: writing it cannot fail.
     serde_json::to_value(object).unwrap_or_default()
 }
 

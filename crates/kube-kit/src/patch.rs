@@ -72,6 +72,7 @@ pub async fn apply<T: DeserializeOwned>(
     path: &str,
     operations: &[Operation],
 ) -> Result<T, Error> {
+    // Texts and JSON values in a list: writing them cannot fail.
     let body = serde_json::to_vec(operations).unwrap_or_default();
     let request = Request::builder()
         .method(Method::PATCH)

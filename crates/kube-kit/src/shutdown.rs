@@ -4,20 +4,6 @@ use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Resolves at the first SIGTERM or SIGINT.
-///
-/// # Errors
-/// When the signal handlers can't be installed.
-pub async fn signalled() -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
-}
-
 /// A flag that many tasks wait on and that goes up once. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Sender<bool>);
@@ -51,11 +37,6 @@ impl Shutdown {
     /// Raises the flag. Raising it twice does nothing.
     pub fn trigger(&self) {
         self.0.send_replace(true);
-    }
-
-    /// Whether the flag is up.
-    pub fn is_triggered(&self) -> bool {
-        *self.0.borrow()
     }
 
     /// Resolves when the flag is up, at once if it is already.

@@ -95,7 +95,8 @@ pub struct Watch<Key, T> {
     store: Store<Key, T>,
     changes: mpsc::UnboundedReceiver<Change<Key>>,
     retry: Arc<Notify>,
-    task: Task,
+    /// Ends with the watch.
+    _task: Task,
 }
 
 impl<Key, T> Watch<Key, T> {
@@ -120,11 +121,6 @@ impl<Key, T> Watch<Key, T> {
         self.changes.close();
         while self.changes.try_recv().is_ok() {}
         self
-    }
-
-    /// Whether the watch still runs; it ends by itself only when its task panicked.
-    pub fn is_running(&self) -> bool {
-        !self.task.0.is_finished()
     }
 }
 
@@ -198,7 +194,7 @@ where
         store,
         changes,
         retry,
-        task: Task(task),
+        _task: Task(task),
     }
 }
 

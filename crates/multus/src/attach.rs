@@ -250,12 +250,12 @@ impl<R: Runner> Attacher<'_, R> {
         }
         let pod = &self.sandbox.pod;
         let uid = pod.uid.as_deref().unwrap_or_default();
-        let text = config.object().to_json();
         tracing::info!(
-            "Del: {}:{}:{uid}:{name}:{} {text}",
+            "Del: {}:{}:{uid}:{name}:{} {}",
             pod.namespace,
             pod.name,
-            attachment.ifname
+            attachment.ifname,
+            cni::json::compact(&config.object().to_json())
         );
         let network = config.network().map_err(internal)?;
         self.chain(&cache).del(&network, &attachment)
@@ -352,7 +352,12 @@ impl<R: Runner> Attacher<'_, R> {
                 container_id: &self.sandbox.container_id,
                 ifname,
             })
-            .filter_map(|key| cache.load(key).ok().flatten())
+            .filter_map(|key| {
+                cache.load(key).unwrap_or_else(|error| {
+                    tracing::warn!(sandbox = %self.sandbox, %error, "an attachment can't be told");
+                    None
+                })
+            })
             .collect();
         entries.sort_by_key(|entry| (entry.ifname != self.sandbox.ifname, entry.ifname.clone()));
         entries.into_iter().filter_map(from_cache).collect()

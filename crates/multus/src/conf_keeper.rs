@@ -60,6 +60,16 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// What the process exits with when there is nothing to begin with (multus.md §7.6).
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::NotReady(_) => 1,
+            Self::Watch { .. } | Self::NoPrimary { .. } | Self::Unusable(_) | Self::File { .. } => 2,
+        }
+    }
+}
+
 /// Why [`ConfKeeper::keep`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -433,10 +443,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_primary_at_all() {
-        // multus#72 (the caller exits with 2)
+        // multus#72
         let node = Node::new(&json!({}));
+        let begun = tokio::time::Instant::now();
         let error = ConfKeeper::find(Arc::clone(&node.config)).await.err().unwrap();
         assert!(matches!(error, Error::NoPrimary { .. }), "{error}");
+        assert_eq!((begun.elapsed().as_secs(), error.exit_code()), (120, 2));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod del;
 use crate::attach::{Attacher, Stored};
 use crate::cluster::ClusterView;
 use crate::daemon_config::DaemonConfig;
-use crate::delegate::{Config, Delegate};
+use crate::delegate::Delegate;
 use crate::locks::SandboxLocks;
 use crate::messages::of_pod;
 use crate::net_conf::{self, MultusConfig};
@@ -35,6 +35,7 @@ use tokio::time::{Instant, sleep};
 /// How long a call waits for the default network, and how often it looks.
 const READINESS_WAIT: Duration = Duration::from_secs(45);
 const READINESS_PAUSE: Duration = Duration::from_millis(250);
+
 /// The daemon, without its socket.
 pub struct Daemon<C> {
     config: Arc<DaemonConfig>,
@@ -86,12 +87,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
             PodVerb::Del => self.del(sandbox, config).await.map(|()| None),
             PodVerb::Check => self.check(sandbox, config).await.map(|()| None),
         };
-        let result = answer.as_ref().ok().cloned().flatten().unwrap_or_default();
         let took = begun.elapsed();
         match &answer {
-            Ok(_) => tracing::info!(
+            Ok(result) => tracing::info!(
                 ?took,
-                "{verb} finished CNI request {about}, result: \"{result}\", err: <nil>"
+                "{verb} finished CNI request {about}, result: \"{}\", err: <nil>",
+                result.as_deref().unwrap_or_default()
             ),
             Err(error) => tracing::error!(
                 ?took,
@@ -112,7 +113,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
             };
             match attacher.scratch_delegates() {
                 Stored::Delegates(delegates) => attacher.check(&delegates),
-                Stored::Missing | Stored::Corrupt => attacher.check(&inline(&config)?),
+                Stored::Missing | Stored::Corrupt => {
+                    let inline = config.delegates.iter().map(|text| Delegate::inline(text));
+                    attacher.check(&inline.collect::<Result<Vec<_>, _>>().map_err(internal)?)
+                }
             }
         };
         self.workers.run(work).await.map_err(failed)?
@@ -201,13 +205,6 @@ impl<C: ClusterView + 'static> Daemon<C> {
     fn warn(&self, sandbox: &Sandbox, reason: &'static str, text: String) {
         self.cluster.event(&sandbox.pod, Kind::Warning, reason, text);
     }
-}
-
-fn inline(config: &MultusConfig) -> Result<Vec<Delegate>, Error> {
-    let texts = config.delegates.iter().map(|text| text.get());
-    let parse =
-        |text: &str| Config::parse(text.as_bytes()).map(|config| Delegate::new(config.name(), config));
-    texts.map(parse).collect::<Result<_, _>>().map_err(internal)
 }
 
 fn attachments(cache: &Cache) -> Vec<ValidAttachment> {

@@ -265,6 +265,12 @@ impl Delegate {
         }
     }
 
+    /// A network whose configuration is part of multus' own.
+    pub fn inline(text: &RawValue) -> Result<Self, Error> {
+        let config = Config::parse(text.get().as_bytes())?;
+        Ok(Self::new(config.name(), config))
+    }
+
     /// Gives the network its device: every plugin's configuration names it.
     pub fn set_device(&mut self, device: String) -> Result<(), Error> {
         self.config.inject_device(&device)?;

@@ -166,6 +166,12 @@ pub async fn serve(
     node: Option<&str>,
     shutdown: Shutdown,
 ) -> Result<(), Stop> {
+    if !config.passed.auxiliary_cni_chain_name.is_empty() {
+        tracing::warn!(
+            chain = config.passed.auxiliary_cni_chain_name,
+            "auxiliaryCNIChainName is not supported: the plugins of this chain are not called"
+        );
+    }
     let config = Arc::new(config);
     let metrics = Metrics::default();
     let _figures = figures(&config, &metrics).await?;
@@ -235,16 +241,9 @@ async fn keep_conf(config: &Arc<DaemonConfig>, phase: &watch::Sender<Phase>) -> 
         phase.send_replace(Phase::Serving);
         return futures::future::pending().await;
     }
-    let code = |error: &conf_keeper::Error| {
-        if matches!(error, conf_keeper::Error::NotReady(_)) {
-            1
-        } else {
-            2
-        }
-    };
     let found = ConfKeeper::find(Arc::clone(config)).await;
     let mut keeper = found.map_err(|error| Stop {
-        code: code(&error),
+        code: error.exit_code(),
         cause: error.into(),
     })?;
     phase.send_replace(Phase::Serving);

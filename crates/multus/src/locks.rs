@@ -43,6 +43,23 @@ mod tests {
         assert!(locks.lock("b").now_or_never().is_some());
         drop(held);
         assert!(locks.lock("a").now_or_never().is_some());
-        assert!(locks.0.lock().unwrap().len() <= 2, "dead locks don't pile up");
+    }
+
+    #[tokio::test]
+    async fn dead_locks_do_not_pile_up() {
+        let locks = SandboxLocks::default();
+        let held = locks.lock("held").await;
+        for number in 0..100 {
+            drop(locks.lock(&number.to_string()).await);
+        }
+        assert!(
+            locks.0.lock().unwrap().len() <= 2,
+            "the one that is held and the last one"
+        );
+        assert!(
+            locks.lock("held").now_or_never().is_none(),
+            "sweeping spares what is held"
+        );
+        drop(held);
     }
 }

@@ -11,6 +11,7 @@ use crate::delegate::{self, Config, Delegate, Requests};
 use crate::net_conf::MultusConfig;
 use cni::config::{LoadError, NetworkList, files_with_extension, find_by_name};
 use cni::selection::{NetworkSelection, SelectionError, parse_default_network, parse_networks};
+use serde_json::value::RawValue;
 use std::path::Path;
 
 /// A NAD that could not be read. Pods hear of it by an event.
@@ -186,19 +187,12 @@ impl<C: ClusterView> Resolver<'_, C> {
         let with_secondaries =
             namespace.is_some_and(|namespace| !system_namespaces.iter().any(|system| system == namespace));
         let Some(cluster_network) = cluster_network else {
-            let inline = |(index, text): (usize, &str)| {
-                let config = Config::parse(text.as_bytes());
-                let config = config.map_err(|source| DefaultError::Inline { index, source })?;
-                Ok(Delegate::new(config.name(), config))
+            let inline = |(index, text): (usize, &RawValue)| {
+                Delegate::inline(text).map_err(|source| DefaultError::Inline { index, source })
             };
             let count = if with_secondaries { delegates.len() } else { 1 };
-            return delegates
-                .iter()
-                .map(|text| text.get())
-                .enumerate()
-                .take(count)
-                .map(inline)
-                .collect();
+            let texts = delegates.iter().map(AsRef::as_ref).enumerate();
+            return texts.take(count).map(inline).collect();
         };
         let master = self
             .named(cluster_network)

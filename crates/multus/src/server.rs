@@ -130,12 +130,16 @@ async fn cni<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, body: Byt
     match work.await {
         Ok(Ok(None)) => StatusCode::OK.into_response(),
         Ok(Ok(Some(result))) => json(StatusCode::OK, format!(r#"{{"Result":{result}}}"#)),
-        Ok(Err(error)) => json(
-            StatusCode::BAD_REQUEST,
-            serde_json::to_string(&error).unwrap_or_default(),
-        ),
-        Err(_) => (StatusCode::BAD_REQUEST, "the call ended unexpectedly\n").into_response(),
+        Ok(Err(error)) => failure(&error),
+        Err(_) => failure(&cni::Error::internal("Multus: the call ended unexpectedly")),
     }
+}
+
+fn failure(error: &cni::Error) -> Response {
+    json(
+        StatusCode::BAD_REQUEST,
+        serde_json::to_string(error).unwrap_or_default(),
+    )
 }
 
 fn refusal(error: &request::Error) -> Response {

@@ -41,7 +41,11 @@ pub fn read(config_map: &Value) -> Result<Applied, Error> {
         Some(json) => Some(configuration::read(serde_json::from_str(json)?)?),
         None => None,
     };
-    let inventory = text(inventory::KEY).and_then(|json| Inventory::parse(json).ok());
+    let inventory = text(inventory::KEY).and_then(|json| {
+        Inventory::parse(json)
+            .inspect_err(|error| tracing::warn!(%error, "the inventory is made anew"))
+            .ok()
+    });
     Ok(Applied { spec, inventory })
 }
 
@@ -73,7 +77,6 @@ mod tests {
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data })
     }
 
-    // operator#67, the reading
     #[test]
     fn what_the_first_generation_wrote_is_read() {
         let old = config_map(

@@ -22,6 +22,10 @@ const ECHO: Duration = Duration::from_secs(2);
 /// How long the API server may take to serve a kind that it calls established.
 const SERVED: Duration = Duration::from_secs(1);
 
+/// How long to wait at most before a failed reconcile is repeated: after an outage, nothing tells that it is over when
+/// nothing changed meanwhile.
+const RETRY: Duration = Duration::from_mins(1);
+
 /// Why the operator does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -124,7 +128,8 @@ impl Operator {
         match result {
             Ok(()) => self.queue.succeeded(&()),
             Err(error) => {
-                let pause = self.queue.failed(());
+                let pause = self.queue.failed(()).min(RETRY);
+                self.queue.add_after((), pause);
                 tracing::warn!(%error, ?pause, "trying again");
             }
         }

@@ -118,15 +118,16 @@ pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwor
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
         Err(error) => return Err(error),
     };
-    let disabled = |network: &DynamicObject| {
-        network
-            .data
-            .pointer("/spec/disableMultiNetwork")
-            .and_then(Value::as_bool)
-    };
-    Ok(list.items.first().map(|network| OpenShiftNetwork {
-        multus_disabled: disabled(network).unwrap_or(false),
-    }))
+    Ok(list.items.first().map(|network| read_network(&network.data)))
+}
+
+fn read_network(network: &Value) -> OpenShiftNetwork {
+    let disabled = network
+        .pointer("/spec/disableMultiNetwork")
+        .and_then(Value::as_bool);
+    OpenShiftNetwork {
+        multus_disabled: disabled.unwrap_or(false),
+    }
 }
 
 fn api(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -141,6 +142,20 @@ fn api(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObjec
 mod tests {
     use super::*;
     use serde_json::json;
+
+    // operator#47, the reading
+    #[test]
+    fn multus_is_disabled_only_where_openshift_says_so() {
+        for (spec, disabled) in [
+            (json!({ "disableMultiNetwork": true }), true),
+            (json!({ "disableMultiNetwork": false }), false),
+            (json!({ "disableMultiNetwork": null }), false),
+            (json!({}), false),
+        ] {
+            let found = read_network(&json!({ "spec": spec }));
+            assert_eq!(found.multus_disabled, disabled, "{spec}");
+        }
+    }
 
     #[test]
     fn the_operators_container_is_found_among_others() {

@@ -79,7 +79,7 @@ impl Stamp {
             .annotations()
             .is_some_and(|found| found.contains_key(REJECT_OWNER_ANNOTATION));
         if object.kind() != "CustomResourceDefinition" && !rejected {
-            object.set_metadata("ownerReferences", json!([self.owner.reference()]));
+            object.set_metadata("ownerReferences", json!([self.owner.reference()]))?;
         }
         Ok(())
     }

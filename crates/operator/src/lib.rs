@@ -104,8 +104,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     readiness.set(true);
     let probes = serve::Server::on_port(HEALTH_PORT, serve::probes(readiness)).await?;
 
-    let operator = Operator::start(client, settings).await?;
-    operator.run(&shutdown).await;
+    let work = async {
+        Operator::start(client, settings).await?.run(&shutdown).await;
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        ended = work => ended?,
+        () = shutdown.wait() => {}
+    }
     probes.stop().await;
     Ok(())
 }

@@ -178,7 +178,6 @@ mod tests {
         }
     }
 
-    // operator#28
     #[test]
     fn a_random_range_is_unicast_and_valid() {
         let (start, end) = range_with_prefix([0xab, 0x01]);

@@ -120,7 +120,8 @@ impl Manifest {
 
     /// Labels of the object.
     pub fn labels_mut(&mut self) -> Result<&mut Map<String, Value>, Error> {
-        self.metadata_map("labels")
+        let missing = self.missing("labels");
+        object_at(self.metadata()?, "labels").ok_or(missing)
     }
 
     /// Annotations of the object.
@@ -128,24 +129,18 @@ impl Manifest {
         self.0.pointer("/metadata/annotations").and_then(Value::as_object)
     }
 
-    fn metadata_map(&mut self, key: &str) -> Result<&mut Map<String, Value>, Error> {
+    fn metadata(&mut self) -> Result<&mut Map<String, Value>, Error> {
         let missing = self.missing("metadata");
-        let metadata = self
-            .0
+        self.0
             .get_mut("metadata")
             .and_then(Value::as_object_mut)
-            .ok_or(missing)?;
-        object_at(metadata, key).ok_or(Error::Missing {
-            object: "metadata".into(),
-            part: key.into(),
-        })
+            .ok_or(missing)
     }
 
     /// Puts a member into the object's metadata.
-    pub fn set_metadata(&mut self, key: &str, value: Value) {
-        if let Some(metadata) = self.0.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert(key.to_owned(), value);
-        }
+    pub fn set_metadata(&mut self, key: &str, value: Value) -> Result<(), Error> {
+        self.metadata()?.insert(key.to_owned(), value);
+        Ok(())
     }
 
     /// Sets any member of the object.
@@ -283,8 +278,7 @@ pub struct Container<'a>(&'a mut Map<String, Value>);
 impl Container<'_> {
     /// Sets the image, and when it is pulled where the container says so at all. Native containers
     /// always do.
-    #[must_use]
-    pub fn run(self, image: Image<'_>, pull_policy: &str) -> Self {
+    pub fn run(&mut self, image: Image<'_>, pull_policy: &str) -> &mut Self {
         if image.is_native() || self.0.contains_key("imagePullPolicy") {
             self.0.insert("imagePullPolicy".into(), json!(pull_policy));
         }
@@ -292,14 +286,12 @@ impl Container<'_> {
     }
 
     /// Sets the command; arguments stay.
-    #[must_use]
-    pub fn command(self, command: &[&str]) -> Self {
+    pub fn command(&mut self, command: &[&str]) -> &mut Self {
         self.set("command", json!(command))
     }
 
     /// Sets the startup probe: a command, once a second, for five minutes at most.
-    #[must_use]
-    pub fn startup_command(self, command: &[&str]) -> Self {
+    pub fn startup_command(&mut self, command: &[&str]) -> &mut Self {
         self.set(
             "startupProbe",
             json!({ "exec": { "command": command }, "periodSeconds": 1, "failureThreshold": 300 }),
@@ -307,8 +299,7 @@ impl Container<'_> {
     }
 
     /// Probes from the first moment on, every ten seconds.
-    #[must_use]
-    pub fn eager_probes(self) -> Self {
+    pub fn eager_probes(&mut self) -> &mut Self {
         for probe in ["readinessProbe", "livenessProbe"] {
             if let Some(probe) = self.0.get_mut(probe).and_then(Value::as_object_mut) {
                 probe.remove("initialDelaySeconds");
@@ -319,15 +310,13 @@ impl Container<'_> {
     }
 
     /// Sets any member.
-    #[must_use]
-    pub fn set(self, key: &str, value: Value) -> Self {
+    pub fn set(&mut self, key: &str, value: Value) -> &mut Self {
         self.0.insert(key.to_owned(), value);
         self
     }
 
     /// Takes a member away.
-    #[must_use]
-    pub fn without(self, key: &str) -> Self {
+    pub fn without(&mut self, key: &str) -> &mut Self {
         self.0.remove(key);
         self
     }

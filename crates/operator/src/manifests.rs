@@ -98,10 +98,9 @@ fn complete(deployment: &mut Manifest, install: &Install<'_>) -> Result<(), Erro
     deployment.set_metadata(
         "annotations",
         json!({ api::names::VERSION_LABEL: labels::label_safe(install.version) }),
-    );
+    )?;
     let mut pods = deployment.pods()?;
-    let _ = pods
-        .container(names::OPERATOR)?
+    pods.container(names::OPERATOR)?
         .set("image", json!(install.image))
         .set("imagePullPolicy", json!(install.pull_policy))
         .set("env", environment(install));

@@ -20,7 +20,7 @@ use kube_kit::{
     cache::{Cache, Lookup},
     client,
     events::Recorder,
-    object::{self, ObjectId},
+    object::ObjectId,
 };
 use serde_json::Value;
 
@@ -43,9 +43,9 @@ pub enum Error {
     /// Something failed that may work later; the status says so too.
     #[error("{0}")]
     Failed(String),
-    /// The status could not be written.
+    /// The status could not be written, or access not withdrawn.
     #[error(transparent)]
-    Status(#[from] apply::Error),
+    Write(#[from] apply::Error),
 }
 
 /// Reconciles the one configuration resource.
@@ -124,9 +124,8 @@ impl Reconciler {
     /// One reconcile: everything is brought about that can be, and the status says what could not.
     pub async fn reconcile(&mut self) -> Result<(), Error> {
         let Some(cr) = self.resource() else {
-            // What it owned, the garbage collector removes.
             self.memory = Memory::default();
-            return Ok(());
+            return self.withdraw_access().await;
         };
         self.report_losses(&cr).await?;
         let outcome = self.bring_about(&cr).await;
@@ -199,8 +198,7 @@ impl Reconciler {
     }
 
     fn resource(&self) -> Option<Resource> {
-        let id = object::NETWORK_ADDONS_CONFIG.object(None, api::names::NETWORK_ADDONS_SINGLETON);
-        let Lookup::Present(object) = self.cache().lookup(&id) else {
+        let Lookup::Present(object) = self.cache().lookup(&resource::id()) else {
             return None;
         };
         if object.pointer("/metadata/deletionTimestamp").is_some() {

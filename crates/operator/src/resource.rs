@@ -4,10 +4,22 @@ use std::sync::Arc;
 
 use api::network_addons::{NetworkAddonsConfigSpec, NetworkAddonsConfigStatus};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube_kit::object::{self, Owner};
+use kube_kit::object::{self, ObjectId, Owner};
 use serde_json::{Value, json};
 
 use crate::{cluster_facts::Cluster, configuration, labels::Stamp, settings::Settings};
+
+/// Identity of the one configuration resource that counts.
+pub fn id() -> ObjectId {
+    object::NETWORK_ADDONS_CONFIG.object(None, api::names::NETWORK_ADDONS_SINGLETON)
+}
+
+/// Whether an object is deleted once all that it owns is.
+pub fn is_deleted_in_foreground(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    object.pointer("/metadata/deletionTimestamp").is_some()
+        && finalizers.is_some_and(|list| list.contains(&json!("foregroundDeletion")))
+}
 
 /// The configuration resource.
 pub struct Resource {
@@ -73,6 +85,7 @@ pub fn read_status(status: Value) -> NetworkAddonsConfigStatus {
 
 /// A merge patch that leaves nothing of the old status.
 pub fn status_patch(live: &Value, status: &NetworkAddonsConfigStatus) -> Value {
+    // Texts in lists: writing them cannot fail.
     let mut patch = serde_json::to_value(status).unwrap_or_default();
     if let (Some(patch), Some(live)) = (patch.as_object_mut(), live.as_object()) {
         for key in live.keys() {
@@ -80,4 +93,28 @@ pub fn status_patch(live: &Value, status: &NetworkAddonsConfigStatus) -> Value {
         }
     }
     json!({ "status": patch })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_deletion_in_the_foreground_removes_what_is_owned() {
+        for (metadata, expected) in [
+            (json!({}), false),
+            (json!({ "finalizers": ["foregroundDeletion"] }), false),
+            (
+                json!({ "deletionTimestamp": "t", "finalizers": ["orphan"] }),
+                false,
+            ),
+            (
+                json!({ "deletionTimestamp": "t", "finalizers": ["a/b", "foregroundDeletion"] }),
+                true,
+            ),
+        ] {
+            let object = json!({ "metadata": metadata });
+            assert_eq!(is_deleted_in_foreground(&object), expected, "{object}");
+        }
+    }
 }

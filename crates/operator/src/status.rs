@@ -8,11 +8,8 @@
 //! ```
 
 use api::network_addons::{Condition, Container, NetworkAddonsConfigStatus};
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use kube_kit::{
-    conditions::{self, Conditional},
-    events::Kind,
-};
+use k8s_openapi::jiff::Timestamp;
+use kube_kit::{conditions, events::Kind};
 
 use crate::{
     messages,
@@ -96,20 +93,23 @@ impl Write {
     }
 
     fn set(&mut self, kind: &str, status: bool, reason: &str, message: &str) {
+        let status = if status { "True" } else { "False" };
+        let old = self.status.conditions.iter_mut().find(|found| found.kind == kind);
+        let before = old
+            .as_ref()
+            .map(|old| (old.status.as_str(), old.last_transition_time.as_ref()));
         let condition = Condition {
             kind: kind.to_owned(),
-            status: if status { "True" } else { "False" }.to_owned(),
+            status: status.to_owned(),
             reason: reason.to_owned(),
             message: message.to_owned(),
-            last_heartbeat_time: None,
-            last_transition_time: None,
+            last_heartbeat_time: old.as_ref().and_then(|old| old.last_heartbeat_time.clone()),
+            last_transition_time: Some(conditions::since(before, status, self.now)),
         };
-        let mut all: Vec<_> = std::mem::take(&mut self.status.conditions)
-            .into_iter()
-            .map(Entry)
-            .collect();
-        conditions::set(&mut all, Entry(condition), self.now);
-        self.status.conditions = all.into_iter().map(|entry| entry.0).collect();
+        match old {
+            Some(old) => *old = condition,
+            None => self.status.conditions.push(condition),
+        }
     }
 
     fn event(&mut self, kind: Kind, reason: impl Into<String>, message: impl Into<String>) {
@@ -187,27 +187,6 @@ impl Write {
             self.set(condition::PROGRESSING, true, reason::DEPLOYING, &lines.join("\n"));
             self.set(condition::AVAILABLE, false, reason::STARTUP, messages::IN_PROCESS);
         }
-    }
-}
-
-/// A condition of the status, for the rules about transition times.
-struct Entry(Condition);
-
-impl Conditional for Entry {
-    fn kind(&self) -> &str {
-        &self.0.kind
-    }
-    fn status(&self) -> &str {
-        &self.0.status
-    }
-    fn transition(&self) -> Option<&Time> {
-        self.0.last_transition_time.as_ref()
-    }
-    fn set_transition(&mut self, at: Option<Time>) {
-        self.0.last_transition_time = at;
-    }
-    fn inherit(&mut self, old: &Self) {
-        self.0.last_heartbeat_time.clone_from(&old.0.last_heartbeat_time);
     }
 }
 

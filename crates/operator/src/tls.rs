@@ -191,7 +191,6 @@ mod tests {
         assert_eq!(found, ["--tls-min-version=VersionTLS11", rsa]);
     }
 
-    // operator#54
     #[test]
     fn a_profile_without_settings_is_an_error() {
         for (profile, error) in [

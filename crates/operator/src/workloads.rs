@@ -213,7 +213,6 @@ mod tests {
         }
     }
 
-    // operator#18, the text
     #[test]
     fn a_workload_that_is_gone_is_a_failure() {
         let daemon_set = DAEMON_SET.object(Some("ns"), "multus");

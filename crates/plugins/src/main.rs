@@ -22,7 +22,13 @@ fn main() -> ExitCode {
     {
         name = first;
     }
+    // As the established shim answers people; runtimes give no arguments.
+    let wants_version = matches!(arguments.next().as_deref(), Some("--version" | "-version" | "-v"));
     match plugin_by_name(&name) {
+        Some(plugin) if wants_version => {
+            println!("{}: version:{}", plugin.name(), env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
         Some(plugin) => cni::plugin::main(plugin),
         None => unknown(&name),
     }

@@ -83,7 +83,7 @@ impl Plugin for MultusShim {
                 Failure::Unreachable { source, .. } => {
                     format!("CheckAPIReadyNow: Daemon not reachable over socketfile: {source}")
                 }
-                other => other.named("").msg,
+                other => other.named("").to_string(),
             };
             log::error(&call.config, &format!("CmdDel (shim): {error}"));
         }

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use cni::{
     Error, Version,
     args::CniArgs,
+    net::parse_cidr,
     plugin::{Call, Plugin},
     result::{CniResult, Dns, IpConfig, Route},
 };
@@ -58,7 +59,7 @@ impl WireIpam {
     /// The addresses that the config lists.
     fn listed(&self) -> Result<Vec<IpConfig>, Error> {
         let read = |WireAddress { address, gateway }: &WireAddress| {
-            let net = cidr(address).ok_or_else(|| {
+            let net = parse_cidr(address).ok_or_else(|| {
                 Error::internal(format!(
                     "the 'address' field is expected to be in CIDR notation, got: '{address}'"
                 ))
@@ -96,7 +97,7 @@ fn assignment(wire: Wire, args: &CniArgs, version: Version) -> Result<Assignment
     for ips in [&wire.args.cni.ips, &wire.runtime_config.ips] {
         if !ips.is_empty() {
             let entries = ips.iter().map(|ip| {
-                cidr(ip).ok_or_else(|| {
+                parse_cidr(ip).ok_or_else(|| {
                     Error::internal(format!(
                         "an entry in the 'ips' field is NOT in CIDR notation, got: '{ip}'"
                     ))
@@ -145,7 +146,7 @@ fn from_arguments(args: &CniArgs) -> Result<Vec<IpConfig>, Error> {
     };
     let mut addresses = Vec::new();
     for ip in items(arg::IP) {
-        let net = cidr(ip).ok_or_else(|| {
+        let net = parse_cidr(ip).ok_or_else(|| {
             Error::internal(format!(
                 "the 'ip' field is expected to be in CIDR notation, got: '{ip}'"
             ))
@@ -181,10 +182,6 @@ fn next_hop(text: &str) -> Result<Option<IpAddr>, Error> {
     text.parse()
         .map(Some)
         .map_err(|_| Error::internal(format!("invalid IP address: {text}")))
-}
-
-fn cidr(text: &str) -> Option<IpNet> {
-    text.parse().ok()
 }
 
 /// Whether what was assigned is still what the config says.
@@ -297,6 +294,10 @@ mod tests {
         assert_eq!(
             message(r#"{"ipam":{"addresses":[{"address":"10.1.2.3"}]}}"#, "", v1),
             "the 'address' field is expected to be in CIDR notation, got: '10.1.2.3'"
+        );
+        assert_eq!(
+            message(r#"{"ipam":{"addresses":[{"address":"10.01.2.3/24"}]}}"#, "", v1),
+            "the 'address' field is expected to be in CIDR notation, got: '10.01.2.3/24'"
         );
         assert_eq!(
             message(r#"{"ipam":{}}"#, "IP=10.1.2.3", v1),

@@ -71,7 +71,8 @@ impl Plugin for Tuning {
             }
         });
         if let Err(error) = outcome {
-            // The namespace may be used by others: a chain that fails leaves it as it was.
+            // The namespace may be used by others: a chain that fails leaves it as it was, as far as that is possible.
+            // The error of ADD stays the one that counts.
             let _ = pod.inside(|socket| {
                 restore(socket, ifname, &before);
                 Ok(())

@@ -62,6 +62,7 @@ pub(crate) fn create(pod: &mut Pod, host: &mut Socket, home: &NetNs, wish: Wish<
             Ok(pair)
         }
         Err(error) => {
+            // The first error is the one that counts; a pair that stays goes with the namespace.
             let _ = pod.socket.delete_link_by_name(wish.ifname);
             Err(kernel(MAKE_VETH, &error))
         }

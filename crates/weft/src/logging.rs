@@ -19,8 +19,9 @@ pub(crate) const DEFAULT: &str = "info";
 /// The variable that says otherwise.
 const VARIABLE: &str = "WEFT_LOG";
 
-/// Libraries whose debug lines say how they work rather than what happens.
-const NOISY: &str = "hyper=info,hyper_util=info,tower=info,rustls=info";
+/// Libraries whose debug lines say how they work rather than what happens, and one that calls every request an error
+/// that is not answered: whoever sends a request tells what came of it.
+const NOISY: &str = "hyper=info,hyper_util=info,tower=info,rustls=info,kube_client::client::builder=off";
 
 /// What a line looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,5 +179,13 @@ mod tests {
         assert!(enabled(&filter("debug,hyper=debug", "info"), "hyper::proto"));
         assert!(enabled(&filter("info,kube=debug", "info"), "kube::client"));
         assert!(!enabled(&filter("=,=", "debug"), "operator"));
+        let http = "kube_client::client::builder";
+        for (wanted, level) in [("", "info"), ("", "debug"), ("info,kube=debug", "info")] {
+            assert!(
+                !filter(wanted, level).would_enable(http, &Level::ERROR),
+                "{wanted} {level}"
+            );
+        }
+        assert!(filter(&format!("{http}=error"), "info").would_enable(http, &Level::ERROR));
     }
 }

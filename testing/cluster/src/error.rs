@@ -7,7 +7,7 @@ use std::path::Path;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Everything that can go wrong while a cluster is brought up, used or removed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// A file or process could not be worked with.
     #[error("{what}")]
@@ -52,6 +52,19 @@ pub enum Error {
     },
 }
 
+/// The same words as [`Display`](std::fmt::Display) with all causes: tests unwrap, and what they show is to be read.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")?;
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
 /// Turns an I/O error into ours, naming what was tried and on which path.
 pub(crate) trait At<T> {
     fn at(self, what: &str, path: &Path) -> Result<T>;
@@ -63,5 +76,18 @@ impl<T> At<T> for io::Result<T> {
             what: format!("cannot {what} {}", path.display()),
             source,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_unwrap_shows_can_be_read() {
+        let error = io::Result::<()>::Err(io::ErrorKind::NotFound.into())
+            .at("open", Path::new("/some"))
+            .unwrap_err();
+        assert_eq!(format!("{error:?}"), "cannot open /some: entity not found");
     }
 }

@@ -10,6 +10,10 @@ use super::{Error, folds_to, from_str};
 /// An object in document order, each value as the text it was written in.
 ///
 /// Look-ups match keys as Go does; setting a key replaces every spelling of it by the given one.
+///
+/// A member of a type may be an `Object` or a `RawValue` only where that type is read by `serde_json` itself, with exact
+/// keys: [`super::from_slice`] has no texts left to give. Texts keep the white space they were written with, line breaks
+/// included; [`super::compact`] takes it away.
 #[derive(Debug, Clone, Default)]
 pub struct Object(Vec<(String, Box<RawValue>)>);
 

@@ -22,6 +22,7 @@ pub(super) struct Legacy {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Address {
+    #[serde(deserialize_with = "crate::net::deserialize_cidr")]
     ip: IpNet,
     #[serde(
         default,

@@ -124,7 +124,7 @@ fn what_somebody_changed_is_repaired() {
 
 #[test]
 fn what_is_not_ours_survives_an_update() {
-    // operator#56, operator#57, operator#58, operator#59, operator#60
+    // operator#57, operator#58, operator#59
     with_client(async |client| {
         let applier = applier(&client);
         apply(&applier, &objects::namespace("survives")).await;
@@ -325,7 +325,6 @@ fn a_server_that_fills_in_more_than_is_known_is_written_to_once() {
 
 #[test]
 fn a_kind_that_is_not_served_is_named_or_skipped() {
-    // operator#65
     with_client(async |client| {
         let applier = applier(&client);
         let certificate = json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate",
@@ -352,7 +351,7 @@ fn a_kind_that_is_not_served_is_named_or_skipped() {
 
 #[test]
 fn what_is_no_longer_rendered_goes_and_what_others_own_stays() {
-    // operator#64
+    // operator#64, operator#65
     with_client(async |client| {
         let applier = applier(&client);
         apply(&applier, &objects::namespace("pruned")).await;
@@ -368,7 +367,8 @@ fn what_is_no_longer_rendered_goes_and_what_others_own_stays() {
         change(&applier, &rendered[2], &foreign).await;
 
         let ledger = Ledger::new(ObjectId::of(&rendered[0]));
-        let recorded = Inventory::of(rendered.iter().map(ObjectId::of));
+        let unknown = object::CERTIFICATE.object(Some("pruned"), "of-a-kind-that-is-not-served");
+        let recorded = Inventory::of(rendered.iter().map(ObjectId::of).chain([unknown]));
         let now = Inventory::of([ObjectId::of(&rendered[0])]);
         ledger.record(&applier, &recorded).await.expect("recorded");
         let plan = recorded.prune(&now, |_| false);

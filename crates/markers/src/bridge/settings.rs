@@ -80,7 +80,6 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_the_known_text() {
-        // cni-plugins#64
         for (flags, text) in [
             (vec![], "node-name must be set"),
             (vec!["--node-name", ""], "node-name must be set"),

@@ -158,28 +158,24 @@ impl<C: ClusterView + 'static> Daemon<C> {
     /// Events, the log, and the status annotation: one write for all networks.
     async fn tell(&self, sandbox: &Sandbox, pod: &Pod, attached: &[Attached]) -> Result<(), Error> {
         let mut entries = Vec::new();
-        for (
-            index,
-            Attached {
+        for (index, network) in attached.iter().enumerate() {
+            let Attached {
                 display_name,
-                network,
+                network: name,
                 ifname,
                 result,
-            },
-        ) in attached.iter().enumerate()
-        {
+            } = network;
             let json = result
                 .to_json(Version::LATEST)
                 .map(|json| json.to_string())
                 .unwrap_or_default();
             tracing::info!(
-                "Add: {}:{}:{}:{display_name}({network}):{ifname} {json}",
+                "Add: {}:{}:{}:{display_name}({name}):{ifname} {json}",
                 pod.namespace,
                 pod.name,
                 sandbox.pod.uid.as_deref().unwrap_or_default()
             );
-            if !result.interfaces.is_empty() || !result.ips.is_empty() {
-                let text = messages::added(ifname, display_name, result);
+            if let Some(text) = announcement(network) {
                 self.cluster
                     .event(&sandbox.pod, Kind::Normal, names::REASON_ADDED, text);
             }
@@ -191,6 +187,18 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let written = self.cluster.write_status(pod, &render(&entries)).await;
         written.map_err(|error| of_pod(sandbox, &format!("error setting the networks status: {error}")))
     }
+}
+
+/// What the pod's event says; nothing about a plugin that attached nothing, such as one that only changes settings.
+fn announcement(attached: &Attached) -> Option<String> {
+    let Attached {
+        display_name,
+        ifname,
+        result,
+        ..
+    } = attached;
+    (!result.interfaces.is_empty() || !result.ips.is_empty())
+        .then(|| messages::added(ifname, display_name, result))
 }
 
 /// The answer for a pod that is gone: something that runtimes take for an attachment.
@@ -209,5 +217,34 @@ fn nothing(sandbox: &Sandbox) -> CniResult {
         interfaces: vec![interface],
         ips: vec![address],
         ..CniResult::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_attached_nothing_is_not_announced() {
+        // multus#32
+        let silent = Attached {
+            display_name: "ns/a".into(),
+            network: "a".into(),
+            ifname: "net1".into(),
+            result: CniResult::default(),
+        };
+        assert_eq!(announcement(&silent), None);
+        let interface = Interface {
+            name: "net1".into(),
+            ..Interface::default()
+        };
+        let visible = Attached {
+            result: CniResult {
+                interfaces: vec![interface],
+                ..CniResult::default()
+            },
+            ..silent
+        };
+        assert_eq!(announcement(&visible).as_deref(), Some("Add net1 [] from ns/a"));
     }
 }

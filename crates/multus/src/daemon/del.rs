@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 /// How long a DEL without state of its own asks for the pod: its end must not depend on the API server.
 const DEL_LOOKUP: Duration = Duration::from_millis(2500);
+const NO_ANSWER: &str = "no answer in time";
 
 impl<C: ClusterView + 'static> Daemon<C> {
     pub(super) async fn del(&self, sandbox: Sandbox, config: &[u8]) -> Result<(), Error> {
@@ -84,7 +85,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             self.cluster.pod(&pod.namespace, &pod.name, pod.uid.as_deref()),
         )
         .await;
-        let found = asked.unwrap_or_else(|_| Err(LookupError("no answer in time".into())));
+        let found = asked.unwrap_or_else(|_| Err(LookupError(NO_ANSWER.into())));
         let ours = |found: &Pod| found.is_static || pod.uid.as_ref().is_none_or(|uid| *uid == found.uid);
         let found = match found {
             Ok(found) => found.filter(ours),
@@ -97,25 +98,35 @@ impl<C: ClusterView + 'static> Daemon<C> {
             tracing::warn!(
                 "Multus: failed to get the cached delegates file of {sandbox}, cannot properly delete"
             );
-            let defaults = if corrupt {
-                resolver.defaults(None).await
-            } else {
-                Ok(Vec::new())
-            };
-            return Ok(defaults.unwrap_or_default());
+            if !corrupt {
+                return Ok(Vec::new());
+            }
+            let defaults = defaults(&resolver).await;
+            return Ok(defaults.unwrap_or_else(|cause| {
+                tracing::warn!("Multus: not even the default network of {sandbox} is known: {cause}");
+                Vec::new()
+            }));
         };
         match timeout(DEL_LOOKUP, resolver.networks_of(&found)).await {
             Ok(Ok(networks)) => Ok(networks),
             incomplete => {
                 let cause = match incomplete {
                     Ok(Err(error)) => error.to_string(),
-                    _ => "no answer in time".into(),
+                    _ => NO_ANSWER.into(),
                 };
                 tracing::warn!("Multus: failed to get delegates of {sandbox}: {cause}");
-                let defaults = resolver.defaults(None).await;
+                let defaults = defaults(&resolver).await;
                 defaults.map_err(|_| of_pod(sandbox, &format!("failed to get delegates: {cause}")))
             }
         }
+    }
+}
+
+/// The networks that every pod gets, or in one line why they aren't known.
+async fn defaults<C: ClusterView>(resolver: &Resolver<'_, C>) -> Result<Vec<Delegate>, String> {
+    match timeout(DEL_LOOKUP, resolver.defaults(None)).await {
+        Ok(found) => found.map_err(|error| error.to_string()),
+        Err(_) => Err(NO_ANSWER.into()),
     }
 }
 

@@ -143,7 +143,6 @@ fn the_master_gets_the_runtimes_only_but_mac_and_ip_arguments() {
 
 #[test]
 fn cni_args_in_the_established_order() {
-    // multus#41
     let mut network = delegate(&json!({"type": "a"}));
     let joined = |network: &Delegate, adding| network.cni_args(&sandbox(), adding).to_string();
     let pod = "IgnoreUnknown=true;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u1";
@@ -158,10 +157,12 @@ fn cni_args_in_the_established_order() {
 
 #[test]
 fn interface_names_count_from_the_master() {
+    // multus#1, multus#9
     let plain = delegate(&json!({"type": "a"}));
     let mut named = plain.clone();
     named.requests.interface = Some("foo".into());
     assert_eq!(plain.interface_name(0, &sandbox()), "eth0");
+    assert_eq!(plain.interface_name(1, &sandbox()), "net1");
     assert_eq!(named.interface_name(1, &sandbox()), "foo");
     assert_eq!(plain.interface_name(2, &sandbox()), "net2");
     assert_eq!(named.interface_name(0, &sandbox()), "foo");

@@ -38,8 +38,9 @@ fn a_pod_with_a_second_network() {
         result["interfaces"],
         json!([{"name": "eth0", "mac": "02:00:00:00:00:0a", "sandbox": sandbox.netns}])
     );
+    assert_eq!(result["ips"].as_array().map(Vec::len), Some(1), "{result}");
+    // multus#1: the first network after the master
     assert_eq!(node.variable_of("c1", "ADD", "b", "CNI_IFNAME"), "net1");
-    // multus#41
     let args = node.variable_of("c1", "ADD", "b", "CNI_ARGS");
     assert_eq!(
         args,
@@ -149,10 +150,16 @@ fn a_missing_network_attaches_nothing() {
 
 #[test]
 fn a_broken_annotation_fails_that_pod_alone() {
-    // multus#11
+    // multus#10, multus#11, multus#13: no plugin runs
     let node = Node::started();
+    node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
+    for (index, annotation) in [r#"[{"name":"net-b","mac":"foo"}]"#, "[null]"].iter().enumerate() {
+        let (pod, id) = (format!("broken{index}"), format!("b{index}"));
+        let uid = node.pod(&pod, &json!({NETWORKS: annotation}));
+        node.fail("ADD", &node.sandbox(&id, &pod, Some(&uid)));
+    }
     let broken = node.pod("broken", &json!({NETWORKS: "[{"}));
-    let fine = node.pod("fine", &json!({}));
+    let fine = node.pod("fine", &json!({NETWORKS: "[]"}));
     let error = node.fail("ADD", &node.sandbox("c1", "broken", Some(&broken)));
     let message = error["msg"].as_str().unwrap();
     assert!(
@@ -163,9 +170,13 @@ fn a_broken_annotation_fails_that_pod_alone() {
         node.event("broken", "FailedAddingInterface")
             .contains("JSON format")
     );
-    node.succeed("ADD", &node.sandbox("c2", "fine", Some(&fine)));
+    assert!(node.calls().is_empty());
     // multus#14: the status lists the default network
-    assert_eq!(node.status("fine").unwrap()[0]["name"], "cluster-net");
+    node.succeed("ADD", &node.sandbox("c2", "fine", Some(&fine)));
+    assert_eq!(node.calls(), ["ADD a eth0 c2"]);
+    let status = node.status("fine").unwrap();
+    assert_eq!(status.as_array().map(Vec::len), Some(1));
+    assert_eq!(status[0]["name"], "cluster-net");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use crate::node::{DEADLINE, Node, api, text};
 use cluster::wait;
+use kube_kit::shutdown::Shutdown;
+use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -99,6 +101,18 @@ fn an_ending_daemon_finishes_what_it_began() {
     node.start(&json!({}));
     let output = waiting.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn a_signal_is_what_asks_the_daemon_to_end() {
+    // multus#66: SIGTERM raises the flag that the other tests raise by hand
+    let raised = async {
+        let shutdown = Shutdown::on_signals().unwrap();
+        // The handler of this process is in place by now, and stays: other tests don't notice.
+        kill_process(getpid(), Signal::TERM).unwrap();
+        tokio::time::timeout(DEADLINE, shutdown.wait()).await
+    };
+    kube_kit::process::run(raised).unwrap().unwrap();
 }
 
 #[test]

@@ -5,7 +5,6 @@ use serde_json::json;
 
 #[test]
 fn a_pod_that_is_gone_gets_an_empty_result_in_every_version() {
-    // multus#37
     let node = Node::started();
     for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let mut sandbox = node.sandbox("c1", "gone", Some("u1"));
@@ -56,6 +55,10 @@ fn another_pod_of_the_same_name_is_not_attached() {
     // DEL: nothing is known of that sandbox, and the pod is another one
     node.succeed("DEL", &node.sandbox("c1", "web", Some("old")));
     assert!(node.calls().is_empty());
+    // DEL of what was attached: from the state on the node, whoever has the pod's name by now
+    node.succeed("ADD", &node.sandbox("c3", "web", Some(&uid)));
+    node.succeed("DEL", &node.sandbox("c3", "web", Some("another")));
+    assert_eq!(node.calls_of("c3"), ["ADD a", "DEL a"]);
 
     node.pod("static", &json!({"kubernetes.io/config.source": "file"}));
     node.succeed("ADD", &node.sandbox("c2", "static", Some("hash-of-the-file")));

@@ -272,7 +272,12 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
 
     /// Waits for an event about a pod.
     pub(crate) fn event(&self, pod: &str, reason: &str) -> String {
-        let selector = format!("involvedObject.name={pod},reason={reason}");
+        let kind = if reason == "AddedInterface" {
+            "Normal"
+        } else {
+            "Warning"
+        };
+        let selector = format!("involvedObject.name={pod},reason={reason},type={kind}");
         let args = [
             "get",
             "events",

@@ -2,7 +2,7 @@
 
 use crate::node::{Node, Sandbox, api, text};
 use cluster::wait;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 
 #[test]
@@ -99,25 +99,37 @@ fn nowhere(node: &Node, version: &str) -> Sandbox {
     sandbox
 }
 
-fn with_cluster_network(version: &str) -> Node {
+/// A node whose cluster network is this configuration.
+fn with_cluster_network(file: &str, primary: &Value) -> Node {
     let mut node = Node::new();
-    let primary = json!({"cniVersion": version, "name": "cluster-net", "plugins": [{"type": "a"}]});
-    fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
+    fs::remove_file(node.path("net.d/10-a.conflist")).unwrap();
+    fs::write(node.path("net.d").join(file), primary.to_string()).unwrap();
     node.start(&json!({"cniVersion": "1.1.0"}));
     node
+}
+
+fn list(version: &str) -> Node {
+    let primary =
+        json!({"cniVersion": version, "name": "cluster-net", "plugins": [{"type": "a"}, {"type": "b"}]});
+    with_cluster_network("10-a.conflist", &primary)
+}
+
+fn single(version: &str) -> Node {
+    let primary = json!({"cniVersion": version, "name": "cluster-net", "type": "a"});
+    with_cluster_network("10-a.conf", &primary)
 }
 
 #[test]
 fn status_asks_the_cluster_network() {
     // multus#51, multus#52
-    let node = with_cluster_network("1.1.0");
+    let node = list("1.1.0");
     node.succeed("STATUS", &nowhere(&node, "1.1.0"));
-    assert_eq!(node.calls(), ["STATUS a  "]);
+    assert_eq!(node.calls(), ["STATUS a  ", "STATUS b  "]);
     fs::write(node.path("fail.STATUS.a"), r#"{"code":50,"msg":"no uplink"}"#).unwrap();
     let error = node.fail("STATUS", &nowhere(&node, "1.1.0"));
     assert_eq!(error, json!({"code": 50, "msg": "CmdStatus (shim): no uplink"}));
 
-    let old = with_cluster_network("1.0.0");
+    let old = list("1.0.0");
     old.succeed("STATUS", &nowhere(&old, "1.1.0"));
     assert!(old.calls().is_empty());
 }
@@ -125,24 +137,24 @@ fn status_asks_the_cluster_network() {
 #[test]
 fn gc_is_passed_on_to_the_cluster_network() {
     // multus#52, multus#53
-    let node = with_cluster_network("1.1.0");
-    let uid = node.pod("web", &json!({}));
-    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
-    node.succeed("GC", &nowhere(&node, "1.1.0"));
-    assert_eq!(node.calls(), ["ADD a eth0 c1", "GC a  "]);
-    let config = node.config_of("", "GC", "a");
-    let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
-    assert_eq!(
-        (
-            &config["cni.dev/valid-attachments"],
-            &config["cni.dev/attachments"]
-        ),
-        (&valid, &valid)
-    );
-
-    let old = with_cluster_network("1.0.0");
-    old.succeed("GC", &nowhere(&old, "1.1.0"));
-    assert!(old.calls().is_empty());
+    for (node, plugins) in [(list("1.1.0"), &["a", "b"][..]), (single("1.1.0"), &["a"])] {
+        let uid = node.pod("web", &json!({}));
+        node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+        let added = node.calls().len();
+        node.succeed("GC", &nowhere(&node, "1.1.0"));
+        let expected: Vec<_> = plugins.iter().map(|plugin| format!("GC {plugin}  ")).collect();
+        assert_eq!(node.calls()[added..], expected);
+        let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
+        for plugin in plugins {
+            let config = node.config_of("", "GC", plugin);
+            assert_eq!(config["cni.dev/valid-attachments"], valid, "{plugin}");
+            assert_eq!(config["cni.dev/attachments"], valid, "{plugin}");
+        }
+    }
+    for old in [list("1.0.0"), single("1.0.0")] {
+        old.succeed("GC", &nowhere(&old, "1.1.0"));
+        assert!(old.calls().is_empty());
+    }
 }
 
 #[test]
@@ -191,7 +203,7 @@ fn attaching_costs_the_api_server_little() {
     .unwrap();
     let requests: Vec<_> = log
         .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|entry| entry["user"]["username"] == user.as_str() && entry["stage"] == "ResponseComplete")
         .filter(|entry| !matches!(entry["verb"].as_str(), Some("list" | "watch")))
         .filter(|entry| entry["objectRef"]["resource"] != "events")

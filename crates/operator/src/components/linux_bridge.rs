@@ -62,15 +62,16 @@ fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<()
         pods.service_account("linux-bridge")?;
         pods.annotate(names::REQUIRED_SCC, "linux-bridge")?;
     }
-    let container = pods.container("cni-plugins")?.run(image, context.pull_policy());
-    let _ = if image.is_native() {
+    let mut container = pods.container("cni-plugins")?;
+    container.run(image, context.pull_policy());
+    if image.is_native() {
         let what = ["--to", "/opt/cni/bin", "--host-dir", host_dir, "bridge", "tuning"];
         let install = [&["/weft", "install-plugins"], &what[..]].concat();
         let check = [&["/weft", "install-plugins", "--check"], &what[..]].concat();
-        container.command(&install).startup_command(&check)
+        container.command(&install).startup_command(&check);
     } else {
-        container.command(&["/bin/bash", "-ce", &install_script(host_dir)])
-    };
+        container.command(&["/bin/bash", "-ce", &install_script(host_dir)]);
+    }
     Ok(())
 }
 
@@ -83,9 +84,10 @@ fn complete_marker(workload: &mut Manifest, context: &Context<'_>) -> Result<(),
     let image = context.images.of(names::env::LINUX_BRIDGE_MARKER_IMAGE)?;
     let mut pods = workload.pods()?;
     pods.place(&context.workloads())?;
-    let container = pods.container("bridge-marker")?.run(image, context.pull_policy());
+    let mut container = pods.container("bridge-marker")?;
+    container.run(image, context.pull_policy());
     if image.is_native() {
-        let _ = container.command(&["/weft", "bridge-marker"]).eager_probes();
+        container.command(&["/weft", "bridge-marker"]).eager_probes();
     }
     Ok(())
 }

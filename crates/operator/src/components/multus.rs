@@ -74,16 +74,16 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     pods.place(&context.workloads())?;
     pods.host_path("cni", platform.cni_conf_dir())?;
     pods.host_path("cnibin", platform.cni_bin_dir())?;
-    let install = pods
-        .container("install-multus-binary")?
-        .run(image, context.pull_policy());
+    let mut install = pods.container("install-multus-binary")?;
+    install.run(image, context.pull_policy());
     if image.is_native() {
-        let _ = install.command(&["/weft", "install-multus", "--to", "/host/opt/cni/bin"]);
+        install.command(&["/weft", "install-multus", "--to", "/host/opt/cni/bin"]);
     }
-    let daemon = pods.container("kube-multus")?.run(image, context.pull_policy());
+    let mut daemon = pods.container("kube-multus")?;
+    daemon.run(image, context.pull_policy());
     if image.is_native() {
         // No preStop: the node's configuration stays over a restart, and the shim waits for the daemon.
-        let _ = daemon
+        daemon
             .command(&["/weft", "multus-daemon"])
             .startup_command(&["/weft", "multus-daemon", "--check"])
             .without("lifecycle");

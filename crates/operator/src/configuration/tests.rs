@@ -40,7 +40,6 @@ fn an_empty_specification_is_valid() {
     assert_eq!(errors(json!(null)), Vec::<String>::new());
 }
 
-// operator#37
 #[test]
 fn the_pull_policy_is_one_of_three() {
     assert_eq!(
@@ -152,10 +151,9 @@ fn dynamic_networks_need_multus_and_no_openshift() {
     assert_eq!(errors(both.clone()), Vec::<String>::new());
     let unsupported = "`multusDynamicNetworks` configuration is not supported on Openshift yet";
     assert_eq!(validate(&spec(both), &on_openshift(false)), [unsupported]);
-    assert_eq!(
-        validate(&spec(json!({})), &on_openshift(false)),
-        Vec::<String>::new()
-    );
+    for cluster in [Cluster::default(), on_openshift(false)] {
+        assert_eq!(validate(&spec(json!({})), &cluster), Vec::<String>::new());
+    }
 }
 
 // operator#45
@@ -248,7 +246,7 @@ fn multus_is_refused_where_openshift_switched_it_off() {
     );
 }
 
-// operator#28, operator#36
+// operator#36
 #[test]
 fn a_random_range_is_kept_and_an_explicit_one_wins() {
     let random = json!({ "rangeStart": "02:ab:cd:00:00:00", "rangeEnd": "02:ab:cd:ff:ff:ff" });
@@ -332,7 +330,6 @@ fn the_intervals_of_certificates_are_kept_when_they_are_complete() {
     );
 }
 
-// operator#20, operator#22: the placement itself
 #[test]
 fn a_placement_replaces_the_default_and_an_empty_one_is_no_constraint() {
     let placement = |value: Value| {
@@ -376,7 +373,6 @@ fn a_placement_replaces_the_default_and_an_empty_one_is_no_constraint() {
     );
 }
 
-// operator#67, the rules
 #[test]
 fn a_specification_of_the_first_generation_can_be_compared_with() {
     let before = spec(json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }));

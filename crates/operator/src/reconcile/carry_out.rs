@@ -9,7 +9,7 @@ use kube_kit::{
 };
 use serde_json::{Value, json};
 
-use super::{Reconciler, Stop};
+use super::{Error, Reconciler, Stop};
 use crate::{
     applied::{self, Applied},
     components::Context,
@@ -18,6 +18,7 @@ use crate::{
     manifest, messages,
     names::reason,
     render::{self, Group},
+    resource,
 };
 
 impl Reconciler {
@@ -105,6 +106,34 @@ impl Reconciler {
             self.memory.unseen.insert(id);
         }
         Ok(())
+    }
+
+    /// What the configuration resource owned, the garbage collector removes, in any order. Access goes first: a
+    /// daemon that is told to end and is refused by the API server knows that it is removed, not restarted, and
+    /// gives the node back.
+    pub(super) async fn withdraw_access(&self) -> Result<(), Error> {
+        if !self.is_removed() {
+            return Ok(());
+        }
+        let owner = api::names::NETWORK_ADDONS_KIND;
+        for binding in self.cache().list(object::CLUSTER_ROLE_BINDING) {
+            if object::owned_by(&binding, owner) {
+                self.applier
+                    .delete_if_owned(&ObjectId::of(&binding), owner)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the garbage collector removes what the configuration resource owned: it is gone, or waits for that
+    /// in order to go. One that waits for something else still needs what it owns.
+    fn is_removed(&self) -> bool {
+        match self.cache().lookup(&resource::id()) {
+            Lookup::Absent => true,
+            Lookup::Present(object) => resource::is_deleted_in_foreground(&object),
+            Lookup::Unknown => false,
+        }
     }
 
     pub(super) async fn prune(&mut self, planned: &Inventory, rendered: &Inventory) -> Result<(), Stop> {

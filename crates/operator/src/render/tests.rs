@@ -167,6 +167,7 @@ fn policy(name: &str, egress: &Value) -> Value {
 // operands#15, operator#75
 #[test]
 fn network_policies_follow_the_platform() {
+    assert!(components::network_policies::NetworkPolicies.enabled(&complete(json!({}))));
     for (openshift4, namespace, label, value, port) in [
         (false, "kube-system", "k8s-app", "kube-dns", 53),
         (

@@ -67,7 +67,6 @@ fn step(
 
 const AVAILABLE: [&str; 3] = ["Available True", "Degraded False", "Progressing False"];
 
-// operator#7
 #[test]
 fn nothing_to_deploy_is_available_at_once() {
     let finding = Finding::Applied {
@@ -87,7 +86,6 @@ fn nothing_to_deploy_is_available_at_once() {
     assert_eq!(status.containers, []);
 }
 
-// operator#10, operator#69
 #[test]
 fn a_roll_out_goes_from_progressing_to_available() {
     let (rolling, told) = step(
@@ -121,7 +119,6 @@ fn a_roll_out_goes_from_progressing_to_available() {
     assert_eq!(done.observed_version, VERSION);
 }
 
-// operator#12, operator#16
 #[test]
 fn nothing_new_changes_nothing() {
     let (done, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
@@ -133,7 +130,6 @@ fn nothing_new_changes_nothing() {
     assert_eq!(step(&degraded, &invalid, 4), (degraded.clone(), Vec::new()));
 }
 
-// operator#37, operator#40
 #[test]
 fn an_invalid_configuration_is_degraded_from_the_beginning() {
     let finding = Finding::Rejected(failure("FailedToValidate", "text"));
@@ -157,7 +153,6 @@ fn an_invalid_configuration_is_degraded_from_the_beginning() {
     assert_eq!(told, ["Warning Failed: FailedToApply | Operator failed: other"]);
 }
 
-// operator#39
 #[test]
 fn a_fixed_configuration_is_available_again() {
     let (good, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
@@ -169,7 +164,6 @@ fn a_fixed_configuration_is_available_again() {
     assert_eq!(told, ["Normal Available | All applied components are available"]);
 }
 
-// operator#18
 #[test]
 fn a_lost_workload_is_degraded_until_it_is_restored() {
     let (good, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
@@ -241,7 +235,6 @@ fn the_condition_of_the_first_generation_goes() {
     assert_eq!(conditions(&status), AVAILABLE);
 }
 
-// operator#69
 #[test]
 fn a_new_version_is_a_target_before_it_is_observed() {
     let (old, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);

@@ -49,7 +49,6 @@ fn a_deleted_daemon_set_is_reported_and_comes_back() {
     );
 }
 
-// operator#17
 #[test]
 fn an_edited_pod_template_is_reverted() {
     let fixture = with_multus("drift-edited");
@@ -237,7 +236,14 @@ fn a_removal_is_not_forgotten_when_something_else_fails() {
 
     may(&role["rules"]);
     fixture.wait_until_gone("daemonset", "bridge-marker");
-    fixture.wait_until_gone("daemonset", "kube-cni-linux-bridge-plugin");
+    for (kind, name) in [
+        ("daemonset", "kube-cni-linux-bridge-plugin"),
+        ("clusterrole", "bridge-marker-cr"),
+        ("clusterrolebinding", "bridge-marker-crb"),
+        ("serviceaccount", "bridge-marker"),
+    ] {
+        fixture.wait_until_gone(kind, name);
+    }
     fixture.wait_until_available();
     fixture.wait_for_operand("configmap", applied, |object| {
         (!object["data"]["inventory"]

@@ -125,8 +125,22 @@ impl Fixture {
     }
 
     pub(crate) fn start_version(&mut self, version: &'static str) {
+        self.start_with(version, self.server_url());
+    }
+
+    /// Starts the operator with another way to the API server.
+    pub(crate) fn start_through(&mut self, url: &str) {
+        self.start_with(VERSION, url);
+    }
+
+    pub(crate) fn server_url(&self) -> &'static str {
+        self.server.url()
+    }
+
+    fn start_with(&mut self, version: &'static str, url: &str) {
         assert!(self.operator.is_none(), "it runs already");
         let (namespace, kubeconfig) = (self.namespace, self.server.kubeconfig().to_owned());
+        let url = url.parse().expect("a URL");
         let shutdown = Shutdown::new();
         let end = shutdown.clone();
         let thread = std::thread::spawn(move || {
@@ -136,6 +150,7 @@ impl Fixture {
                 let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
                     .await
                     .expect("a configuration");
+                config.cluster_url = url;
                 config.auth_info.impersonate = Some(account(namespace));
                 let client = Client::try_from(config).expect("a client");
                 let settings =
@@ -368,6 +383,7 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.operator = None;
+        // The next fixture insists on it; here it would hide why a test failed.
         let _ = self.kubectl().delete(["networkaddonsconfigs", "--all"]);
     }
 }

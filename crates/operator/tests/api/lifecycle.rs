@@ -7,7 +7,6 @@ use crate::fixture::{Fixture, IMAGE, VERSION, message};
 const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
 const BRIDGE: [&str; 2] = ["kube-cni-linux-bridge-plugin", "bridge-marker"];
 
-// operator#7
 #[test]
 fn an_empty_specification_is_available() {
     let fixture = Fixture::running("lifecycle-empty");
@@ -42,7 +41,7 @@ fn an_empty_specification_is_available() {
     assert_eq!(spec["placementConfiguration"]["workloads"]["affinity"], json!({}));
 }
 
-// operator#10, operator#15, operator#69
+// operator#15, operator#69
 #[test]
 fn components_come_and_go_one_by_one() {
     let fixture = Fixture::running("lifecycle-components");
@@ -60,7 +59,10 @@ fn components_come_and_go_one_by_one() {
     fixture.wait_for_event("Normal Available: All applied components are available");
 
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
-    fixture.wait_until_progressing();
+    let configuration = fixture.wait_until_progressing();
+    for version in ["operatorVersion", "targetVersion", "observedVersion"] {
+        assert_eq!(configuration["status"][version], VERSION, "{version}");
+    }
     fixture.roll_out(&BRIDGE);
     let configuration = fixture.wait_until_available();
     let container = |parent: &str, name: &str| json!({ "parentKind": "DaemonSet", "parentName": parent, "name": name, "image": IMAGE });
@@ -135,7 +137,7 @@ fn components_come_and_go_one_by_one() {
     assert_eq!(warnings, Vec::<String>::new());
 }
 
-// operator#12, operator#16
+// operator#16
 #[test]
 fn a_restart_changes_nothing() {
     let mut fixture = Fixture::running("lifecycle-restart");
@@ -178,7 +180,6 @@ fn a_restart_changes_nothing() {
     );
 }
 
-// operator#69
 #[test]
 fn a_new_version_relabels_everything() {
     let mut fixture = Fixture::running("lifecycle-upgrade");
@@ -223,19 +224,30 @@ fn labels_follow_the_configuration_resource_and_spare_the_own_namespace() {
             "label",
             "networkaddonsconfig",
             "cluster",
+            "app.kubernetes.io/component=storage",
             "app.kubernetes.io/part-of=platform",
+            "app.kubernetes.io/version=9",
             "app.kubernetes.io/managed-by=me",
         ])
         .expect("labelled");
     fixture.wait_for_operand("daemonset", "multus", |object| {
         let template = &object["spec"]["template"]["metadata"]["labels"];
         (template["app.kubernetes.io/part-of"] == "platform").then(|| {
-            assert_eq!(
-                object["metadata"]["labels"]["app.kubernetes.io/part-of"],
-                "platform"
-            );
-            assert_eq!(template["app.kubernetes.io/managed-by"], "cnao-operator");
+            for labels in [&object["metadata"]["labels"], template] {
+                for (label, value) in [
+                    ("component", "storage"),
+                    ("part-of", "platform"),
+                    ("version", "9"),
+                    ("managed-by", "cnao-operator"),
+                ] {
+                    assert_eq!(labels[format!("app.kubernetes.io/{label}")], value, "{label}");
+                }
+            }
         })
+    });
+    fixture.wait_for_operand("clusterrole", "multus", |object| {
+        let labels = &object["metadata"]["labels"];
+        (labels["app.kubernetes.io/component"] == "storage" && object.get("spec").is_none()).then_some(())
     });
     let namespace = fixture.namespace;
     fixture
@@ -244,15 +256,27 @@ fn labels_follow_the_configuration_resource_and_spare_the_own_namespace() {
             "label",
             "namespace",
             namespace,
+            "app.kubernetes.io/component=network",
+            "app.kubernetes.io/part-of=platform",
+            "app.kubernetes.io/version=9",
+            "app.kubernetes.io/managed-by=me",
             "prometheus.cnao.io=true",
+            "control-plane=manager",
+            "networkaddonsoperator.network.kubevirt.io/version=1",
             "mine=1",
         ])
         .expect("labelled");
     fixture.wait_for_operand("namespace", namespace, |object| {
         let labels = object["metadata"]["labels"].as_object().expect("labels");
+        // The installation labels it with its name, the API server too.
+        let ours = [
+            "prometheus.cnao.io",
+            "control-plane",
+            "networkaddonsoperator.network.kubevirt.io/version",
+        ];
         let stale = labels
             .keys()
-            .any(|key| key.contains("cnao.io") || key.starts_with("app.kubernetes.io/"));
+            .any(|key| ours.contains(&key.as_str()) || key.starts_with("app.kubernetes.io/"));
         (!stale && labels.contains_key("mine")).then_some(())
     });
     let owners = fixture.operand("namespace", namespace).expect("it")["metadata"]
@@ -261,7 +285,6 @@ fn labels_follow_the_configuration_resource_and_spare_the_own_namespace() {
     assert_eq!(owners, None);
 }
 
-// operator#14
 #[test]
 fn a_configuration_can_be_deleted_and_created_again() {
     let fixture = Fixture::running("lifecycle-again");
@@ -273,7 +296,9 @@ fn a_configuration_can_be_deleted_and_created_again() {
         .delete(["networkaddonsconfig", "cluster"])
         .expect("deleted");
 
-    // Nothing collects garbage here: the objects of the old one are still there, and belong to nobody.
+    // Nothing collects garbage here: what access does not depend on is still there, and belongs to nobody.
+    fixture.wait_until_gone("clusterrolebinding", "multus");
+    assert!(fixture.operand("daemonset", "multus").is_some());
     fixture.configure(&json!({ "multus": {}, "imagePullPolicy": "Never" }));
     let uid = fixture.configuration()["metadata"]["uid"].clone();
     assert_ne!(uid, first["metadata"]["uid"]);
@@ -282,6 +307,7 @@ fn a_configuration_can_be_deleted_and_created_again() {
         let policy = &object["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"];
         (owners.len() == 1 && owners[0]["uid"] == uid && policy == "Never").then_some(())
     });
+    fixture.wait_for_operand("clusterrolebinding", "multus", |_| Some(()));
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
     assert!(
@@ -291,7 +317,6 @@ fn a_configuration_can_be_deleted_and_created_again() {
     );
 }
 
-// operator#28, what is kept
 #[test]
 fn a_random_range_survives_a_restart() {
     let mut fixture = Fixture::running("lifecycle-range");

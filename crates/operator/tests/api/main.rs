@@ -12,6 +12,8 @@ mod fixture;
 #[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
+mod outage;
+#[cfg(test)]
 mod takeover;
 #[cfg(test)]
 mod validation;

@@ -72,12 +72,22 @@ fn what_the_first_generation_applied_and_nobody_wants_any_more_is_removed() {
             daemon_set(namespace, "nmstate-handler", "nmstate-handler", &ours),
             account("nmstate-handler", &stranger),
             daemon_set(namespace, "passt-binding-cni", "passt", &ours),
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": { "name": "nmstate-config", "namespace": namespace, "ownerReferences": ours },
+            }),
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [],
+                "metadata": { "name": "nmstate-handler", "ownerReferences": ours },
+            }),
         ],
     );
     fixture.start();
     for name in ["multus", "nmstate-handler", "passt-binding-cni"] {
         fixture.wait_until_gone("daemonset", name);
     }
+    fixture.wait_until_gone("configmap", "nmstate-config");
+    fixture.wait_until_gone("clusterrole", "nmstate-handler");
     fixture.wait_until_available();
     // Other people's objects stay.
     assert!(fixture.operand("serviceaccount", "multus").is_some());

@@ -1,5 +1,6 @@
 //! Configurations that are refused, and what becomes of what runs.
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, message};
@@ -10,12 +11,31 @@ const DEGRADED: [&str; 3] = [
     "Progressing False InvalidConfiguration",
 ];
 
+fn time(value: &Value) -> Timestamp {
+    value.as_str().expect("a time").parse().expect("a time")
+}
+
+fn created(configuration: &Value) -> Timestamp {
+    time(&configuration["metadata"]["creationTimestamp"])
+}
+
+/// Since when a condition is what it is.
+fn since(configuration: &Value, kind: &str) -> Timestamp {
+    let conditions = configuration["status"]["conditions"]
+        .as_array()
+        .expect("conditions");
+    let found = conditions.iter().find(|condition| condition["type"] == kind);
+    time(&found.expect("the condition")["lastTransitionTime"])
+}
+
 // operator#37, operator#39, operator#40
 #[test]
 fn an_invalid_configuration_is_degraded_and_a_fixed_one_available() {
     let fixture = Fixture::running("validation-fixed");
     fixture.configure(&json!({ "imagePullPolicy": "BAD" }));
     let configuration = fixture.wait_for_conditions(&DEGRADED);
+    let told = since(&configuration, "Degraded").duration_since(created(&configuration));
+    assert!(told.as_secs() <= 5, "told after {told}");
     assert_eq!(
         message(&configuration, "Degraded"),
         "failed to validate NetworkConfig.Spec: invalid configuration:\nrequested imagePullPolicy 'BAD' is not valid"
@@ -58,6 +78,15 @@ fn all_that_is_wrong_is_told_at_once() {
          the `multus` configuration is required\n\
          failed to validate tlsSecurityProfile: type is missing"
     );
+    fixture.configure(&json!({ "tlsSecurityProfile": { "type": "Custom" } }));
+    fixture.wait_for_event(
+        "Warning Failed: FailedToValidate: Operator failed: failed to validate NetworkConfig.Spec: invalid \
+         configuration:\nfailed to validate tlsSecurityProfile: custom is missing for type Custom",
+    );
+    fixture.wait_for_conditions(&DEGRADED);
+    // It lives on.
+    fixture.configure(&json!({}));
+    fixture.wait_until_available();
 }
 
 // operator#41

@@ -1,5 +1,8 @@
 //! What every plugin says before it does anything.
 
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::stage::{Host, Outcome, VERSIONS, l2, l3, on_a_host, with};
@@ -217,6 +220,20 @@ fn a_name_that_is_no_plugin_is_answered_with_those_that_are() {
             }
         }
     });
+}
+
+#[test]
+fn the_shim_tells_people_its_version() {
+    for flag in ["--version", "-v"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_weft-cni"))
+            .arg0("/opt/cni/bin/multus-shim")
+            .arg(flag)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let expected = format!("multus-shim: version:{}\n", env!("CARGO_PKG_VERSION"));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Putting a cluster together, step by step; every step finds out by itself what is there already.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -41,6 +41,7 @@ impl<'a> Assembly<'a> {
     pub(super) fn prepare(cluster: &'a Cluster, progress: &mut dyn Progress) -> Result<Self> {
         let packages = Packages::ensure(&cluster.options.home, progress)?;
         let programs = Programs::ensure(&cluster.options.home, &Program::ALL, progress)?;
+        raise_watch_limit(progress)?;
         progress.step("creating namespaces, bridges and certificates");
         fs::create_dir_all(&cluster.dir).at("create", &cluster.dir)?;
         let link = choose_link(cluster, &packages)?;
@@ -87,8 +88,16 @@ impl<'a> Assembly<'a> {
         progress.step(&format!("waiting for {} nodes", self.cluster.nodes.len()));
         wait::until("the nodes to be ready", PATIENCE, || {
             progress.tick("waiting for the nodes");
-            self.ready_since(&before)
-        })?;
+            // A kubelet that gave up will not become ready by waiting.
+            match self.cluster.nodes.iter().find(|node| !node.runs("kubelet")) {
+                Some(node) => Ok(Err(Error::Missing(format!(
+                    "a program of {} died{}",
+                    node.name(),
+                    node.evidence("kubelet")
+                )))),
+                None => self.ready_since(&before).map(Ok),
+            }
+        })??;
         let account = ["serviceaccount", "--namespace", "default", "default"];
         kubectl.wait_for(&account, "the default service account", PATIENCE, |_| Ok(()))
     }
@@ -198,6 +207,25 @@ impl<'a> Assembly<'a> {
             Err(complaints.join("\n"))
         }
     }
+}
+
+/// File watches that root may open at the same time, which all clusters of the machine share: about 30 for each.
+const WATCHES: u32 = 1024;
+
+/// Raises a limit of the kernel which is meant for desktops. It stays raised: others may count on it by then.
+fn raise_watch_limit(progress: &mut dyn Progress) -> Result<()> {
+    let file = Path::new("/proc/sys/fs/inotify/max_user_instances");
+    let now = fs::read_to_string(file).at("read", file)?;
+    if now.trim().parse().is_ok_and(|now: u32| now >= WATCHES) {
+        return Ok(());
+    }
+    progress.step(&format!(
+        "raising fs.inotify.max_user_instances from {} to {WATCHES}",
+        now.trim()
+    ));
+    // Where that is forbidden, one cluster does with what there is.
+    let _ = fs::write(file, WATCHES.to_string());
+    Ok(())
 }
 
 /// Place of a program in every space.

@@ -228,13 +228,15 @@ fn with_security_context_constraints_there_are_three_more() {
 // operands#3, operator#47
 #[test]
 fn openshift_deploys_multus_itself() {
-    let setting = Setting {
-        scc: true,
-        openshift4: true,
-        openshift_network: true,
-        ..Setting::default()
-    };
-    assert_objects(&render(setting), &[]);
+    for native in [false, true] {
+        let setting = Setting {
+            native,
+            scc: true,
+            openshift4: true,
+            openshift_network: true,
+        };
+        assert_objects(&render(setting), &[]);
+    }
 }
 
 #[test]

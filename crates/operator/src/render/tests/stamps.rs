@@ -49,7 +49,6 @@ fn a_version_becomes_a_label() {
     assert_eq!(label_safe(""), "");
 }
 
-// operands#17, operator#27
 #[test]
 fn every_object_is_labelled_and_owned_but_for_three_exceptions() {
     let owner = json!([{
@@ -156,7 +155,6 @@ fn the_mac_controller_manager_is_not_scraped_by_the_operators_service() {
     );
 }
 
-// operator#27
 #[test]
 fn namespaces_are_labelled_unless_the_operator_lives_there() {
     let namespace = |name: &str| {
@@ -195,7 +193,6 @@ fn an_object_can_refuse_to_be_owned() {
     );
 }
 
-// operands#16, operator#20 (the objects)
 #[test]
 fn a_placement_reaches_every_workload() {
     let placements = |placement: Value| -> Vec<[Option<Value>; 3]> {
@@ -226,7 +223,6 @@ fn a_placement_reaches_every_workload() {
     assert_eq!(placements(json!({ "workloads": {} })), vec![anywhere; 3]);
 }
 
-// operands#18, of the components that are deployed
 #[test]
 fn the_containers_are_those_of_the_summary() {
     let groups = |native| {
@@ -264,7 +260,6 @@ fn the_containers_are_those_of_the_summary() {
     );
 }
 
-// operands#19, of the components that are deployed
 #[test]
 fn workloads_have_requests_and_no_limits() {
     for native in [false, true] {

@@ -1,0 +1,131 @@
+//! DEL, and the state on the node that it works from.
+
+use super::*;
+
+#[test]
+fn the_scratch_file_lives_from_add_to_del() {
+    // multus#42
+    let mut bench = Bench::new();
+    bench.add(&[single("a"), single("b")]).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(bench.scratch()).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(bench.results(), ["a-c1-eth0", "b-c1-net1"]);
+    let stored = bench.stored();
+    bench.attacher().del(&stored).unwrap();
+    assert!(!bench.scratch().exists());
+    assert!(bench.results().is_empty());
+    // multus#43
+    let config = bench.fake.call("DEL b").config;
+    assert_eq!(
+        (&config["kubeconfig"], &config["ipam"]["ranges"]),
+        (&json!("/k"), &json!([1]))
+    );
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+}
+
+#[test]
+fn del_goes_on_after_errors_and_names_them_all() {
+    // multus#47
+    for (keep, left) in [(false, false), (true, true)] {
+        let mut bench = Bench::with(&json!({"retryDeleteOnError": keep}))
+            .failing("DEL b")
+            .failing("DEL c");
+        bench.add(&[single("a"), single("b"), single("c")]).unwrap();
+        let stored = bench.stored();
+        let error = bench.attacher().del(&stored).unwrap_err();
+        assert_eq!(bench.fake.names()[3..], ["DEL c", "DEL b", "DEL a"]);
+        assert_eq!(
+            error.to_string(),
+            "errors: error deleting container from network \"c\": later / error deleting container from network \"b\": later"
+        );
+        assert_eq!(bench.scratch().exists(), left);
+    }
+}
+
+#[test]
+fn a_list_without_version_gets_ours_on_del() {
+    // multus#48
+    let bench = Bench::new();
+    let list = chain(&json!({"name": "list", "plugins": [{"type": "p", "x": 1}]}));
+    bench.attacher().del(&[list, single("a")]).unwrap();
+    assert_eq!(
+        bench.fake.call("DEL p").config,
+        json!({"type": "p", "x": 1, "name": "list", "cniVersion": "0.4.0"})
+    );
+    let nameless = Delegate::new("n".into(), Config::parse(br#"{"type":"n","name":"n"}"#).unwrap());
+    bench.attacher().del(&[nameless]).unwrap();
+    assert_eq!(bench.fake.call("DEL n").config, json!({"type": "n", "name": "n"}));
+}
+
+#[test]
+fn a_stripped_list_is_completed_from_the_result_cache() {
+    // multus#43, multus#49
+    let bench = Bench::new();
+    let results = bench.dir.path().join("multus/results");
+    fs::create_dir_all(&results).unwrap();
+    let whole =
+        r#"{"cniVersion":"0.4.0","name":"list","plugins":[{"type":"p","ranges":[1]},{"type":"portmap"}]}"#;
+    let entry = json!({"kind": "cniCacheV1", "containerId": "c1", "ifName": "eth0", "networkName": "list",
+        "config": base64(whole), "netns": "/run/netns/a", "cniArgs": [["K", "V"]],
+        "capabilityArgs": {"portMappings": [{"hostPort": 80}]},
+        "result": {"cniVersion": "0.4.0", "interfaces": [{"name": "eth0"}]}});
+    fs::write(results.join("list-c1-eth0"), entry.to_string()).unwrap();
+    let stripped = chain(&json!({"cniVersion": "0.4.0", "name": "list", "plugins": [
+        {"type": "p"}, {"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "extra"}]}));
+    bench.attacher().del(&[stripped]).unwrap();
+    assert_eq!(bench.fake.names(), ["DEL extra", "DEL portmap", "DEL p"]);
+    let config = bench.fake.call("DEL p").config;
+    assert_eq!(config["ranges"], json!([1]));
+    assert_eq!(config["prevResult"]["interfaces"], json!([{"name": "eth0"}]));
+    assert!(bench.results().is_empty());
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+#[test]
+fn port_mappings_survive_until_del_in_the_result_cache() {
+    let mut bench = Bench::new();
+    let mut delegate = chain(&json!({"cniVersion": "0.4.0", "name": "list", "plugins": [
+        {"type": "p", "capabilities": {"portMappings": true}}]}));
+    let ports = serde_json::value::RawValue::from_string(r#"[{"hostPort":80}]"#.into()).unwrap();
+    delegate.requests.port_mappings = Some(ports);
+    bench.add(&[single("a"), delegate]).unwrap();
+    let stored = bench.stored();
+    assert!(stored[1].requests.port_mappings.is_none());
+    bench.attacher().del(&stored).unwrap();
+    assert_eq!(
+        bench.fake.call("DEL p").config["runtimeConfig"],
+        json!({"portMappings": [{"hostPort": 80}]})
+    );
+}
+
+#[test]
+fn a_corrupt_scratch_file_is_set_aside_and_the_result_cache_stands_in() {
+    // multus#46
+    let mut bench = Bench::new();
+    bench.add(&[single("a"), single("b")]).unwrap();
+    fs::write(bench.scratch(), "[{\"Conf\":").unwrap();
+    assert!(matches!(bench.attacher().scratch_delegates(), Stored::Corrupt));
+    assert!(!bench.scratch().exists());
+    let cached = bench.attacher().cached_delegates();
+    bench.attacher().del(&cached).unwrap();
+    assert_eq!(bench.fake.names()[2..], ["DEL b", "DEL a"]);
+    assert_eq!(bench.fake.call("DEL b").variables["CNI_IFNAME"], "net1");
+    assert!(bench.results().is_empty());
+}
+
+#[test]
+fn no_file_and_an_empty_list_are_told_apart() {
+    // multus#45 (nothing is called for a list of none)
+    let bench = Bench::new();
+    assert!(matches!(bench.attacher().scratch_delegates(), Stored::Missing));
+    fs::create_dir_all(bench.dir.path().join("multus")).unwrap();
+    fs::write(bench.scratch(), "[]").unwrap();
+    assert!(bench.stored().is_empty());
+    bench.attacher().del(&[]).unwrap();
+    assert!(bench.fake.names().is_empty());
+    assert!(!bench.scratch().exists());
+}
