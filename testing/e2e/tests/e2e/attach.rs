@@ -6,7 +6,7 @@ use crate::support::{NODES, Stage, TestNamespace, bridge_network, pod};
 
 #[test]
 fn pods_on_two_nodes_reach_each_other_over_the_bridge() {
-    // cni-plugins#71, multus#9, operator#8
+    // cni-plugins#71
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-ping");
     ns.apply(&bridge_network("lan", "br1"));
@@ -62,6 +62,8 @@ fn pods_on_two_nodes_reach_each_other_over_the_bridge() {
                 "{name} on {node} is not ours: {digest}, ours {ours}"
             );
         }
+        let tuning = stage.node(node, &["env", "CNI_COMMAND=VERSION", "/opt/cni/bin/cnv-tuning"]);
+        assert!(tuning.contains("supportedVersions"), "{tuning}");
     }
 }
 

@@ -10,7 +10,6 @@ const WORKLOADS: [&str; 3] = ["multus", "kube-cni-linux-bridge-plugin", "bridge-
 
 #[test]
 fn every_workload_is_reported_and_runs_our_image() {
-    // operands#21
     let Some(stage) = Stage::enter() else { return };
     let config = stage.network_addons_config();
     let containers: Vec<_> = config["status"]["containers"]
@@ -69,7 +68,6 @@ fn a_deleted_daemonset_comes_back_at_once() {
 
 #[test]
 fn an_edited_pod_template_is_reverted() {
-    // operator#17
     let Some(stage) = Stage::enter() else { return };
     let patch = json!({ "spec": { "template": { "metadata": { "annotations": { "foreign": "edit" } } } } });
     let start = Instant::now();
@@ -188,6 +186,45 @@ fn without_multus_the_nodes_go_back_to_their_own_network() {
             !multus_conf(node).is_empty(),
             "Available means that {node} attaches"
         );
+    }
+}
+
+#[test]
+fn a_deleted_config_takes_all_with_it_and_comes_back() {
+    // operator#14
+    let Some(stage) = Stage::enter() else { return };
+    stage.kubectl(&["delete", "networkaddonsconfig", "cluster", "--wait"]);
+    for name in WORKLOADS {
+        stage.wait(&format!("DaemonSet {name} is gone"), || {
+            stage.daemonset_uid(name).is_none().then_some(())
+        });
+    }
+    stage.wait("the applied configuration is gone", || {
+        let found = [
+            "-n",
+            OPERATOR_NAMESPACE,
+            "get",
+            "configmap",
+            "cluster-networks-addons-operator-applied-cluster",
+        ];
+        stage.try_kubectl(&found).is_err().then_some(())
+    });
+    for node in NODES {
+        let multus_conf = || stage.node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"]);
+        stage.wait(&format!("multus' config is gone from {node}"), || {
+            multus_conf().is_empty().then_some(())
+        });
+    }
+    for kept in [
+        ["crd", "network-attachment-definitions.k8s.cni.cncf.io"],
+        ["namespace", OPERATOR_NAMESPACE],
+    ] {
+        stage.kubectl(&["get", kept[0], kept[1]]);
+    }
+    stage.create_config(&json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" }));
+    stage.available();
+    for name in WORKLOADS {
+        assert!(stage.daemonset_uid(name).is_some(), "{name} is back");
     }
 }
 

@@ -163,6 +163,17 @@ impl Stage {
         self.kubectl(&["patch", CR[1], CR[2], "--type=json", "-p", &patch.to_string()]);
     }
 
+    /// Creates the CR.
+    pub fn create_config(&self, spec: &Value) {
+        let config = json!({
+            "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
+            "metadata": { "name": CR[2] }, "spec": spec,
+        });
+        self.kubectl
+            .apply(&config.to_string())
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
     /// Waits until the CR is Available and its workloads are as the spec asks.
     pub fn available(&self) {
         self.wait("the CR is Available, not Degraded and not Progressing", || {
