@@ -187,13 +187,7 @@ impl Cluster {
         let _lock = self.lock(progress)?;
         progress.step(&format!("ending the processes of cluster {}", self.options.name));
         self.groups.remove(None, Duration::from_mins(2))?;
-        let host_end = Path::new("/sys/class/net").join(&self.tag);
-        wait::until_some(
-            "the kernel to remove the cluster's network",
-            Duration::from_mins(1),
-            || (!host_end.exists()).then_some(()),
-            || format!("\n    {} still exists", host_end.display()),
-        )?;
+        self.unplug()?;
         progress.step(&format!("removing {}", self.dir.display()));
         wait::until(
             "the cluster's files to be removed",
@@ -201,6 +195,23 @@ impl Cluster {
             || match fs::remove_dir_all(&self.dir) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
+            },
+        )
+    }
+
+    /// Removes the wire to the host, which may outlive the control plane for as long as the kernel cleans up.
+    fn unplug(&self) -> Result<()> {
+        let host_end = Path::new("/sys/class/net").join(&self.tag);
+        let packages = Packages::present(&self.options.home);
+        wait::until(
+            "the wire to the host to be removed",
+            Duration::from_mins(1),
+            || {
+                if !host_end.exists() {
+                    return Ok(());
+                }
+                let removed = run::output(packages.command("usr/bin/ip").args(["link", "delete", &self.tag]));
+                removed.map(drop).map_err(|error| error.to_string())
             },
         )
     }

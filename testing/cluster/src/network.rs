@@ -81,21 +81,37 @@ impl HostLink {
 
 /// Plugs the wire between the host and the control plane, `name` being the host's end.
 pub(crate) fn connect_host(control: &Space, name: &str, link: &HostLink) -> Result<()> {
-    let host = std::fs::File::open("/proc/self/ns/net").map_err(|source| Error::Io {
-        what: "cannot open the host's network namespace".to_owned(),
-        source,
-    })?;
+    let on_host = |script: &str| -> Result<String> {
+        run::output(&mut control.command_in(&["--mount", "--pid"], ["sh", "-euc", script])?)
+    };
+    if !has_links(control, &["host0"]) {
+        let host = std::fs::File::open("/proc/self/ns/net").map_err(|source| Error::Io {
+            what: "cannot open the host's network namespace".to_owned(),
+            source,
+        })?;
+        // The namespace of a control plane that was killed may outlive it for a minute, with its wire.
+        on_host(&format!("ip link delete {name} 2>/dev/null || :"))?;
+        let script = format!("ip link add host0 type veth peer name {name} netns /proc/self/fd/0");
+        control.script(&script, Stdio::from(host))?;
+    }
     let script = format!(
-        "ip link show host0 >/dev/null 2>&1 || ip link add host0 type veth peer name {name} netns /proc/self/fd/0\n\
-         ip address replace {}/30 dev host0\nip link set host0 up",
+        "ip address replace {}/30 dev host0\nip link set host0 up",
         link.control
     );
-    control.script(&script, Stdio::from(host))?;
-    let script = format!(
+    control.script(&script, Stdio::null())?;
+    on_host(&format!(
         "ip address replace {}/30 dev {name}\nip link set {name} up",
         link.host
-    );
-    run::output(&mut control.command_in(&["--mount", "--pid"], ["sh", "-euc", &script])?).map(drop)
+    ))
+    .map(drop)
+}
+
+fn has_links(space: &Space, names: &[&str]) -> bool {
+    let script: String = names
+        .iter()
+        .map(|name| format!("ip link show {name}\n"))
+        .collect();
+    space.script(&script, Stdio::null()).is_ok()
 }
 
 /// Creates the bridges of the control plane.
@@ -113,19 +129,23 @@ pub(crate) fn create_bridges(control: &Space) -> Result<()> {
 /// Plugs `node`, the `index`th of `count` nodes, into both bridges, and lays the routes between pod ranges.
 pub(crate) fn connect_node(control: &Space, node: &Space, index: usize, count: usize) -> Result<()> {
     let mut script = String::new();
+    let wired = has_links(node, &["eth0", "eth1"]);
     for (bridge, nic) in [("cluster0", "eth0"), ("spare0", "eth1")] {
         let port = format!("{}-{nic}", node.name());
-        script.push_str(&format!(
-            "ip link show {port} >/dev/null 2>&1 || ip link add {port} type veth peer name {nic} netns /proc/self/fd/0\n\
-             ip link set {port} master {bridge} up\n"
-        ));
+        if !wired {
+            // The namespace of a node that was killed may outlive it for a minute, with its wires.
+            script.push_str(&format!(
+                "ip link delete {port} 2>/dev/null || :\n\
+                 ip link add {port} type veth peer name {nic} netns /proc/self/fd/0\n"
+            ));
+        }
+        script.push_str(&format!("ip link set {port} master {bridge} up\n"));
     }
     script.push_str(&format!(
         "ip route replace {} via {}\n",
         pod_range(index),
         node_address(index)
     ));
-    // The route needs the node's end up only when it is used.
     control.script(&script, Stdio::from(node.network()?))?;
     let mut script = format!(
         "ip address replace {}/24 dev eth0\nip link set eth0 up\nip link set eth1 up\nip route replace default via {CONTROL}\n",

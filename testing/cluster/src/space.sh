@@ -113,6 +113,8 @@ mount --make-rshared /
 echo "$NAME" >/proc/sys/kernel/hostname
 ip link set lo up
 echo 1 >/proc/sys/net/ipv4/ip_forward
+# Connections of processes that were killed keep a network namespace alive until they give up.
+echo 1 >/proc/sys/net/ipv4/tcp_orphan_retries
 if [ -e /proc/sys/net/ipv6/conf/all/forwarding ]; then
     echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 fi
