@@ -45,6 +45,7 @@ pub(crate) fn cluster(cluster: &Cluster, namespaces: &[&str]) -> String {
         show(&[
             "get",
             "events",
+            "--field-selector=type=Warning",
             "--sort-by=.lastTimestamp",
             "--namespace",
             namespace,

@@ -178,8 +178,20 @@ impl Cache {
     /// Reads an attachment's file. `None` when there is none, or when it is another attachment's: names are joined by
     /// `-`, so that two attachments can share a file name.
     pub fn load(&self, key: Key<'_>) -> Result<Option<Entry>, CacheError> {
-        let entry = self.read(&self.path(key))?;
-        Ok(entry.filter(|entry| entry.key() == key))
+        Ok(match Stored::read(&self.path(key))? {
+            Stored::Entry(entry) => Some(*entry).filter(|entry| entry.key() == key),
+            Stored::BareResult(result) => Some(Entry {
+                network: key.network.to_owned(),
+                container_id: key.container_id.to_owned(),
+                ifname: key.ifname.to_owned(),
+                config: Vec::new(),
+                netns: String::new(),
+                args: CniArgs::default(),
+                capability_args: Object::default(),
+                result: Some(result),
+            }),
+            Stored::Nothing => None,
+        })
     }
 
     /// Removes an attachment's file; one that is gone already is fine.
@@ -188,7 +200,8 @@ impl Cache {
         files::remove_if_present(&path).map_err(|cause| CacheError::Io { path, cause })
     }
 
-    /// Every attachment in the cache, and what could not be read.
+    /// Every attachment in the cache, and what could not be read. Bare results do not say whose they are: they are left
+    /// out.
     pub fn entries(&self) -> (Vec<Entry>, Vec<CacheError>) {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
         let folder = match fs::read_dir(&self.results) {
@@ -209,47 +222,13 @@ impl Cache {
             if file.file_name().as_encoded_bytes().starts_with(b".") {
                 continue;
             }
-            match self.read(&file.path()) {
-                Ok(entry) => entries.extend(entry),
+            match Stored::read(&file.path()) {
+                Ok(Stored::Entry(entry)) => entries.push(*entry),
+                Ok(Stored::BareResult(_) | Stored::Nothing) => {}
                 Err(error) => errors.push(error),
             }
         }
         (entries, errors)
-    }
-
-    #[allow(clippy::unused_self, reason = "reads belong to the cache")]
-    fn read(&self, path: &Path) -> Result<Option<Entry>, CacheError> {
-        let broken = |reason: String| CacheError::Broken {
-            path: path.to_owned(),
-            reason,
-        };
-        let text = match fs::read(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(cause) => {
-                return Err(CacheError::Io {
-                    path: path.to_owned(),
-                    cause,
-                });
-            }
-        };
-        let file: File = serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
-        if file.kind != KIND {
-            return Err(broken(format!("unknown kind \"{}\"", file.kind)));
-        }
-        let config = STANDARD
-            .decode(&file.config)
-            .map_err(|error| broken(format!("config: {error}")))?;
-        Ok(Some(Entry {
-            network: file.network_name,
-            container_id: file.container_id,
-            ifname: file.if_name,
-            config,
-            netns: file.netns,
-            args: file.cni_args.unwrap_or_default().into_iter().collect(),
-            capability_args: file.capability_args.unwrap_or_default(),
-            result: file.result,
-        }))
     }
 
     /// Replaces the cached result of an attachment by what `edit` makes of it; `Ok(false)` when there is none.
@@ -274,6 +253,56 @@ impl Cache {
         entry.result = Some(text);
         self.store(&entry)?;
         Ok(true)
+    }
+}
+
+/// What a cache file holds.
+enum Stored {
+    /// There is no file.
+    Nothing,
+    /// An attachment.
+    Entry(Box<Entry>),
+    /// A result alone, as earlier implementations wrote it.
+    BareResult(Box<RawValue>),
+}
+
+impl Stored {
+    fn read(path: &Path) -> Result<Self, CacheError> {
+        let broken = |reason: String| CacheError::Broken {
+            path: path.to_owned(),
+            reason,
+        };
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Nothing),
+            Err(cause) => {
+                return Err(CacheError::Io {
+                    path: path.to_owned(),
+                    cause,
+                });
+            }
+        };
+        let object = Object::parse(&text).map_err(|error| broken(error.to_string()))?;
+        if object.text("kind").as_deref() != Some(KIND) {
+            let result = RawValue::from_string(object.to_json());
+            return result
+                .map(Self::BareResult)
+                .map_err(|error| broken(error.to_string()));
+        }
+        let file: File = serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        let config = STANDARD
+            .decode(&file.config)
+            .map_err(|error| broken(format!("config: {error}")))?;
+        Ok(Self::Entry(Box::new(Entry {
+            network: file.network_name,
+            container_id: file.container_id,
+            ifname: file.if_name,
+            config,
+            netns: file.netns,
+            args: file.cni_args.unwrap_or_default().into_iter().collect(),
+            capability_args: file.capability_args.unwrap_or_default(),
+            result: file.result,
+        })))
     }
 }
 
@@ -359,9 +388,31 @@ mod tests {
         let cache = Cache::new(folder.path());
         cache.store(&entry()).unwrap();
         fs::write(folder.path().join("results/x"), "{\"kind\":").unwrap();
-        fs::write(folder.path().join("results/y"), "{\"kind\":\"other\"}").unwrap();
+        fs::write(
+            folder.path().join("results/y"),
+            "{\"kind\":\"cniCacheV1\",\"config\":\"?\"}",
+        )
+        .unwrap();
         let (entries, errors) = cache.entries();
         assert_eq!((entries.len(), errors.len()), (1, 2));
+    }
+
+    #[test]
+    fn a_bare_result_is_taken_for_the_attachment_of_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        cache.store(&entry()).unwrap();
+        let text = r#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.0.0.9/8"}]}"#;
+        fs::write(cache.path(entry().key()), text).unwrap();
+        let read = cache.load(entry().key()).unwrap().unwrap();
+        let result = read.cni_result(Version::LATEST).unwrap().unwrap();
+        assert_eq!(result.ips[0].address.to_string(), "10.0.0.9/8");
+        let (entries, errors) = cache.entries();
+        assert_eq!(
+            (entries.len(), errors.len()),
+            (0, 0),
+            "whose it is, it does not say"
+        );
     }
 
     #[test]

@@ -183,7 +183,8 @@ fn kubelet_config() -> serde_json::Value {
             "imagefs.available": "0%", "imagefs.inodesFree": "0%"
         },
         "imageGCHighThresholdPercent": 100,
-        "nodeStatusUpdateFrequency": "10s",
+        // An extended resource that is offered counts from the next update on.
+        "nodeStatusUpdateFrequency": "3s",
         "syncFrequency": "30s"
     })
 }
