@@ -17,6 +17,7 @@ struct Own(Cluster);
 
 impl Own {
     fn new(name: &str, nodes: usize) -> Self {
+        sweep();
         let options = Options {
             name: name.to_owned(),
             nodes,
@@ -222,6 +223,26 @@ fn clusters_live_side_by_side_and_pods_talk_within_each() {
     assert!(two.0.is_up());
     two.0.down(&mut Quiet).unwrap();
     assert_eq!(two.0.remains(), [] as [String; 0]);
+}
+
+/// Removes what earlier runs of these tests left that were killed themselves.
+fn sweep() {
+    let options = Options::from_env().unwrap();
+    let clusters = fs::read_dir(options.home.path().join("clusters"));
+    for entry in clusters.into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let ours = ["killed-", "one-", "two-"]
+            .iter()
+            .find_map(|prefix| name.strip_prefix(prefix));
+        if ours.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()) {
+            let left = Cluster::new(Options {
+                name,
+                ..options.clone()
+            })
+            .unwrap();
+            left.down(&mut Quiet).unwrap();
+        }
+    }
 }
 
 fn pod(name: &str, node: &str) -> String {
