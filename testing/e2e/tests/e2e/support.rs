@@ -397,9 +397,10 @@ impl<'a> TestNamespace<'a> {
 
 impl Drop for TestNamespace<'_> {
     fn drop(&mut self) {
+        // Waited for, because the next test may count what is on the nodes. A failure would hide the test's own.
         let _ = self
             .stage
-            .try_kubectl(&["delete", "namespace", self.name, "--wait=false"]);
+            .try_kubectl(&["delete", "namespace", self.name, "--wait", "--timeout=180s"]);
     }
 }
 
