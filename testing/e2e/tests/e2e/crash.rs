@@ -26,9 +26,12 @@ fn the_daemon_may_die_while_twenty_pods_start() {
         let pods = ns.kubectl(&["get", "pods", "-o", "json"]);
         pods.contains("network-status").then_some(())
     });
-    for node in NODES {
-        for pid in stage.daemon_pids(node, "multus-daemon") {
-            stage.kill_9(pid);
+    let killed = NODES.map(|node| stage.daemon_pids(node, "multus-daemon"));
+    for (node, pids) in NODES.iter().zip(&killed) {
+        // A delegate that is just being started still goes by the daemon's name.
+        assert!(!pids.is_empty(), "a daemon runs on {node}");
+        for pid in pids {
+            stage.kill_9(*pid);
         }
     }
 
@@ -38,6 +41,14 @@ fn the_daemon_may_die_while_twenty_pods_start() {
         assert_eq!(attached["ips"], json!([format!("10.77.3.{}", index + 1)]));
         let mac = ns.exec(&ready.name, &["cat", "/sys/class/net/net1/address"]);
         assert_eq!(attached["mac"], mac.trim(), "pod {}", ready.name);
+    }
+    for (node, killed) in NODES.iter().zip(killed) {
+        let now = stage.daemon_pids(node, "multus-daemon");
+        let replaced = !now.is_empty() && now.iter().all(|pid| !killed.contains(pid));
+        assert!(
+            replaced,
+            "another daemon serves {node}: {killed:?} were killed, now {now:?}"
+        );
     }
     let before = NODES.map(|node| stage.host_state(node));
     ns.delete_pods();
