@@ -6,13 +6,16 @@
 //!      └─ gateway address, forwarding (isGateway)
 //! ```
 //!
-//! Every step of ADD has its undo; only a bridge that was made stays.
+//! Every step of ADD has its undo and is recorded before it is taken; only what all containers of the bridge share
+//! stays: the bridge, its addresses, the pair of a VLAN's gateway.
 
 mod add;
 mod check;
 mod config;
 mod gateway;
 mod layer3;
+mod remove;
+mod steps;
 mod vlans;
 
 use cni::{
@@ -22,7 +25,8 @@ use cni::{
 };
 use linux::{link::Link, route::Socket};
 
-use crate::{ipam, messages::Explain as _, names::BRIDGE, pod::Pod};
+use self::config::Config;
+use crate::{messages::Explain as _, names::BRIDGE, record::Records};
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
@@ -38,18 +42,7 @@ impl Plugin for Bridge {
     }
 
     fn del(&self, call: &Call) -> Result<(), Error> {
-        // The config is deliberately not read beyond what IPAM needs: whatever made ADD fail must not keep a
-        // pod from going.
-        if let Some(mut pod) = Pod::find_remaining(call)? {
-            let ifname = &call.request.ifname;
-            match pod.socket.delete_link_by_name(ifname) {
-                Err(error) if !error.is_not_found() => {
-                    return Err(error).explain(|| format!("failed to delete \"{ifname}\""));
-                }
-                _ => {}
-            }
-        }
-        ipam::del(call)
+        remove::del(call)
     }
 
     fn check(&self, call: &Call) -> Result<(), Error> {
@@ -57,12 +50,28 @@ impl Plugin for Bridge {
     }
 
     fn status(&self, call: &Call) -> Result<(), Error> {
-        ipam::status(call)
+        check::status(call)
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
-        ipam::gc(call)
+        remove::gc(call)
     }
+}
+
+/// The records of the attachments to a call's network.
+fn records(call: &Call) -> Records {
+    Records::of(BRIDGE, call)
+}
+
+/// An error if the config asks for VLANs and the bridge takes no notice of them.
+fn require_vlans(config: &Config, bridge: &Link) -> Result<(), Error> {
+    if config.vlans.is_none() || bridge.bridge.is_some_and(|bridge| bridge.vlan_filtering) {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "\"{}\" has VLAN filtering turned off, so that VLANs would have no effect",
+        bridge.name
+    )))
 }
 
 /// A link that must be there and be a bridge.

@@ -6,6 +6,7 @@
 //!   bridge ──> ipam ──> static_ipam in process, others exec'ed
 //!      │
 //!      ├──> veth        a pair, one end in the container
+//!      ├──> record      what is about to be made, for DEL and GC
 //!      ├──> interface   addresses, routes, duplicate address detection
 //!      └──> check       what CHECK compares
 //!   tuning, loopback, passthru, multus_shim
@@ -24,6 +25,7 @@ pub mod multus_shim;
 pub mod names;
 pub mod passthru;
 mod pod;
+mod record;
 pub mod static_ipam;
 pub mod tuning;
 mod veth;

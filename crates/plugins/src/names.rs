@@ -37,3 +37,8 @@ pub(crate) mod arg {
 pub(crate) const TUNING_DATA: &str = "/run/cni/tuning";
 /// The node's list of sysctls that pods may set.
 pub(crate) const TUNING_ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
+
+/// What our plugins keep beside the established formats; in memory, as the attachments are.
+pub(crate) const STATE: &str = "/run/cni/weft";
+/// Between the container's id and the interface in a record's name; neither can contain it.
+pub(crate) const RECORD_SEPARATOR: char = ':';

@@ -17,14 +17,13 @@ use crate::{
     pod::Pod,
 };
 
-/// How often a name that is taken is replaced by another.
-const ATTEMPTS: usize = 10;
-
 /// What the ends are to be like.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish<'a> {
     /// Name of the container's end.
     pub(crate) ifname: &'a str,
+    /// Name of the host's end.
+    pub(crate) outer_name: &'a str,
     /// Address of the container's end.
     pub(crate) mac: Option<Mac>,
     /// MTU of both ends, bytes.
@@ -52,14 +51,37 @@ impl Pair {
     }
 }
 
-/// Makes a pair, both ends down. On failure nothing stays.
-pub(crate) fn create(pod: &mut Pod, host: &mut Socket, home: &NetNs, wish: Wish<'_>) -> Result<Pair, Error> {
-    let outer_name = make(pod, host, home, wish)?;
-    match describe(pod, host, wish.ifname, outer_name) {
+/// Makes a pair, both ends down; `None` if the host has a link with the name of the host's end. On failure nothing
+/// stays.
+pub(crate) fn create(
+    pod: &mut Pod,
+    host: &mut Socket,
+    home: &NetNs,
+    wish: Wish<'_>,
+) -> Result<Option<Pair>, Error> {
+    let made = pod.socket.create_veth(&VethSpec {
+        name: wish.ifname,
+        mac: wish.mac,
+        mtu: wish.mtu,
+        peer_name: wish.outer_name,
+        peer_ns: Some(home.as_fd()),
+    });
+    match made {
+        Ok(()) => {}
+        Err(error) if error.is_exists() => {
+            let outer = host.find_link(wish.outer_name).explain(|| MAKE_VETH.to_owned())?;
+            return match outer {
+                Some(_) => Ok(None),
+                None => Err(already_exists(wish.ifname, wish.outer_name)),
+            };
+        }
+        Err(error) => return Err(kernel(MAKE_VETH, &error)),
+    }
+    match describe(pod, host, wish) {
         Ok(pair) => {
             // The host must not take addresses from routers that pods pretend to be. Without IPv6 it cannot.
             let _ = Key::ipv6(&pair.outer_name, "accept_ra").and_then(|key| key.write("0"));
-            Ok(pair)
+            Ok(Some(pair))
         }
         Err(error) => {
             // The first error is the one that counts; a pair that stays goes with the namespace.
@@ -69,48 +91,23 @@ pub(crate) fn create(pod: &mut Pod, host: &mut Socket, home: &NetNs, wish: Wish<
     }
 }
 
-fn make(pod: &mut Pod, host: &mut Socket, home: &NetNs, wish: Wish<'_>) -> Result<String, Error> {
-    for _ in 0..ATTEMPTS {
-        let peer_name = random_name().explain(|| MAKE_VETH.to_owned())?;
-        let made = pod.socket.create_veth(&VethSpec {
-            name: wish.ifname,
-            mac: wish.mac,
-            mtu: wish.mtu,
-            peer_name: &peer_name,
-            peer_ns: Some(home.as_fd()),
-        });
-        match made {
-            Ok(()) => return Ok(peer_name),
-            Err(error) if error.is_exists() => {
-                let peer_taken = host
-                    .find_link(&peer_name)
-                    .explain(|| MAKE_VETH.to_owned())?
-                    .is_some();
-                if !peer_taken {
-                    return Err(Error::internal(format!(
-                        "container veth name (\"{}\") peer provided (\"{peer_name}\") already exists",
-                        wish.ifname
-                    )));
-                }
-            }
-            Err(error) => return Err(kernel(MAKE_VETH, &error)),
-        }
-    }
-    Err(Error::internal(format!(
-        "{MAKE_VETH}: failed to find a unique veth name"
-    )))
+/// The container has a link called `ifname` already.
+pub(crate) fn already_exists(ifname: &str, outer_name: &str) -> Error {
+    Error::internal(format!(
+        "container veth name (\"{ifname}\") peer provided (\"{outer_name}\") already exists"
+    ))
 }
 
-fn describe(pod: &mut Pod, host: &mut Socket, ifname: &str, outer_name: String) -> linux::Result<Pair> {
-    let inner = pod.socket.link_by_name(ifname)?;
+fn describe(pod: &mut Pod, host: &mut Socket, wish: Wish<'_>) -> linux::Result<Pair> {
+    let inner = pod.socket.link_by_name(wish.ifname)?;
     let outer_index = match inner.peer {
         Some(index) => index,
-        None => host.link_by_name(&outer_name)?.index,
+        None => host.link_by_name(wish.outer_name)?.index,
     };
     Ok(Pair {
         inner,
         outer_index,
-        outer_name,
+        outer_name: wish.outer_name.to_owned(),
     })
 }
 

@@ -18,13 +18,21 @@ use linux::{
     sysctl::Key,
 };
 
-use super::{config::Config, existing_bridge, gateway, layer3};
+use super::{
+    config::Config,
+    existing_bridge, gateway, layer3, records, require_vlans,
+    steps::{self, Step},
+};
 use crate::{
     interface, ipam,
-    messages::{Explain, note},
+    messages::{Explain, MAKE_VETH, note},
     pod::Pod,
+    record::{Journal, Key as RecordKey},
     veth::{self, Pair},
 };
+
+/// How often a name that is taken is replaced by another.
+const NAME_ATTEMPTS: usize = 10;
 
 /// How long a port may take to come up.
 const PORT_UP: Duration = Duration::from_millis(2550);
@@ -37,26 +45,84 @@ pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
     let mut pod = Pod::open(call)?;
     let bridge = ensure_bridge(&mut host, &config)
         .map_err(|error| error.prefixed(&format!("failed to create bridge \"{}\"", config.bridge)))?;
-    let wish = veth::Wish {
-        ifname: &call.request.ifname,
-        mac: config.mac,
-        mtu: config.mtu,
-    };
-    let pair = veth::create(&mut pod, &mut host, &home, wish)?;
+    let mut journal = begin_record(call, &mut host, &mut pod)?;
+    let made = make_pair(call, &config, &mut journal, &mut host, &mut pod, &home);
+    let pair = made.inspect_err(|_| {
+        // It tells of nothing; the error of ADD is the one that counts.
+        let _ = journal.remove();
+    })?;
     let mut attachment = Attachment {
         call,
         config: &config,
         host,
         pod,
         bridge,
+        taken: vec![Step::Pair {
+            port: pair.outer_name.clone(),
+        }],
         pair,
         leased: false,
+        journal,
     };
     let outcome = attachment.complete();
     if outcome.is_err() {
         attachment.roll_back();
     }
     outcome
+}
+
+/// Begins the attachment's record. What an ADD that was killed left under it is taken back first, unless the
+/// interface is there: then this is a second ADD, and the first one's work is not touched.
+fn begin_record(call: &Call, host: &mut Socket, pod: &mut Pod) -> Result<Journal, Error> {
+    let (records, key) = (records(call), RecordKey::of(call));
+    if let Some(journal) = records.begin(&key)? {
+        return Ok(journal);
+    }
+    let ifname = &call.request.ifname;
+    let left = records.steps::<Step>(&key)?.unwrap_or_default();
+    let present = pod
+        .socket
+        .find_link(ifname)
+        .explain(|| format!("failed to lookup \"{ifname}\""))?;
+    if present.is_some() {
+        let port = left.iter().find_map(Step::port).unwrap_or_default();
+        return Err(veth::already_exists(ifname, port));
+    }
+    steps::undo(host, &left)?;
+    records.remove(&key)?;
+    records
+        .begin(&key)?
+        .ok_or_else(|| Error::internal(format!("another ADD of \"{ifname}\" is under way")))
+}
+
+/// Makes the pair under a name that is recorded before it is used.
+fn make_pair(
+    call: &Call,
+    config: &Config,
+    journal: &mut Journal,
+    host: &mut Socket,
+    pod: &mut Pod,
+    home: &NetNs,
+) -> Result<Pair, Error> {
+    for _ in 0..NAME_ATTEMPTS {
+        let outer_name = veth::random_name().explain(|| MAKE_VETH.to_owned())?;
+        journal.note(&[Step::Pair {
+            port: outer_name.clone(),
+        }])?;
+        let wish = veth::Wish {
+            ifname: &call.request.ifname,
+            outer_name: &outer_name,
+            mac: config.mac,
+            mtu: config.mtu,
+        };
+        if let Some(pair) = veth::create(pod, host, home, wish)? {
+            return Ok(pair);
+        }
+        journal.clear()?;
+    }
+    Err(Error::internal(format!(
+        "{MAKE_VETH}: failed to find a unique veth name"
+    )))
 }
 
 /// The bridge: made if it is missing; nothing but its state is changed if it is there.
@@ -66,11 +132,7 @@ fn ensure_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
         Some(bridge) => bridge,
         None => make_bridge(host, config)?,
     };
-    if config.vlans.is_some() && !bridge.bridge.is_some_and(|bridge| bridge.vlan_filtering) {
-        return Err(Error::internal(format!(
-            "\"{name}\" has VLAN filtering turned off, so that VLANs would have no effect"
-        )));
-    }
+    require_vlans(config, &bridge)?;
     // The node must not take addresses from routers that pods pretend to be. Without IPv6 it cannot.
     let _ = Key::ipv6(name, "accept_ra").and_then(|key| key.write("0"));
     let change = LinkChange {
@@ -112,7 +174,10 @@ struct Attachment<'a> {
     pod: Pod,
     bridge: Link,
     pair: Pair,
+    /// What was done, in order, beside the addresses that IPAM has assigned.
+    taken: Vec<Step>,
     leased: bool,
+    journal: Journal,
 }
 
 impl Attachment<'_> {
@@ -333,24 +398,14 @@ impl Attachment<'_> {
         }
     }
 
-    /// Takes back what was done, as far as that is possible; the error of ADD stays the one that counts.
+    /// Takes back what was done, as far as that is possible; the error of ADD stays the one that counts. What could
+    /// not be taken back stays recorded, for DEL and GC.
     fn roll_back(&mut self) {
-        let inner = &self.pair.inner;
-        match self.pod.socket.delete_link(inner) {
-            Err(error) if !error.is_not_found() => {
-                note(&format!(
-                    "failed to remove \"{}\" after a failed ADD: {error}",
-                    inner.name
-                ));
-            }
-            _ => {}
-        }
-        if self.leased
-            && let Err(error) = ipam::del(self.call)
-        {
-            note(&format!(
-                "failed to give addresses back after a failed ADD: {error}"
-            ));
+        let undone = steps::undo(&mut self.host, &self.taken);
+        let released = if self.leased { ipam::del(self.call) } else { Ok(()) };
+        let forgotten = undone.and(released).and_then(|()| self.journal.remove());
+        if let Err(error) = forgotten {
+            note(&format!("failed to take back what a failed ADD did: {error}"));
         }
     }
 }

@@ -1,7 +1,9 @@
-//! CHECK: everything that ADD configured is still as it left it (cni-plugins §3.4).
+//! CHECK: everything that ADD configured is still as it left it (cni-plugins §3.4). STATUS: ADD could be served
+//! (§3.5).
 
 use cni::{
     Error,
+    error::code,
     plugin::Call,
     result::{CniResult, Interface},
 };
@@ -10,7 +12,7 @@ use linux::{
     route::Socket,
 };
 
-use super::config::Config;
+use super::{config::Config, existing_bridge, require_vlans};
 use crate::{check, ipam, messages::Explain, names::kind, pod::Pod};
 
 /// An error that names the first difference.
@@ -37,6 +39,23 @@ pub(super) fn check(call: &Call) -> Result<(), Error> {
     }
     check::addresses(&mut pod.socket, &inner, &previous.ips)?;
     check::routes(&mut pod.socket, &previous.routes)
+}
+
+/// An error, code 50, if ADD could do nothing with the node as it is. A bridge that is missing is no obstacle.
+pub(super) fn status(call: &Call) -> Result<(), Error> {
+    let config = Config::read(call)?;
+    let usable = || {
+        let mut host = Socket::open().map_err(cni::error::internal)?;
+        match existing_bridge(&mut host, &config.bridge)? {
+            Some(bridge) => require_vlans(&config, &bridge),
+            None => Ok(()),
+        }
+    };
+    usable().map_err(|error| Error {
+        code: code::PLUGIN_NOT_AVAILABLE,
+        ..error
+    })?;
+    ipam::status(call)
 }
 
 fn check_bridge(host: &mut Socket, config: &Config, previous: &CniResult) -> Result<Link, Error> {

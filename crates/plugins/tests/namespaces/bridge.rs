@@ -370,7 +370,7 @@ fn many_containers_come_and_go_at_once() {
         let configs: Vec<_> = configs.collect();
         let calls = || pods.iter().zip(configs.iter().cloned());
         let results: Vec<_> = host
-            .call_together("ADD", calls())
+            .call_together(16, "ADD", calls())
             .iter()
             .map(crate::stage::Outcome::success)
             .collect();
@@ -381,7 +381,7 @@ fn many_containers_come_and_go_at_once() {
         }
         assert_eq!(host.addresses("br0"), ["10.1.2.1/24"]);
         assert_eq!(host.veths().len(), pods.len());
-        for outcome in host.call_together("DEL", calls()) {
+        for outcome in host.call_together(16, "DEL", calls()) {
             outcome.success();
         }
         assert!(host.veths().is_empty());
@@ -394,9 +394,13 @@ fn ends_of_namespaces_are_no_errors() {
         let mut pod = host.pod();
         host.add(&pod, &l2("1.0.0"));
         // Something else at the path: the namespace is as gone as with nothing there.
-        let path = std::mem::replace(&mut pod.path, "/run/plain-file".into());
+        pod.path = "/run/plain-file".into();
         std::fs::write(&pod.path, "").unwrap();
         host.del(&pod, &l2("1.0.0"));
+        assert!(
+            pod.link("net1").is_none(),
+            "the host's end is known from the record"
+        );
         pod.path = "/run/nowhere/at/all".into();
         host.del(&pod, &l2("1.0.0"));
         let missing = host.call("ADD", &pod, &l2("1.0.0"));
@@ -406,10 +410,6 @@ fn ends_of_namespaces_are_no_errors() {
         );
         pod.path = String::new();
         host.del(&pod, &l2("1.0.0"));
-        assert!(pod.link("net1").is_some());
-        pod.path = path;
-        host.del(&pod, &l2("1.0.0"));
-        assert!(pod.link("net1").is_none());
     });
 }
 

@@ -16,5 +16,6 @@ mod bridge;
 mod check;
 mod delegation;
 mod protocol;
+mod recovery;
 mod stage;
 mod tuning;

@@ -8,6 +8,11 @@ use std::{
     os::{fd::AsFd as _, fd::AsRawFd as _, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use linux::{
@@ -33,6 +38,10 @@ const NAMES: [&str; 6] = [
 ];
 /// `CNI_PATH` of all calls.
 const PLUGINS: &str = "/run/plugins";
+/// Where the bridge plugin keeps its records.
+const RECORDS: &str = "/run/cni/weft/bridge";
+/// Where addresses that are taken are kept, in configs that say so.
+pub(crate) const LEASES: &str = "/run/leases";
 
 /// Runs `test` on a thread that is a host of its own. Without root it says so and does nothing.
 pub(crate) fn on_a_host(name: &str, test: impl FnOnce(&mut Host) + Send + 'static) {
@@ -144,6 +153,22 @@ impl Host {
         }
     }
 
+    /// Another namespace of the same container, such as a restart of its sandbox would make.
+    pub(crate) fn pod_like(&mut self, pod: &Pod) -> Pod {
+        Pod {
+            id: pod.id.clone(),
+            ..self.pod()
+        }
+    }
+
+    /// The same container, of whose namespace the runtime does not know the path any more.
+    pub(crate) fn pod_without_path(&mut self, pod: &Pod) -> Pod {
+        Pod {
+            path: String::new(),
+            ..self.pod_like(pod)
+        }
+    }
+
     /// Puts an executable script beside the plugins.
     pub(crate) fn script(&self, name: &str, body: &str) {
         let path = Path::new(PLUGINS).join(name);
@@ -176,35 +201,47 @@ impl Host {
 
     /// Runs a plugin with exactly these variables.
     pub(crate) fn run(&self, plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Outcome {
-        finish(self.start(plugin, variables, stdin))
+        finish(start(plugin, variables, stdin))
     }
 
-    fn start(&self, plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Child {
-        let mut child = Command::new(Path::new(PLUGINS).join(plugin))
-            .env_clear()
-            .envs(variables.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // A plugin that refuses its environment does not read.
-        let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-        child
-    }
-
-    /// Calls the plugin for `net1` of all these containers at once.
+    /// Calls the plugin for `net1` of all these containers, `limit` calls at once.
     pub(crate) fn call_together<'a>(
         &self,
+        limit: usize,
         verb: &str,
         calls: impl IntoIterator<Item = (&'a Pod, Value)>,
     ) -> Vec<Outcome> {
-        let start = |(pod, config): (&Pod, Value)| {
-            let plugin = config["type"].as_str().unwrap();
-            self.start(plugin, &variables(verb, pod, "net1", ""), &config.to_string())
-        };
-        let children: Vec<_> = calls.into_iter().map(start).collect();
-        children.into_iter().map(finish).collect()
+        let prepare = |(pod, config): (&Pod, Value)| Prepared::new(verb, pod, &config);
+        let calls: Vec<_> = calls.into_iter().map(prepare).collect();
+        let outcomes: Vec<_> = calls.iter().map(|_| Mutex::new(None)).collect();
+        let next = AtomicUsize::new(0);
+        // Threads are in the namespaces of the one that starts them.
+        std::thread::scope(|scope| {
+            for _ in 0..limit {
+                scope.spawn(|| {
+                    while let Some((index, call)) = {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        calls.get(index).map(|call| (index, call))
+                    } {
+                        *outcomes[index].lock().unwrap() = Some(finish(call.start()));
+                    }
+                });
+            }
+        });
+        let outcome = |slot: Mutex<Option<Outcome>>| slot.into_inner().unwrap().unwrap();
+        outcomes.into_iter().map(outcome).collect()
+    }
+
+    /// Calls the plugin and kills it `after` that time; whether it was killed before it ended.
+    pub(crate) fn call_and_kill(&self, verb: &str, pod: &Pod, config: &Value, after: Duration) -> bool {
+        let mut child = Prepared::new(verb, pod, config).start();
+        let until = Instant::now() + after;
+        // Finer than any sleep is.
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap().code().is_none()
     }
 
     /// Calls the plugin of `config`'s type for interface `net1` of a container.
@@ -235,9 +272,37 @@ impl Host {
         assert_eq!(self.call("DEL", pod, config).success(), Value::Null);
     }
 
+    /// GC, for which there is no container.
+    pub(crate) fn gc(&self, config: &Value) -> Outcome {
+        let plugin = config["type"].as_str().unwrap();
+        let variables = [("CNI_COMMAND", "GC"), ("CNI_PATH", PLUGINS)];
+        self.run(plugin, &variables, &config.to_string())
+    }
+
     /// CHECK with the result of ADD.
     pub(crate) fn check(&self, pod: &Pod, config: &Value, result: &Value) -> Outcome {
         self.call("CHECK", pod, &with(config, "prevResult", result.clone()))
+    }
+
+    /// Everything that an attachment of `pod` could leave: links, addresses and routes of the host and of the
+    /// container, and files. One line each.
+    pub(crate) fn state(&mut self, pod: &Pod) -> String {
+        let mut lines = network(&mut self.socket);
+        lines.push("in the container:".to_owned());
+        lines.extend(network(&mut pod.socket.borrow_mut()));
+        lines.extend(files(Path::new(RECORDS)));
+        lines.extend(files(Path::new(LEASES)));
+        lines.join("\n")
+    }
+
+    /// The records of attachments.
+    pub(crate) fn records(&self) -> Vec<String> {
+        files(Path::new(RECORDS))
+    }
+
+    /// Loses all records, as an upgrade from the established plugins begins without any.
+    pub(crate) fn lose_records(&self) {
+        fs::remove_dir_all(RECORDS).unwrap();
     }
 
     /// A link of the host.
@@ -258,7 +323,53 @@ impl Host {
     }
 }
 
-fn variables<'a>(verb: &'a str, pod: &'a Pod, ifname: &'a str, args: &'a str) -> [(&'a str, &'a str); 6] {
+/// A call that any thread can make.
+struct Prepared {
+    plugin: String,
+    variables: Vec<(&'static str, String)>,
+    stdin: String,
+}
+
+impl Prepared {
+    fn new(verb: &str, pod: &Pod, config: &Value) -> Self {
+        let owned = |(name, value): (&'static str, &str)| (name, value.to_owned());
+        Prepared {
+            plugin: config["type"].as_str().unwrap().to_owned(),
+            variables: variables(verb, pod, "net1", "").into_iter().map(owned).collect(),
+            stdin: config.to_string(),
+        }
+    }
+
+    fn start(&self) -> Child {
+        let variables: Vec<_> = self
+            .variables
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        start(&self.plugin, &variables, &self.stdin)
+    }
+}
+
+fn start(plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Child {
+    let mut child = Command::new(Path::new(PLUGINS).join(plugin))
+        .env_clear()
+        .envs(variables.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A plugin that refuses its environment does not read.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    child
+}
+
+fn variables<'a>(
+    verb: &'a str,
+    pod: &'a Pod,
+    ifname: &'a str,
+    args: &'a str,
+) -> [(&'static str, &'a str); 6] {
     [
         ("CNI_COMMAND", verb),
         ("CNI_CONTAINERID", &pod.id),
@@ -335,6 +446,54 @@ impl Pod {
         unmount(&self.path, UnmountFlags::DETACH).unwrap();
         fs::remove_file(&self.path).unwrap();
     }
+}
+
+/// Links, addresses and routes, one line each.
+fn network(socket: &mut Socket) -> Vec<String> {
+    let mut lines = Vec::new();
+    for link in socket.links().unwrap() {
+        lines.push(format!(
+            "link {} {} {:?} of {:?}, up {}, promiscuity {}",
+            link.index,
+            link.name,
+            link.kind,
+            link.master,
+            link.is_up(),
+            link.promiscuity
+        ));
+        for address in socket.addresses(&link, None).unwrap() {
+            // What the kernel gives a link of its own accord comes and goes with the link's state.
+            if address.global {
+                lines.push(format!("  address {}", address.net));
+            }
+        }
+    }
+    for family in [Family::V4, Family::V6] {
+        for route in socket.routes(family).unwrap() {
+            lines.push(format!(
+                "route {} via {:?} dev {:?}",
+                route.dst, route.gateway, route.link
+            ));
+        }
+    }
+    lines
+}
+
+/// The files below a folder with their content, sorted; where an allocation would go on is not part of any state.
+fn files(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if !name.starts_with("last_reserved_ip") {
+            let content = fs::read_to_string(&path).unwrap_or_default();
+            found.push(format!("{}: {content:?}", path.display()));
+        }
+    }
+    found.sort();
+    found
 }
 
 fn addresses(socket: &mut Socket, name: &str) -> Vec<String> {

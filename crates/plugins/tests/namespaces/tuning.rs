@@ -42,7 +42,7 @@ fn a_result_passes_through_in_every_version() {
             assert_eq!(missing.message(), "Required prevResult missing");
             host.del(&pod, &config);
             assert!(
-                !fs::exists("/run/cni").unwrap(),
+                !fs::exists("/run/cni/tuning").unwrap(),
                 "nothing was changed, nothing is remembered"
             );
         }

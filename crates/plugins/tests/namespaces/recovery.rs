@@ -1,0 +1,191 @@
+//! What happens to attachments when the plugin is killed, or when nobody says DEL: nothing stays that a following
+//! DEL or GC does not find.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::stage::{Host, Pod, l2, l3, on_a_host, with};
+
+/// How often the plugin is killed.
+const ROUNDS: u32 = 50;
+
+/// A config that takes every kind of step.
+fn everything() -> Value {
+    with(&l3("1.1.0", &["10.1.2.9/24"]), "isDefaultGateway", true.into())
+}
+
+fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
+    let valid: Vec<_> = valid
+        .iter()
+        .map(|pod| json!({ "containerID": pod.id, "ifname": "net1" }))
+        .collect();
+    let outcome = host.gc(&with(config, "cni.dev/valid-attachments", valid.into()));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
+}
+
+/// Numbers that look random and are the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn seeded() -> Self {
+        let seed = match std::env::var("WEFT_TEST_SEED") {
+            Ok(seed) => seed.parse().expect("WEFT_TEST_SEED is a number"),
+            Err(_) => u64::from_ne_bytes(linux::random::bytes().unwrap()),
+        };
+        println!("measured: WEFT_TEST_SEED={seed} repeats these delays");
+        Dice(seed | 1)
+    }
+
+    /// A part of `whole`, any part being as likely as any other.
+    fn part_of(&mut self, whole: Duration) -> Duration {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let nanos = u64::try_from(whole.as_nanos()).unwrap().max(1);
+        Duration::from_nanos(self.0 % nanos)
+    }
+}
+
+fn time(work: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    work();
+    began.elapsed()
+}
+
+#[test]
+fn killed_at_any_point_del_or_gc_restores_what_was_before() {
+    on_a_host("killed plugins", |host| {
+        let config = everything();
+        // What all containers share is there from the first one on.
+        let pod = host.pod();
+        host.add(&pod, &config);
+        host.del(&pod, &config);
+        let before = host.state(&pod);
+        let adding = time(|| drop(host.add(&pod, &config)));
+        let deleting = time(|| host.del(&pod, &config));
+
+        let mut dice = Dice::seeded();
+        let mut killed = 0;
+        for round in 0..ROUNDS {
+            let (verb, whole) = if round % 2 == 0 {
+                ("ADD", adding)
+            } else {
+                host.add(&pod, &config);
+                ("DEL", deleting)
+            };
+            let after = dice.part_of(whole);
+            killed += u32::from(host.call_and_kill(verb, &pod, &config, after));
+            if round % 4 < 2 {
+                host.del(&pod, &config);
+            } else {
+                collect(host, &config, &[]);
+            }
+            assert_eq!(
+                host.state(&pod),
+                before,
+                "round {round}: {verb} killed after {after:?}"
+            );
+        }
+        assert!(
+            killed > ROUNDS / 4,
+            "only {killed} of {ROUNDS} were killed in time"
+        );
+        println!("measured: {killed} of {ROUNDS} calls were killed before they ended");
+        // Nothing of all that stands in the way of the next one.
+        host.add(&pod, &config);
+    });
+}
+
+#[test]
+fn an_add_after_a_killed_one_begins_anew() {
+    on_a_host("killed ADD", |host| {
+        let (first, second) = (host.pod(), host.pod());
+        let config = l2("1.0.0");
+        host.add(&first, &config);
+        // The namespace of the container is made again under the same identity: the old host's end must go.
+        let again = host.pod_like(&first);
+        assert_eq!(host.veths().len(), 1);
+        host.add(&again, &config);
+        assert_eq!(host.veths().len(), 1, "{:?}", host.veths());
+        assert!(first.link("net1").is_none() && again.link("net1").is_some());
+        host.add(&second, &config);
+        host.del(&again, &config);
+        assert_eq!(host.veths().len(), 1);
+    });
+}
+
+#[test]
+fn a_second_add_fails_and_leaves_the_first_ones_work_alone() {
+    on_a_host("a second ADD", |host| {
+        let pod = host.pod();
+        let config = l2("1.0.0");
+        let result = host.add(&pod, &config);
+        let before = host.state(&pod);
+        let refused = host.call("ADD", &pod, &config).message();
+        let port = result["interfaces"][1]["name"].as_str().unwrap();
+        assert_eq!(
+            refused,
+            format!("container veth name (\"net1\") peer provided (\"{port}\") already exists")
+        );
+        assert_eq!(host.state(&pod), before);
+        host.del(&pod, &config);
+        assert!(pod.link("net1").is_none());
+    });
+}
+
+#[test]
+fn gc_removes_what_is_not_valid_and_nothing_else() {
+    on_a_host("GC", |host| {
+        let (keep, lose, foreign) = (host.pod(), host.pod(), host.pod());
+        let config = l2("1.1.0");
+        let other = with(&config, "name", "other-net".into());
+        for (pod, config) in [(&keep, &config), (&lose, &config), (&foreign, &other)] {
+            host.add(pod, config);
+        }
+        collect(host, &config, &[&keep]);
+        assert!(keep.link("net1").is_some());
+        assert!(lose.link("net1").is_none());
+        assert!(
+            foreign.link("net1").is_some(),
+            "another network's attachments are not ours to judge"
+        );
+        assert_eq!(host.veths().len(), 2);
+        // An empty list means that nothing is valid.
+        collect(host, &config, &[]);
+        assert!(keep.link("net1").is_none() && foreign.link("net1").is_some());
+        collect(host, &other, &[]);
+        assert_eq!(host.veths().len(), 0);
+        assert_eq!(host.records(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn del_finds_the_hosts_end_when_the_namespace_is_not_to_be_found() {
+    on_a_host("DEL by the record", |host| {
+        let (pod, unnamed) = (host.pod(), host.pod());
+        let config = l2("1.0.0");
+        host.add(&pod, &config);
+        host.add(&unnamed, &config);
+        pod.lose_path();
+        host.del(&pod, &config);
+        assert_eq!(host.veths().len(), 1, "the namespace itself is still held open");
+        let without_path = host.pod_without_path(&unnamed);
+        host.del(&without_path, &config);
+        assert_eq!(host.veths().len(), 0);
+        assert_eq!(host.records(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn what_has_no_record_is_detached_by_its_name() {
+    on_a_host("DEL without a record", |host| {
+        let pod = host.pod();
+        let config = l2("1.0.0");
+        host.add(&pod, &config);
+        host.lose_records();
+        host.del(&pod, &config);
+        assert!(pod.link("net1").is_none());
+        assert_eq!(host.veths().len(), 0);
+    });
+}
