@@ -128,9 +128,16 @@ pub struct MultusDynamicNetworks {
     pub host_cri_socket_path: String,
 }
 
-/// CNI plugins for Linux bridges and interface tuning. It has no settings.
+/// CNI plugins for Linux bridges and interface tuning.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-pub struct LinuxBridge {}
+#[serde(rename_all = "camelCase", default)]
+pub struct LinuxBridge {
+    /// Whether a port in VLANs also stays in the default VLAN of its bridge when its network does not say
+    /// `preserveDefaultVlan` itself. False by default; true is how plugins up to 1.5 behaved. It has no
+    /// effect on plugins of another image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preserve_default_vlan: Option<bool>,
+}
 
 /// CNI plugin for Open vSwitch bridges. It has no settings.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]

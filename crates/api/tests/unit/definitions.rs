@@ -59,6 +59,7 @@ const TOP: &str = "/ object
     .spec.multusDynamicNetworks object
     .spec.multusDynamicNetworks.hostCRISocketPath string
     .spec.linuxBridge object
+    .spec.linuxBridge.preserveDefaultVlan boolean
     .spec.ovs object
     .spec.kubeMacPool object
     .spec.kubeMacPool.rangeStart string

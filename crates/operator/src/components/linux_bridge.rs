@@ -65,7 +65,11 @@ fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<()
     let mut container = pods.container("cni-plugins")?;
     container.run(image, context.pull_policy());
     if image.is_native() {
-        let what = ["--to", "/opt/cni/bin", "--host-dir", host_dir, "bridge", "tuning"];
+        let mut what = vec!["--to", "/opt/cni/bin", "--host-dir", host_dir];
+        if preserves_default_vlan(context) {
+            what.push("--preserve-default-vlan");
+        }
+        what.extend(["bridge", "tuning"]);
         let install = [&["/weft", "install-plugins"], &what[..]].concat();
         let check = [&["/weft", "install-plugins", "--check"], &what[..]].concat();
         container.command(&install).startup_command(&check);
@@ -73,6 +77,11 @@ fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<()
         container.command(&["/bin/bash", "-ce", &install_script(host_dir)]);
     }
     Ok(())
+}
+
+fn preserves_default_vlan(context: &Context<'_>) -> bool {
+    let settings = context.spec.linux_bridge.unwrap_or_default();
+    settings.preserve_default_vlan.unwrap_or_default()
 }
 
 /// The script that the established image runs. `host_dir` is one of two constants.

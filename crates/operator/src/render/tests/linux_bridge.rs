@@ -229,3 +229,25 @@ fn the_directory_of_openshift_is_used() {
         assert_objects(&objects[1..2], &[plugins(native, false, "/var/lib/cni/bin")]);
     }
 }
+
+#[test]
+fn the_default_of_vlan_ports_is_left_to_the_installer() {
+    let command = |spec: Value| {
+        let setting = Setting {
+            native: true,
+            ..Setting::default()
+        };
+        let objects = setting.render(&LinuxBridge, json!({ "linuxBridge": spec }));
+        let container = &objects[1]["spec"]["template"]["spec"]["containers"][0];
+        let words = container["command"].as_array().expect("a command").clone();
+        let probe = container["startupProbe"]["exec"]["command"].clone();
+        (words, probe.as_array().expect("a command").clone())
+    };
+    let flag = json!("--preserve-default-vlan");
+    let (install, check) = command(json!({ "preserveDefaultVlan": true }));
+    assert!(install.contains(&flag) && check.contains(&flag));
+    for spec in [json!({}), json!({ "preserveDefaultVlan": false })] {
+        let (install, check) = command(spec);
+        assert!(!install.contains(&flag) && !check.contains(&flag));
+    }
+}
