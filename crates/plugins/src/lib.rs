@@ -7,7 +7,8 @@
 //!      │
 //!      ├──> veth        a pair, one end in the container
 //!      ├──> interface   addresses, routes, duplicate address detection
-//!      └──> check       what CHECK compares
+//!      ├──> check       what CHECK compares
+//!      └──> spoof_check rules of nftables for ports
 //!   tuning, loopback, passthru, multus_shim
 //! ```
 //!
@@ -16,6 +17,7 @@
 
 pub mod bridge;
 mod check;
+mod hash;
 mod interface;
 mod ipam;
 pub mod loopback;
@@ -24,7 +26,11 @@ pub mod multus_shim;
 pub mod names;
 pub mod passthru;
 mod pod;
+#[allow(dead_code, reason = "until bridge calls it")]
+mod spoof_check;
 pub mod static_ipam;
+#[cfg(test)]
+mod testing;
 pub mod tuning;
 mod veth;
 
