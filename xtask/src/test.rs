@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
 use cluster::kubernetes::{Program, Programs};
-use cluster::{Cluster, Home, Options, Progress, Steps, run};
+use cluster::{Cluster, Home, Options, Packages, Progress, Steps, run};
 
 use crate::libtest::{Reader, Totals, listed};
 use crate::{explain, image, install, paths};
@@ -103,10 +103,18 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Totals>
     match tier {
         Tier::Unit => {
             let mut totals = checks(steps);
+            // Root's unit tests of packet rules have them read by nft.
+            if is_root() {
+                Packages::ensure(&Home::from_env()?, steps)?;
+            }
             totals += cargo_test(tier, &[], steps)?;
             Ok(totals)
         }
-        Tier::Namespaces => cargo_test(tier, &[], steps),
+        Tier::Namespaces => {
+            // Here rather than in the first test that asks, because it may take minutes.
+            Packages::ensure(&Home::from_env()?, steps)?;
+            cargo_test(tier, &[], steps)
+        }
         Tier::Api => {
             // Here rather than in the first test that asks, because it may take minutes.
             Programs::ensure(&Home::from_env()?, &Program::API, steps)?;

@@ -19,6 +19,14 @@ pub enum Feature {
     BridgePortIsolation,
     /// Pairs of virtual Ethernet devices.
     Veth,
+    /// nftables.
+    Nftables,
+    /// nftables for bridges.
+    NftablesBridge,
+    /// Address translation by nftables.
+    NftablesNat,
+    /// Masquerading by nftables.
+    NftablesMasquerade,
 }
 
 impl Feature {
@@ -29,6 +37,10 @@ impl Feature {
             Feature::BridgeVlanFiltering => "CONFIG_BRIDGE_VLAN_FILTERING",
             Feature::BridgePortIsolation => "isolated bridge ports, Linux 4.18 or later",
             Feature::Veth => "CONFIG_VETH",
+            Feature::Nftables => "CONFIG_NF_TABLES",
+            Feature::NftablesBridge => "CONFIG_NF_TABLES_BRIDGE",
+            Feature::NftablesNat => "CONFIG_NFT_NAT",
+            Feature::NftablesMasquerade => "CONFIG_NFT_MASQ",
         }
     }
 }
@@ -108,6 +120,14 @@ impl Error {
             self.errno(),
             Some(Errno::OPNOTSUPP | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT)
         ) {
+            self.missing = feature;
+        }
+        self
+    }
+
+    /// Names `feature` as missing where the kernel looked for something of its own and did not find it.
+    pub(crate) fn lacking(mut self, feature: Option<Feature>) -> Self {
+        if self.errno() == Some(Errno::NOENT) {
             self.missing = feature;
         }
         self

@@ -5,6 +5,8 @@
 //!                            │
 //!          link · port · vlan · address · routes · neighbour      requests and answers on that socket
 //!                            │
+//!  nft::Socket::open ──> update, commit                          packet rules, one transaction at a time
+//!
 //!          monitor::LinkMonitor, monitor::AddressMonitor          events: nothing here polls by time
 //!
 //!  sysctl, arp: files below /proc/sys, of the namespace that the thread is in
@@ -20,6 +22,7 @@ pub mod link;
 pub mod monitor;
 pub mod neighbour;
 pub mod netns;
+pub mod nft;
 pub mod port;
 pub mod process;
 pub mod random;

@@ -13,13 +13,15 @@ use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_ROUTE};
 use crate::{Errno, Error, Feature, Result};
 
 /// A dump that the kernel marks as interrupted is asked for again, this many times in all.
-const DUMP_ATTEMPTS: usize = 5;
+pub(crate) const DUMP_ATTEMPTS: usize = 5;
 /// Largest datagram the kernel sends for what we ask (32 KiB pages of a dump), with room to spare.
-const RECEIVE_BUFFER: usize = 64 * 1024;
+pub(crate) const RECEIVE_BUFFER: usize = 64 * 1024;
 /// `NLMSGERR_ATTR_MSG`: the kernel's sentence in an extended acknowledgement.
 const EXTENDED_ACK_MESSAGE: u16 = 1;
 /// Length of the header of the refused request, repeated in an error.
 const NETLINK_HEADER: usize = 16;
+/// Length of the header of an attribute.
+const ATTRIBUTE_HEADER: usize = 4;
 
 /// A request in words, for its error.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +53,7 @@ impl<'a> Request<'a> {
         Error::answer(self.doing, self.object, what)
     }
 
-    fn io(&self, error: &std::io::Error) -> Error {
+    pub(crate) fn io(&self, error: &std::io::Error) -> Error {
         Error::io(self.doing, self.object, error).needing(self.needs)
     }
 }
@@ -186,28 +188,34 @@ impl Socket {
 }
 
 /// Reads an `NLMSG_ERROR`: number zero is the acknowledgement.
-fn acknowledged(request: Request<'_>, flags: u16, payload: &[u8]) -> Result<()> {
+pub(crate) fn acknowledged(request: Request<'_>, flags: u16, payload: &[u8]) -> Result<()> {
     let error = ErrorBuffer::new_checked(payload).map_err(|e| request.unreadable(e))?;
     let Some(code) = error.code() else { return Ok(()) };
     let words = (flags & NLM_F_ACK_TLVS != 0)
         .then(|| error.payload().get(NETLINK_HEADER..).and_then(kernels_words))
         .flatten();
-    Err(request
-        .refused(Errno::from_raw_os_error(code.get().saturating_neg()))
-        .with_words(words))
+    Err(request.refused(errno(code.get())).with_words(words))
 }
 
 /// Reads an `NLMSG_DONE`, which carries an error when a dump stopped early.
-fn finished(request: Request<'_>, payload: &[u8]) -> Result<()> {
+pub(crate) fn finished(request: Request<'_>, payload: &[u8]) -> Result<()> {
     let Ok(done) = DoneBuffer::new_checked(payload) else {
         return Ok(());
     };
     match done.code() {
         code if code < 0 => {
-            let error = request.refused(Errno::from_raw_os_error(code.saturating_neg()));
+            let error = request.refused(errno(code));
             Err(error.with_words(kernels_words(done.extended_ack())))
         }
         _ => Ok(()),
+    }
+}
+
+/// The number in an answer, which is negative; a number that no kernel uses is an input/output error.
+fn errno(code: i32) -> Errno {
+    match code.saturating_neg() {
+        number @ 1..4096 => Errno::from_raw_os_error(number),
+        _ => Errno::IO,
     }
 }
 
@@ -222,9 +230,11 @@ fn kernels_words(bytes: &[u8]) -> Option<String> {
 }
 
 /// Shows each attribute in `bytes` to `read`; stops at the first that is cut off.
-pub(crate) fn attributes(bytes: &[u8], mut read: impl FnMut(u16, &[u8])) {
+pub(crate) fn attributes<'a>(bytes: &'a [u8], mut read: impl FnMut(u16, &'a [u8])) {
     for attribute in NlasIterator::new(bytes).map_while(Result::ok) {
-        read(attribute.kind(), attribute.value());
+        let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
+        let value = attribute.into_inner().get(ATTRIBUTE_HEADER..length);
+        read(kind, value.unwrap_or_default());
     }
 }
 

@@ -8,7 +8,8 @@
 //!      ├──> veth        a pair, one end in the container
 //!      ├──> record      what is about to be made, for DEL and GC
 //!      ├──> interface   addresses, routes, duplicate address detection
-//!      └──> check       what CHECK compares
+//!      ├──> check       what CHECK compares
+//!      └──> spoof_check rules of nftables for ports
 //!   tuning, loopback, passthru, multus_shim
 //! ```
 //!
@@ -17,6 +18,7 @@
 
 pub mod bridge;
 mod check;
+mod hash;
 mod interface;
 mod ipam;
 pub mod loopback;
@@ -26,7 +28,11 @@ pub mod names;
 pub mod passthru;
 mod pod;
 mod record;
+#[allow(dead_code, reason = "until bridge calls it")]
+mod spoof_check;
 pub mod static_ipam;
+#[cfg(test)]
+mod testing;
 pub mod tuning;
 mod veth;
 

@@ -20,6 +20,8 @@ pub(crate) const NO_IPAM: &str = "IPAM config missing 'ipam' key";
 pub(crate) const LOOPBACK_DOWN: &str = "loopback interface is down";
 pub(crate) const DUPLICATE_SYSCTLS: &str = "duplicated sysctl keys are not allowed";
 pub(crate) const MAKE_VETH: &str = "failed to make veth pair";
+pub(crate) const SPOOF_CHECK_SET_UP: &str = "failed to setup spoof-check";
+pub(crate) const SPOOF_CHECK_TEAR_DOWN: &str = "failed to teardown spoof-check";
 
 /// What a failure of the kernel is called in a plugin's error: `what: <error>`, code 999; the kernel feature
 /// that is probably missing in the details.

@@ -42,3 +42,19 @@ pub(crate) const TUNING_ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
 pub(crate) const STATE: &str = "/run/cni/weft";
 /// Between the container's id and the interface in a record's name; neither can contain it.
 pub(crate) const RECORD_SEPARATOR: char = ':';
+
+/// What the MAC spoof check keeps in nftables (cni-plugins §4).
+pub(crate) mod spoof_check {
+    pub(crate) const TABLE_NAME: &str = "nat";
+    pub(crate) const CHAIN: &str = "PREROUTING";
+    pub(crate) const PORTS: &str = "macspoofchk-ports";
+    pub(crate) const PORTS_COMMENT: &str = "Ports that may send from the MAC of their container only";
+    pub(crate) const ALLOWED: &str = "macspoofchk-allowed";
+    pub(crate) const ALLOWED_COMMENT: &str = "What these ports may send from";
+    pub(crate) const RULE_COMMENT: &str = "macspoofchk";
+    /// The attachment follows.
+    pub(crate) const COMMENT_PREFIX: &str = "macspoofchk-";
+    /// Chains of established plugins; the attachment follows.
+    pub(crate) const OLD_CHAIN_PREFIX: &str = "cni-br-iface-";
+    pub(crate) const OLD_CHAIN_SUFFIX: &str = "-mac";
+}

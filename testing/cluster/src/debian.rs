@@ -52,13 +52,15 @@ impl Packages {
         }
     }
 
-    /// A command that runs one of the programs on the host, with the libraries that lie beside it.
-    pub(crate) fn command(&self, path: &str) -> Command {
+    /// A command that runs one of the programs on the host, with the libraries and extensions that lie beside it.
+    pub fn command(&self, path: &str) -> Command {
         let file = self.file(path);
         let mut command = Command::new(&file);
         if let Some(root) = self.unpacked.as_deref().filter(|root| file.starts_with(root)) {
             let libraries = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-            command.env("LD_LIBRARY_PATH", root.join(libraries));
+            command
+                .env("XTABLES_LIBDIR", root.join(&libraries).join("xtables"))
+                .env("LD_LIBRARY_PATH", root.join(libraries));
         }
         command
     }

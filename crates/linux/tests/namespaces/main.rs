@@ -10,4 +10,5 @@
 mod events;
 mod links;
 mod network;
+mod nft;
 mod support;

@@ -1,0 +1,440 @@
+//! `nf_tables`, the kernel's packet rules, over its own netlink.
+//!
+//! ```text
+//!  Socket::update(decide) ──┬─> generation, rules, elements, ...       reads: O(what is asked for)
+//!                           └─> Transaction ──> all or nothing, and only if nobody changed the ruleset since
+//! ```
+//!
+//! Comments and types are written as libnftnl writes them, so that `nft list ruleset` prints everything in its own
+//! words and reads it back.
+
+mod expression;
+mod read;
+mod set;
+mod transaction;
+mod userdata;
+mod wire;
+
+use std::fmt;
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
+};
+use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_NETFILTER};
+use rustix::net::RecvFlags;
+
+use self::wire::{GENERATION, Writer, field, fields, message, number};
+use crate::{
+    Errno, Feature, Result,
+    route::{DUMP_ATTEMPTS, RECEIVE_BUFFER, Request, acknowledged, finished, retry},
+};
+
+pub use expression::{Expression, Header, Meta, Register, Verdict};
+pub use read::Rule;
+pub use set::{Element, Key, KeyPart, SetSpec, Value};
+pub use transaction::{Hook, HookPoint, Transaction};
+pub use userdata::COMMENT_LENGTH;
+
+/// Names of chains and sets have fewer bytes than this.
+const NAME_LENGTH: usize = 256;
+/// How often a decision is taken anew because the ruleset changed meanwhile. As somebody else's change got through
+/// each time, only a crowd of that size can exhaust it.
+const UPDATE_ATTEMPTS: usize = 1000;
+
+/// Which packets a table sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4 and IPv6.
+    Inet,
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// Ethernet frames that bridges pass on.
+    Bridge,
+}
+
+impl Family {
+    fn number(self) -> u8 {
+        match self {
+            Family::Inet => 1,
+            Family::Ipv4 => 2,
+            Family::Bridge => 7,
+            Family::Ipv6 => 10,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::Inet => "inet",
+            Family::Ipv4 => "ip",
+            Family::Ipv6 => "ip6",
+            Family::Bridge => "bridge",
+        })
+    }
+}
+
+/// A table, by its family and name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// Which packets it sees.
+    pub family: Family,
+    /// Its name within the family.
+    pub name: &'static str,
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.family, self.name)
+    }
+}
+
+/// What went over a socket so far, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// To the kernel.
+    pub sent: usize,
+    /// From the kernel.
+    pub received: usize,
+}
+
+/// A netfilter netlink socket. It belongs to the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct Socket {
+    raw: RawSocket,
+    sequence: u32,
+    send: Vec<u8>,
+    receive: Vec<u8>,
+    traffic: Traffic,
+}
+
+impl Socket {
+    /// Opens a socket in the current network namespace of this thread.
+    pub fn open() -> Result<Self> {
+        let request = Request::new("open nftables socket", "").needs(Feature::Nftables);
+        let raw = RawSocket::new(NETLINK_NETFILTER).map_err(|e| request.io(&e))?;
+        // Comforts that older kernels lack: words in errors, short errors.
+        let _ = raw.set_ext_ack(true);
+        let _ = raw.set_cap_ack(true);
+        Ok(Socket {
+            raw,
+            sequence: 0,
+            send: Vec::new(),
+            receive: Vec::with_capacity(RECEIVE_BUFFER),
+            traffic: Traffic::default(),
+        })
+    }
+
+    /// What went over this socket so far.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Makes the changes of a transaction, all or none. The error is that of its first change that fails.
+    pub fn commit(&mut self, transaction: &Transaction) -> Result<()> {
+        self.commit_at(transaction, None)
+    }
+
+    /// Makes the changes that `decide` decides on, from what it reads, with the certainty that what it read is
+    /// still so: it is asked again whenever somebody changed the ruleset in between.
+    pub fn update(&mut self, mut decide: impl FnMut(&mut Self) -> Result<Transaction>) -> Result<()> {
+        let mut attempt = 1;
+        loop {
+            let generation = self.generation()?;
+            let transaction = decide(self)?;
+            let outcome = if transaction.is_empty() {
+                // Only what was read in one piece proves that there is nothing to do.
+                match self.generation()? {
+                    now if now == generation => Ok(()),
+                    _ => Err(Request::new("read the ruleset", "").refused(Errno::RESTART)),
+                }
+            } else {
+                self.commit_at(&transaction, Some(generation))
+            };
+            match outcome {
+                Err(error) if error.errno() == Some(Errno::RESTART) && attempt < UPDATE_ATTEMPTS => {
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The number that every change of the ruleset raises.
+    fn generation(&mut self) -> Result<u32> {
+        let request = Request::new("read the ruleset's generation", "").needs(Feature::Nftables);
+        let found = self.converse(
+            request,
+            message::GET_GENERATION,
+            NLM_F_REQUEST,
+            None,
+            |_| {},
+            |payload| field(fields(payload), GENERATION).and_then(number),
+        )?;
+        let generation = found.answers.into_iter().flatten().next();
+        generation.ok_or_else(|| request.unreadable("no number in it"))
+    }
+
+    fn commit_at(&mut self, transaction: &Transaction, generation: Option<u32>) -> Result<()> {
+        if transaction.is_empty() {
+            return Ok(());
+        }
+        let request = Request::new("change the ruleset", "").needs(Feature::Nftables);
+        let first = self.sequence.wrapping_add(1);
+        let count = u32::try_from(transaction.len()).unwrap_or(u32::MAX);
+        self.sequence = first.wrapping_add(count).wrapping_add(1);
+        let mut bytes = std::mem::take(&mut self.send);
+        transaction.encode(first, generation, &mut bytes);
+        self.send = bytes;
+        self.send(request)?;
+        let mut failure = None;
+        loop {
+            self.receive(request)?;
+            let mut outcome = None;
+            walk(&self.receive, |answer| {
+                if outcome.is_some() || answer.message_type() != NLMSG_ERROR {
+                    return;
+                }
+                let number = answer.sequence_number().wrapping_sub(first);
+                if number == 0 {
+                    outcome = Some(acknowledged(request, answer.flags(), answer.payload()));
+                } else if let Some(operation) = transaction.operation(number) {
+                    let done = acknowledged(operation.request(), answer.flags(), answer.payload());
+                    if let (Err(error), None) = (done, &failure) {
+                        failure = Some(error.lacking(operation.needs()));
+                    }
+                    if number == count {
+                        outcome = Some(failure.take().map_or(Ok(()), Err));
+                    }
+                }
+            })
+            .map_err(|what| request.unreadable(what))?;
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+        }
+    }
+
+    /// One question about a table and its answers, each shown to `read` from `struct nfgenmsg` on. Interrupted
+    /// dumps are repeated (cni-plugins §2.2).
+    fn ask<T>(
+        &mut self,
+        request: Request<'_>,
+        kind: u16,
+        flags: u16,
+        table: Table,
+        fill: impl Fn(&mut Writer<'_>),
+        read: impl Fn(&[u8]) -> T,
+    ) -> Result<Vec<T>> {
+        let mut attempt = 1;
+        loop {
+            let found = self.converse(request, kind, flags, Some(table.family), &fill, &read)?;
+            if !found.interrupted || attempt == DUMP_ATTEMPTS {
+                return Ok(found.answers);
+            }
+            attempt += 1;
+        }
+    }
+
+    fn converse<T>(
+        &mut self,
+        request: Request<'_>,
+        kind: u16,
+        flags: u16,
+        family: Option<Family>,
+        fill: impl FnOnce(&mut Writer<'_>),
+        read: impl Fn(&[u8]) -> T,
+    ) -> Result<Found<T>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.send.clear();
+        wire::append(&mut self.send, kind, flags, family, 0, fill);
+        wire::set_sequence(&mut self.send, 0, self.sequence);
+        self.send(request)?;
+        let mut found = Found {
+            answers: Vec::new(),
+            interrupted: false,
+        };
+        loop {
+            self.receive(request)?;
+            let mut outcome = None;
+            walk(&self.receive, |answer| {
+                // What an earlier, abandoned conversation left behind has another number.
+                if outcome.is_some() || answer.sequence_number() != self.sequence {
+                    return;
+                }
+                found.interrupted |= answer.flags() & NLM_F_DUMP_INTR != 0;
+                match answer.message_type() {
+                    NLMSG_ERROR => outcome = Some(acknowledged(request, answer.flags(), answer.payload())),
+                    NLMSG_DONE => outcome = Some(finished(request, answer.payload())),
+                    _ => {
+                        found.answers.push(read(answer.payload()));
+                        if answer.flags() & NLM_F_MULTIPART == 0 && flags & NLM_F_DUMP == 0 {
+                            outcome = Some(Ok(()));
+                        }
+                    }
+                }
+            })
+            .map_err(|what| request.unreadable(what))?;
+            if let Some(outcome) = outcome {
+                return outcome.map(|()| found);
+            }
+        }
+    }
+
+    fn send(&mut self, request: Request<'_>) -> Result<()> {
+        let kernel = SocketAddr::new(0, 0);
+        retry(|| self.raw.send_to(&self.send, &kernel, 0)).map_err(|e| request.io(&e))?;
+        self.traffic.sent += self.send.len();
+        Ok(())
+    }
+
+    /// The kernel answers before sending returns: an answer that is not there yet will never come.
+    fn receive(&mut self, request: Request<'_>) -> Result<()> {
+        let at_once = RecvFlags::DONTWAIT.bits().cast_signed();
+        self.receive.clear();
+        retry(|| self.raw.recv(&mut self.receive, at_once)).map_err(|e| request.io(&e))?;
+        self.traffic.received += self.receive.len();
+        Ok(())
+    }
+}
+
+/// The answers to a question.
+struct Found<T> {
+    answers: Vec<T>,
+    interrupted: bool,
+}
+
+/// Shows each message of a datagram to `read`.
+fn walk<'a>(datagram: &'a [u8], mut read: impl FnMut(NetlinkBuffer<&'a [u8]>)) -> Result<(), String> {
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let message = NetlinkBuffer::new_checked(rest).map_err(|error| error.to_string())?;
+        let length = (message.length() as usize).next_multiple_of(4).min(rest.len());
+        read(message);
+        rest = &rest[length..];
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rule() -> Vec<Expression> {
+        let register = Register::FIRST;
+        vec![
+            Expression::Meta {
+                meta: Meta::Protocol,
+                to: register,
+            },
+            Expression::Compare {
+                register,
+                equal: true,
+                value: vec![2],
+            },
+            Expression::Payload {
+                header: Header::Network,
+                offset: 16,
+                length: 4,
+                to: register,
+            },
+            Expression::Mask {
+                register,
+                mask: vec![255, 255, 240, 0],
+            },
+            Expression::Lookup {
+                set: "s".into(),
+                register,
+                contained: false,
+            },
+            Expression::Masquerade,
+            Expression::Verdict(Verdict::Goto("c".into())),
+        ]
+    }
+
+    const TABLE: Table = Table {
+        family: Family::Inet,
+        name: "t",
+    };
+
+    fn everything() -> Vec<u8> {
+        let mut transaction = Transaction::new();
+        transaction.add_rule(TABLE, "c", &rule(), "hello");
+        let key = Key::of(&[Value::InterfaceName("veth1")]);
+        transaction.add_element(TABLE, "s", &key, "hello");
+        let mut bytes = Vec::new();
+        transaction.encode(7, Some(3), &mut bytes);
+        bytes
+    }
+
+    /// Everything that decodes, on one datagram.
+    fn decode(datagram: &[u8]) -> (Vec<Rule>, Vec<Element>) {
+        let (mut rules, mut elements) = (Vec::new(), Vec::new());
+        let _ = walk(datagram, |message| {
+            let request = Request::new("", "");
+            let _ = acknowledged(request, message.flags(), message.payload());
+            let _ = finished(request, message.payload());
+            let bytes = fields(message.payload());
+            let _ = field(bytes, GENERATION).and_then(number);
+            rules.extend(read::read_rule(bytes));
+            elements.extend(set::read_elements(bytes));
+        });
+        (rules, elements)
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        // As the kernel lists it: with a handle.
+        let mut bytes = Vec::new();
+        wire::append(
+            &mut bytes,
+            message::NEW_RULE,
+            0,
+            Some(Family::Inet),
+            0,
+            |writer| {
+                writer.bytes(wire::rule::HANDLE, &5_u64.to_be_bytes());
+                writer.nest(wire::rule::EXPRESSIONS, |writer| {
+                    for expression in rule() {
+                        expression.write(writer);
+                    }
+                });
+                writer.bytes(wire::rule::USERDATA, &userdata::comment("hello"));
+            },
+        );
+        let expected = Rule {
+            handle: 5,
+            expressions: rule(),
+            comment: "hello".into(),
+        };
+        assert_eq!(decode(&bytes).0, [expected]);
+        let element = decode(&everything()).1;
+        assert_eq!(element.len(), 1);
+        assert_eq!(element[0].comment, "hello");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+            decode(&bytes);
+        }
+
+        #[test]
+        fn damaged_messages_never_panic(
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = everything();
+            for (place, value) in changes {
+                let place = place.index(bytes.len());
+                bytes[place] = value;
+            }
+            decode(&bytes);
+            decode(&bytes[..cut.index(bytes.len())]);
+        }
+    }
+}

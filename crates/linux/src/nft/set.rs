@@ -1,0 +1,178 @@
+//! Sets: kinds of keys, keys, elements.
+
+use std::net::IpAddr;
+
+use super::{
+    userdata,
+    wire::{DATA_VALUE, LIST_ENTRY, element, field, nested},
+};
+use crate::{link::Mac, route::attributes};
+
+/// Room of an interface name.
+const INTERFACE_NAME: usize = 16;
+
+/// A part of a set's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyPart {
+    /// Name of an interface.
+    InterfaceName,
+    /// Ethernet address.
+    Mac,
+    /// IPv4 address.
+    Ipv4,
+    /// IPv6 address.
+    Ipv6,
+}
+
+impl KeyPart {
+    /// nft's number for the type, which is how it knows what to print.
+    fn nft_type(self) -> u32 {
+        match self {
+            KeyPart::Ipv4 => 7,
+            KeyPart::Ipv6 => 8,
+            KeyPart::Mac => 9,
+            KeyPart::InterfaceName => 41,
+        }
+    }
+
+    /// nft's number for the byte order: 1 is the host's, 2 the network's.
+    fn nft_order(self) -> u32 {
+        match self {
+            KeyPart::InterfaceName => 1,
+            KeyPart::Mac | KeyPart::Ipv4 | KeyPart::Ipv6 => 2,
+        }
+    }
+
+    fn length(self) -> usize {
+        match self {
+            KeyPart::InterfaceName => INTERFACE_NAME,
+            KeyPart::Mac => 6,
+            KeyPart::Ipv4 => 4,
+            KeyPart::Ipv6 => 16,
+        }
+    }
+}
+
+/// nft's type, length in bytes and byte order of a key. Parts of a longer key take whole registers of 4 bytes.
+pub(super) fn layout(parts: &[KeyPart]) -> (u32, usize, u32) {
+    if let [part] = parts {
+        return (part.nft_type(), part.length(), part.nft_order());
+    }
+    let nft_type = parts.iter().fold(0, |sum, part| sum << 6 | part.nft_type());
+    let length = parts.iter().map(|part| part.length().next_multiple_of(4)).sum();
+    (nft_type, length, 0)
+}
+
+/// A value in a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Name of an interface.
+    InterfaceName(&'a str),
+    /// Ethernet address.
+    Mac(Mac),
+    /// IPv4 or IPv6 address.
+    Ip(IpAddr),
+}
+
+impl Value<'_> {
+    fn append(self, bytes: &mut Vec<u8>) {
+        match self {
+            Value::InterfaceName(name) => {
+                let end = bytes.len() + INTERFACE_NAME;
+                bytes.extend(name.bytes().take(INTERFACE_NAME));
+                bytes.resize(end, 0);
+            }
+            Value::Mac(mac) => bytes.extend_from_slice(&mac.0),
+            Value::Ip(IpAddr::V4(ip)) => bytes.extend_from_slice(&ip.octets()),
+            Value::Ip(IpAddr::V6(ip)) => bytes.extend_from_slice(&ip.octets()),
+        }
+    }
+}
+
+/// The key of an element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(pub(super) Vec<u8>);
+
+impl Key {
+    /// The key of these values, in the order of the set's parts.
+    pub fn of(values: &[Value<'_>]) -> Self {
+        let mut bytes = Vec::new();
+        for value in values {
+            value.append(&mut bytes);
+            if values.len() > 1 {
+                bytes.resize(bytes.len().next_multiple_of(4), 0);
+            }
+        }
+        Key(bytes)
+    }
+
+    /// Whether the first part has this value.
+    pub fn begins_with(&self, value: Value<'_>) -> bool {
+        let mut bytes = Vec::new();
+        value.append(&mut bytes);
+        self.0.starts_with(&bytes)
+    }
+}
+
+/// A set to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct SetSpec<'a> {
+    /// Its name in the table.
+    pub name: &'a str,
+    /// What its keys are made of.
+    pub key: &'a [KeyPart],
+    /// What it is for.
+    pub comment: &'a str,
+}
+
+/// An element of a set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// Its key.
+    pub key: Key,
+    /// Its comment, empty if it has none.
+    pub comment: String,
+}
+
+/// Reads the elements in one answer.
+pub(super) fn read_elements(bytes: &[u8]) -> Vec<Element> {
+    let mut elements = Vec::new();
+    let list = field(bytes, element::LIST_ELEMENTS).unwrap_or_default();
+    attributes(list, |kind, entry| {
+        if kind != LIST_ENTRY {
+            return;
+        }
+        if let Some(key) = nested(entry, element::KEY, DATA_VALUE) {
+            elements.push(Element {
+                key: Key(key.to_vec()),
+                comment: field(entry, element::USERDATA)
+                    .and_then(userdata::read_comment)
+                    .unwrap_or_default(),
+            });
+        }
+    });
+    elements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_numbered_as_nft_numbers_them() {
+        assert_eq!(layout(&[KeyPart::InterfaceName]), (41, 16, 1));
+        assert_eq!(layout(&[KeyPart::InterfaceName, KeyPart::Mac]), (0xa49, 24, 0));
+        assert_eq!(layout(&[KeyPart::Ipv6]), (8, 16, 2));
+    }
+
+    #[test]
+    fn parts_of_a_key_take_whole_registers() {
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        let port = Value::InterfaceName("veth1");
+        let key = Key::of(&[port, Value::Mac(mac)]);
+        assert_eq!(key.0, *b"veth1\0\0\0\0\0\0\0\0\0\0\0\x02\0\0\0\0\x01\0\0");
+        assert!(key.begins_with(port));
+        assert!(!key.begins_with(Value::InterfaceName("veth")));
+        assert_eq!(Key::of(&[Value::Mac(mac)]).0.len(), 6);
+    }
+}

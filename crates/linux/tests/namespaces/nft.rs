@@ -1,0 +1,181 @@
+//! Packet rules.
+
+use linux::{
+    Errno,
+    nft::{
+        Element, Expression, Family, Hook, HookPoint, Key, KeyPart, Meta, Register, SetSpec, Socket, Table,
+        Transaction, Value, Verdict,
+    },
+};
+
+use crate::support::alone;
+
+const TABLE: Table = Table {
+    family: Family::Inet,
+    name: "test",
+};
+const SET: SetSpec<'_> = SetSpec {
+    name: "ports",
+    key: &[KeyPart::InterfaceName],
+    comment: "for tests",
+};
+
+fn key(name: &str) -> Key {
+    Key::of(&[Value::InterfaceName(name)])
+}
+
+/// A table with a chain on a hook, another beside it, and a set.
+fn base() -> Transaction {
+    let mut base = Transaction::new();
+    base.add_table(TABLE, "for tests");
+    let hook = Hook {
+        kind: "filter",
+        point: HookPoint::Prerouting,
+        priority: 5,
+    };
+    base.add_chain(TABLE, "entry", Some(hook), "");
+    base.add_chain(TABLE, "side", None, "the other");
+    base.add_set(TABLE, &SET);
+    base
+}
+
+fn jump() -> Vec<Expression> {
+    vec![
+        Expression::Meta {
+            meta: Meta::InputInterfaceName,
+            to: Register::FIRST,
+        },
+        Expression::Lookup {
+            set: SET.name.into(),
+            register: Register::FIRST,
+            contained: true,
+        },
+        Expression::Verdict(Verdict::Jump("side".into())),
+    ]
+}
+
+#[test]
+fn what_is_not_there_is_nothing_rather_than_an_error() {
+    alone("absent rules", || {
+        let mut socket = Socket::open().unwrap();
+        for _ in 0..2 {
+            assert!(!socket.has_chain(TABLE, "none").unwrap());
+            assert!(!socket.has_chain(TABLE, &"x".repeat(300)).unwrap());
+            assert!(socket.rules(TABLE, "none").unwrap().is_empty());
+            assert!(socket.elements(TABLE, "none").unwrap().is_empty());
+            assert_eq!(socket.element(TABLE, "none", &key("a")).unwrap(), None);
+            socket.commit(&base()).unwrap();
+            assert_eq!(socket.element(TABLE, SET.name, &key("a")).unwrap(), None);
+        }
+        assert_eq!(socket.sets(TABLE).unwrap(), [SET.name]);
+        let elsewhere = Table {
+            name: "none",
+            ..TABLE
+        };
+        assert!(socket.sets(elsewhere).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn what_is_made_is_read_and_removed_again() {
+    alone("rules made and removed", || {
+        let mut socket = Socket::open().unwrap();
+        let mut make = base();
+        make.add_element(TABLE, SET.name, &key("a"), "of a");
+        make.add_element(TABLE, SET.name, &key("b"), "");
+        make.add_rule(TABLE, "entry", &jump(), "to the side");
+        make.add_rule(TABLE, "side", &[Expression::Verdict(Verdict::Return)], "");
+        socket.commit(&make).unwrap();
+
+        let rules = socket.rules(TABLE, "entry").unwrap();
+        assert_eq!(rules.len(), 1);
+        assert_eq!(rules[0].expressions, jump());
+        assert_eq!(rules[0].comment, "to the side");
+        let element = |name, comment: &str| Element {
+            key: key(name),
+            comment: comment.into(),
+        };
+        assert_eq!(
+            socket.element(TABLE, SET.name, &key("a")).unwrap(),
+            Some(element("a", "of a"))
+        );
+        let mut elements = socket.elements(TABLE, SET.name).unwrap();
+        elements.sort_by(|a, b| a.comment.cmp(&b.comment));
+        assert_eq!(elements, [element("b", ""), element("a", "of a")]);
+
+        let mut unmake = Transaction::new();
+        unmake.delete_rule(TABLE, "entry", rules[0].handle);
+        unmake.flush_chain(TABLE, "side");
+        unmake.delete_chain(TABLE, "side");
+        unmake.delete_element(TABLE, SET.name, &key("a"));
+        unmake.delete_set(TABLE, SET.name);
+        socket.commit(&unmake).unwrap();
+        assert!(socket.has_chain(TABLE, "entry").unwrap());
+        assert!(!socket.has_chain(TABLE, "side").unwrap());
+        assert!(socket.sets(TABLE).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn the_first_failure_is_named_and_nothing_is_done() {
+    alone("rules that fail", || {
+        let mut socket = Socket::open().unwrap();
+        socket.commit(&base()).unwrap();
+        let mut changes = Transaction::new();
+        changes.add_element(TABLE, SET.name, &key("a"), "");
+        changes.delete_element(TABLE, SET.name, &key("b"));
+        changes.delete_chain(TABLE, "none");
+        changes.add_element(TABLE, SET.name, &key("c"), "");
+        let error = socket.commit(&changes).unwrap_err();
+        assert!(error.is_not_found());
+        assert!(
+            error
+                .to_string()
+                .starts_with("delete element of set \"inet test ports\": no such file or directory"),
+            "{error}"
+        );
+        assert!(socket.elements(TABLE, SET.name).unwrap().is_empty());
+        // The socket goes on as if nothing had been.
+        assert!(socket.has_chain(TABLE, "side").unwrap());
+    });
+}
+
+#[test]
+fn a_decision_on_what_is_no_longer_so_is_taken_anew() {
+    alone("stale decisions", || {
+        let mut socket = Socket::open().unwrap();
+        socket.commit(&base()).unwrap();
+        let mut rival = Socket::open().unwrap();
+        let mut seen = Vec::new();
+        socket
+            .update(|socket| {
+                let there = socket.elements(TABLE, SET.name)?.len();
+                seen.push(there);
+                if there < 2 {
+                    let mut change = Transaction::new();
+                    change.add_element(TABLE, SET.name, &key(&format!("rival{there}")), "");
+                    rival.commit(&change)?;
+                }
+                let mut change = Transaction::new();
+                if there > 0 {
+                    change.add_element(TABLE, SET.name, &key("own"), "");
+                }
+                Ok(change)
+            })
+            .unwrap();
+        // Also where nothing was to be done, and where the first change came too late.
+        assert_eq!(seen, [0, 1, 2]);
+        assert_eq!(socket.elements(TABLE, SET.name).unwrap().len(), 3);
+
+        let error = socket.update(|_| {
+            Err(rival
+                .commit(&{
+                    let mut change = Transaction::new();
+                    change.delete_chain(TABLE, "none");
+                    change
+                })
+                .unwrap_err())
+        });
+        assert_eq!(error.unwrap_err().errno(), Some(Errno::NOENT));
+    });
+}

@@ -1,0 +1,320 @@
+use linux::{nft::Traffic, route};
+
+use super::*;
+use crate::testing::{Container, alone, bridge, load, ruleset};
+
+const OWNER: Owner<'_> = Owner {
+    container_id: "c1",
+    ifname: "net1",
+};
+const OTHER: Owner<'_> = Owner {
+    container_id: "c2",
+    ifname: "net1",
+};
+const PORT: Port<'_> = Port {
+    name: "veth00000001",
+    mac: Mac([2, 0, 0, 0, 0, 1]),
+};
+const OTHER_PORT: Port<'_> = Port {
+    name: "veth00000002",
+    mac: Mac([2, 0, 0, 0, 0, 2]),
+};
+
+/// What nft prints, with these lines as elements.
+fn expected(ports: &str, allowed: &str) -> String {
+    format!(
+        "table bridge nat {{
+\tset macspoofchk-ports {{
+\t\ttype ifname
+\t\tcomment \"Ports that may send from the MAC of their container only\"
+{ports}\t}}
+
+\tset macspoofchk-allowed {{
+\t\ttype ifname . ether_addr
+\t\tcomment \"What these ports may send from\"
+{allowed}\t}}
+
+\tchain PREROUTING {{
+\t\ttype filter hook prerouting priority dstnat; policy accept;
+\t\tiifname @macspoofchk-ports iifname . ether saddr != @macspoofchk-allowed drop comment \"macspoofchk\"
+\t}}
+}}
+"
+    )
+}
+
+fn empty() -> String {
+    expected("", "")
+}
+
+fn one() -> String {
+    expected(
+        "\t\telements = { \"veth00000001\" comment \"macspoofchk-c1-net1\" }\n",
+        "\t\telements = { \"veth00000001\" . 02:00:00:00:00:01 comment \"macspoofchk-c1-net1\" }\n",
+    )
+}
+
+/// The rules of an established plugin for an attachment.
+fn established(reference: &str, port: &str, counter: &str) -> String {
+    format!(
+        "table bridge nat {{
+            chain PREROUTING {{
+                type filter hook prerouting priority -300; policy accept;
+                iifname \"{port}\" {counter} jump cni-br-iface-{reference} comment \"macspoofchk-{reference}\"
+            }}
+            chain cni-br-iface-{reference} {{
+                {counter} jump cni-br-iface-{reference}-mac comment \"macspoofchk-{reference}\"
+            }}
+            chain cni-br-iface-{reference}-mac {{
+                ether saddr 02:00:00:00:00:09 {counter} return comment \"macspoofchk-{reference}\"
+                {counter} drop comment \"macspoofchk-{reference}\"
+            }}
+        }}"
+    )
+}
+
+#[test]
+fn comments_are_the_established_ones_as_far_as_nft_reads_them_back() {
+    assert_eq!(OWNER.comment(), "macspoofchk-c1-net1");
+    let (long, longer) = ("x".repeat(120), "x".repeat(121));
+    let of = |container_id| Owner {
+        container_id,
+        ifname: "net1",
+    };
+    assert_eq!(of(&long).comment().len(), COMMENT_LENGTH);
+    assert_ne!(of(&long).comment(), of(&longer).comment());
+    let quoted = Owner {
+        container_id: "c1",
+        ifname: "net\"1",
+    };
+    assert!(
+        quoted.comment().starts_with("macspoofchk-c1-net1-"),
+        "{}",
+        quoted.comment()
+    );
+}
+
+#[test]
+fn what_is_set_up_reads_as_specified_and_goes_again() {
+    alone("spoof check", || {
+        set_up(OWNER, PORT).unwrap();
+        assert_eq!(ruleset(), one());
+        check(OWNER, PORT).unwrap();
+        set_up(OWNER, PORT).unwrap();
+        assert_eq!(ruleset(), one(), "after a repeated ADD");
+
+        set_up(OTHER, OTHER_PORT).unwrap();
+        tear_down(OTHER, Some(OTHER_PORT)).unwrap();
+        assert_eq!(ruleset(), one(), "the other's is gone");
+        assert!(check(OTHER, OTHER_PORT).is_err());
+        assert!(
+            check(
+                OWNER,
+                Port {
+                    mac: OTHER_PORT.mac,
+                    ..PORT
+                }
+            )
+            .is_err()
+        );
+
+        tear_down(OWNER, None).unwrap();
+        assert_eq!(ruleset(), empty());
+        for known in [None, Some(PORT)] {
+            tear_down(OWNER, known).unwrap();
+            assert_eq!(ruleset(), empty(), "gone already");
+        }
+    });
+}
+
+#[test]
+fn nft_reads_back_what_it_prints_of_ours() {
+    alone("spoof check restored by nft", || {
+        set_up(OWNER, PORT).unwrap();
+        let printed = ruleset();
+        load(&format!("flush ruleset\n{printed}"));
+        assert_eq!(ruleset(), printed);
+        // Rules that came this way are ours as well.
+        set_up(OTHER, OTHER_PORT).unwrap();
+        assert_eq!(ruleset().matches(" drop ").count(), 1, "{}", ruleset());
+        tear_down(OTHER, Some(OTHER_PORT)).unwrap();
+        tear_down(OWNER, Some(PORT)).unwrap();
+        assert_eq!(ruleset(), empty());
+    });
+}
+
+#[test]
+fn nothing_at_all_is_gone_already() {
+    alone("spoof check of an empty ruleset", || {
+        tear_down(OWNER, Some(PORT)).unwrap();
+        tear_down(OWNER, None).unwrap();
+        assert_eq!(ruleset(), "");
+        set_up(OWNER, PORT).unwrap();
+        load("flush ruleset");
+        tear_down(OWNER, Some(PORT)).unwrap();
+        // By hand in part: the rest goes.
+        set_up(OWNER, PORT).unwrap();
+        load("flush set bridge nat macspoofchk-ports");
+        tear_down(OWNER, Some(PORT)).unwrap();
+        assert_eq!(ruleset(), empty());
+        // Flushed chains are filled again.
+        load("flush chain bridge nat PREROUTING");
+        assert!(check(OWNER, PORT).is_err());
+        set_up(OWNER, PORT).unwrap();
+        assert_eq!(ruleset(), one());
+    });
+}
+
+#[test]
+fn a_port_name_that_comes_again_belongs_to_the_new_owner() {
+    alone("spoof check of a reused port name", || {
+        set_up(
+            OTHER,
+            Port {
+                mac: OTHER_PORT.mac,
+                ..PORT
+            },
+        )
+        .unwrap();
+        set_up(OWNER, PORT).unwrap();
+        assert_eq!(ruleset(), one(), "and the old MAC is not allowed");
+        tear_down(
+            OTHER,
+            Some(Port {
+                mac: OTHER_PORT.mac,
+                ..PORT
+            }),
+        )
+        .unwrap();
+        tear_down(OTHER, None).unwrap();
+        assert_eq!(ruleset(), one());
+    });
+}
+
+// cni-plugins#33
+#[test]
+fn rules_of_an_established_plugin_are_recognised_and_removed() {
+    for counter in ["", "counter packets 12 bytes 3456"] {
+        alone("established spoof check", move || {
+            load("table bridge nat { chain mine { counter accept; }; }");
+            load(&established("c2-net1", "veth00000002", counter));
+            let others = ruleset();
+            load(&established("c1-net1", "veth00000001", counter));
+            check(OWNER, PORT).unwrap();
+            tear_down(OWNER, None).unwrap();
+            assert_eq!(ruleset(), others);
+
+            // With a record too, as an ADD that is repeated has one; and an ADD replaces them.
+            load(&established("c1-net1", "veth00000001", counter));
+            tear_down(OWNER, Some(PORT)).unwrap();
+            assert_eq!(ruleset(), others);
+            load(&established("c1-net1", "veth00000001", counter));
+            set_up(OWNER, PORT).unwrap();
+            assert!(!ruleset().contains("cni-br-iface-c1"), "{}", ruleset());
+            assert!(ruleset().contains("cni-br-iface-c2-net1-mac"), "{}", ruleset());
+        });
+    }
+}
+
+#[test]
+fn parallel_first_calls_make_one_rule() {
+    alone("parallel spoof checks", || {
+        let namespace = linux::netns::NetNs::current().unwrap();
+        let call = |number: u8, work: fn(Owner<'_>, Port<'_>)| {
+            let id = format!("c{number}");
+            let name = format!("veth{number:08x}");
+            let owner = Owner {
+                container_id: &id,
+                ifname: "net1",
+            };
+            let mac = Mac([2, 0, 0, 0, 1, number]);
+            namespace.run(|| work(owner, Port { name: &name, mac })).unwrap();
+        };
+        let together = |work: fn(Owner<'_>, Port<'_>)| {
+            std::thread::scope(|scope| {
+                for number in 0..24 {
+                    scope.spawn(move || call(number, work));
+                }
+            });
+        };
+        together(|owner, port| set_up(owner, port).unwrap());
+        let rules = ruleset();
+        assert_eq!(rules.matches(" drop ").count(), 1, "{rules}");
+        assert_eq!(rules.matches("comment \"macspoofchk-c").count(), 48, "{rules}");
+        together(|owner, port| tear_down(owner, Some(port)).unwrap());
+        assert_eq!(ruleset(), empty());
+    });
+}
+
+// cni-plugins#30
+#[test]
+fn frames_from_another_mac_are_dropped() {
+    alone("frames under a spoof check", || {
+        let mut here = route::Socket::open().unwrap();
+        let br = bridge(&mut here, "br0");
+        let mut pod = Container::on(&mut here, &br, PORT.name, "10.9.0.1/24");
+        let receiver = Container::on(&mut here, &br, OTHER_PORT.name, "10.9.0.2/24");
+        let own = pod.mac();
+        let port = Port { mac: own, ..PORT };
+        set_up(OWNER, port).unwrap();
+
+        let (from, to) = (pod.udp(), receiver.udp());
+        let send = |text: &str| from.send_to(text.as_bytes(), "10.9.0.255:7777").unwrap();
+        let mut buffer = [0; 64];
+        let mut receive = || {
+            let length = to.recv(&mut buffer).unwrap();
+            String::from_utf8_lossy(&buffer[..length]).into_owned()
+        };
+        // The bridge learns and forwards at once as it has no spanning tree.
+        send("own");
+        assert_eq!(receive(), "own");
+        pod.change_mac(Mac([2, 0, 0, 0, 0, 0x66]));
+        send("spoofed");
+        pod.change_mac(own);
+        send("own again");
+        assert_eq!(receive(), "own again");
+
+        // Another port is nobody's business, and after DEL this one neither.
+        tear_down(OWNER, Some(port)).unwrap();
+        pod.change_mac(Mac([2, 0, 0, 0, 0, 0x66]));
+        send("unguarded");
+        assert_eq!(receive(), "unguarded");
+    });
+}
+
+// cni-plugins#32
+#[test]
+fn a_thousand_ports_cost_no_more_than_one() {
+    alone("spoof checks of many ports", || {
+        let cost = |socket: &mut Socket, work: &dyn Fn(&mut Socket)| {
+            let before = socket.traffic();
+            work(socket);
+            let after = socket.traffic();
+            Traffic {
+                sent: after.sent - before.sent,
+                received: after.received - before.received,
+            }
+        };
+        let add_one = |socket: &mut Socket| add(socket, OWNER, PORT).unwrap();
+        let remove_one = |socket: &mut Socket| remove(socket, OWNER, Some(PORT)).unwrap();
+        let mut socket = Socket::open().unwrap();
+        add(&mut socket, OTHER, OTHER_PORT).unwrap();
+        let few = [cost(&mut socket, &add_one), cost(&mut socket, &remove_one)];
+
+        for number in 0..1000_u16 {
+            let id = format!("many{number}");
+            let name = format!("many{number:08x}");
+            let [high, low] = number.to_be_bytes();
+            let owner = Owner {
+                container_id: &id,
+                ifname: "net1",
+            };
+            let mac = Mac([2, 1, 0, 0, high, low]);
+            add(&mut socket, owner, Port { name: &name, mac }).unwrap();
+        }
+        assert_eq!(socket.elements(TABLE, PORTS).unwrap().len(), 1001);
+        let many = [cost(&mut socket, &add_one), cost(&mut socket, &remove_one)];
+        assert_eq!(few, many, "bytes to and from the kernel");
+        println!("ADD {:?}, DEL {:?}", many[0], many[1]);
+    });
+}
