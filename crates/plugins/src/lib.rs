@@ -22,13 +22,13 @@ mod hash;
 mod interface;
 mod ipam;
 pub mod loopback;
+mod masquerade;
 mod messages;
 pub mod multus_shim;
 pub mod names;
 pub mod passthru;
 mod pod;
 mod record;
-#[allow(dead_code, reason = "until bridge calls it")]
 mod spoof_check;
 pub mod static_ipam;
 #[cfg(test)]

@@ -21,7 +21,7 @@ use linux::{
 use super::{
     config::Config,
     existing_bridge, gateway, layer3, records, require_vlans,
-    steps::{self, Step},
+    steps::{self, Owner, Step},
 };
 use crate::{
     interface, ipam,
@@ -45,7 +45,9 @@ pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
     let mut pod = Pod::open(call)?;
     let bridge = ensure_bridge(&mut host, &config)
         .map_err(|error| error.prefixed(&format!("failed to create bridge \"{}\"", config.bridge)))?;
-    let mut journal = begin_record(call, &mut host, &mut pod)?;
+    let key = RecordKey::of(call);
+    let owner = Owner::new(call, &key);
+    let mut journal = begin_record(call, &key, &mut host, &mut pod)?;
     let made = make_pair(call, &config, &mut journal, &mut host, &mut pod, &home);
     let pair = made.inspect_err(|_| {
         // It tells of nothing; the error of ADD is the one that counts.
@@ -53,6 +55,7 @@ pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
     })?;
     let mut attachment = Attachment {
         call,
+        owner,
         config: &config,
         host,
         pod,
@@ -73,25 +76,25 @@ pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
 
 /// Begins the attachment's record. What an ADD that was killed left under it is taken back first, unless the
 /// interface is there: then this is a second ADD, and the first one's work is not touched.
-fn begin_record(call: &Call, host: &mut Socket, pod: &mut Pod) -> Result<Journal, Error> {
-    let (records, key) = (records(call), RecordKey::of(call));
-    if let Some(journal) = records.begin(&key)? {
+fn begin_record(call: &Call, key: &RecordKey, host: &mut Socket, pod: &mut Pod) -> Result<Journal, Error> {
+    let records = records(call);
+    if let Some(journal) = records.begin(key)? {
         return Ok(journal);
     }
     let ifname = &call.request.ifname;
-    let left = records.steps::<Step>(&key)?.unwrap_or_default();
+    let left = records.steps::<Step>(key)?.unwrap_or_default();
     let present = pod
         .socket
         .find_link(ifname)
         .explain(|| format!("failed to lookup \"{ifname}\""))?;
     if present.is_some() {
-        let port = left.iter().find_map(Step::port).unwrap_or_default();
+        let port = left.iter().find_map(Step::pair).unwrap_or_default();
         return Err(veth::already_exists(ifname, port));
     }
-    steps::undo(host, &left)?;
-    records.remove(&key)?;
+    steps::undo(host, Owner::new(call, key), &left)??;
+    records.remove(key)?;
     records
-        .begin(&key)?
+        .begin(key)?
         .ok_or_else(|| Error::internal(format!("another ADD of \"{ifname}\" is under way")))
 }
 
@@ -169,6 +172,7 @@ fn make_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
 /// An attachment that is being made: the pair exists, everything else is to come.
 struct Attachment<'a> {
     call: &'a Call,
+    owner: Owner<'a>,
     config: &'a Config,
     host: Socket,
     pod: Pod,
@@ -183,6 +187,9 @@ struct Attachment<'a> {
 impl Attachment<'_> {
     fn complete(&mut self) -> Result<CniResult, Error> {
         self.plug_in()?;
+        if self.config.spoof_check {
+            self.check_senders()?;
+        }
         let mut result = CniResult {
             interfaces: self.interfaces(),
             ..CniResult::default()
@@ -264,6 +271,26 @@ impl Attachment<'_> {
         }
     }
 
+    /// Has frames dropped that the container sends under another address than its own.
+    fn check_senders(&mut self) -> Result<(), Error> {
+        let inner = &self.pair.inner;
+        let mac = inner
+            .mac
+            .ok_or_else(|| Error::internal(format!("\"{}\" has no MAC address", inner.name)))?;
+        self.take(Step::SpoofCheck {
+            port: self.pair.outer_name.clone(),
+            mac,
+        })
+    }
+
+    /// Records a step and takes it.
+    fn take(&mut self, step: Step) -> Result<(), Error> {
+        self.journal.note(std::slice::from_ref(&step))?;
+        let outcome = step.take(self.owner);
+        self.taken.push(step);
+        outcome
+    }
+
     fn interfaces(&self) -> Vec<Interface> {
         let inner = &self.pair.inner;
         let mac = |link: &Link| link.mac.map(|mac| mac.to_string());
@@ -333,6 +360,10 @@ impl Attachment<'_> {
                 gateway::enable_forwarding(family)?;
             }
         }
+        if let Some(backend) = self.config.masquerade {
+            let addresses = result.ips.iter().map(|ip| ip.address).collect();
+            self.take(Step::Masquerade { backend, addresses })?;
+        }
         Ok(())
     }
 
@@ -401,7 +432,7 @@ impl Attachment<'_> {
     /// Takes back what was done, as far as that is possible; the error of ADD stays the one that counts. What could
     /// not be taken back stays recorded, for DEL and GC.
     fn roll_back(&mut self) {
-        let undone = steps::undo(&mut self.host, &self.taken);
+        let undone = steps::undo(&mut self.host, self.owner, &self.taken).and_then(|left| left);
         let released = if self.leased { ipam::del(self.call) } else { Ok(()) };
         let forgotten = undone.and(released).and_then(|()| self.journal.remove());
         if let Err(error) = forgotten {

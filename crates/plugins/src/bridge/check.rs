@@ -12,8 +12,8 @@ use linux::{
     route::Socket,
 };
 
-use super::{config::Config, existing_bridge, require_vlans};
-use crate::{check, ipam, messages::Explain, names::kind, pod::Pod};
+use super::{config::Config, existing_bridge, require_vlans, steps::Owner};
+use crate::{check, ipam, masquerade, messages::Explain, names::kind, pod::Pod, record::Key, spoof_check};
 
 /// An error that names the first difference.
 pub(super) fn check(call: &Call) -> Result<(), Error> {
@@ -37,6 +37,7 @@ pub(super) fn check(call: &Call) -> Result<(), Error> {
     if !config.leave_down && !inner.is_up() {
         return Err(Error::internal(format!("Interface {} is down", inner.name)));
     }
+    check_rules(call, &config, &outer, &inner, &previous)?;
     check::addresses(&mut pod.socket, &inner, &previous.ips)?;
     check::routes(&mut pod.socket, &previous.routes)
 }
@@ -140,6 +141,29 @@ fn check_port(host: &mut Socket, config: &Config, outer: &Link) -> Result<(), Er
         ))),
         None => Ok(()),
     }
+}
+
+fn check_rules(
+    call: &Call,
+    config: &Config,
+    outer: &Link,
+    inner: &Link,
+    previous: &CniResult,
+) -> Result<(), Error> {
+    let key = Key::of(call);
+    let owner = Owner::new(call, &key);
+    if let Some(mac) = inner.mac.filter(|_| config.spoof_check) {
+        let port = spoof_check::Port {
+            name: &outer.name,
+            mac,
+        };
+        spoof_check::check(owner.of_port(), port)?;
+    }
+    if let Some(backend) = config.masquerade {
+        let addresses: Vec<_> = previous.ips.iter().map(|ip| ip.address).collect();
+        masquerade::check(backend, owner.of_addresses(), &addresses)?;
+    }
+    Ok(())
 }
 
 /// The interfaces on the host.

@@ -1,12 +1,13 @@
 //! The keys of a bridge config, and what they come to.
 
-use cni::{Error, args::CniArgs, error::code, json, plugin::Call, result::Dns};
+use cni::{Error, args::CniArgs, json, plugin::Call, result::Dns};
 use linux::link::Mac;
 use serde::Deserialize;
 
 use super::vlans::{TrunkItem, Vlans};
 use crate::{
     ipam,
+    masquerade::Backend,
     messages::{HAIRPIN_AND_PROMISC, IPAM_WITHOUT_INTERFACE, MAKE_VETH},
     names::{DEFAULT_BRIDGE, arg},
 };
@@ -23,6 +24,7 @@ struct Wire {
     is_default_gateway: bool,
     force_address: bool,
     ip_masq: bool,
+    ip_masq_backend: String,
     mtu: i64,
     hairpin_mode: bool,
     promisc_mode: bool,
@@ -85,6 +87,10 @@ pub(super) struct Config {
     pub(super) detect_duplicates: bool,
     /// The container's end stays down.
     pub(super) leave_down: bool,
+    /// Frames that the container sends under another address than its own are dropped.
+    pub(super) spoof_check: bool,
+    /// Packets that leave the container's subnet take on an address of the host.
+    pub(super) masquerade: Option<Backend>,
     /// Address of the container's end.
     pub(super) mac: Option<Mac>,
     /// Resolver settings that replace IPAM's.
@@ -106,14 +112,7 @@ impl Config {
     fn new(wire: Wire, args: &CniArgs, layer3: bool) -> Result<Self, Error> {
         let vlans = Vlans::new(wire.vlan, wire.vlan_trunk.as_deref(), wire.preserve_default_vlan)?;
         let mac = mac(&wire, args)?;
-        for (key, wanted) in [("ipMasq", wire.ip_masq), ("macspoofchk", wire.macspoofchk)] {
-            if wanted {
-                return Err(Error::new(
-                    code::UNSUPPORTED_FIELD,
-                    format!("unsupported field \"{key}\": this version of the bridge plugin cannot do it"),
-                ));
-            }
-        }
+        let backend = Backend::named(&wire.ip_masq_backend)?;
         if layer3 && wire.disable_container_interface {
             return Err(Error::internal(IPAM_WITHOUT_INTERFACE));
         }
@@ -136,6 +135,8 @@ impl Config {
             vlans,
             detect_duplicates: wire.enabledad,
             leave_down: wire.disable_container_interface,
+            spoof_check: wire.macspoofchk,
+            masquerade: wire.ip_masq.then_some(backend),
             mac,
             dns: wire.dns.given(),
             layer3,
@@ -229,13 +230,20 @@ mod tests {
     }
 
     #[test]
-    fn what_this_version_cannot_do_is_refused_by_name() {
-        for key in ["ipMasq", "macspoofchk"] {
-            let error = read(&format!(r#"{{"{key}":true}}"#), "", false).unwrap_err();
-            assert_eq!(error.code, 2);
-            assert!(error.msg.contains(key), "{error}");
-            read(&format!(r#"{{"{key}":false}}"#), "", false).unwrap();
+    fn masquerading_has_two_backends() {
+        let backend = |config: &str| read(config, "", true).unwrap().masquerade;
+        assert_eq!(backend("{}"), None);
+        assert_eq!(backend(r#"{"ipMasq":true}"#), Some(Backend::Nftables));
+        for (name, wanted) in [("nftables", Backend::Nftables), ("iptables", Backend::Iptables)] {
+            let config = format!(r#"{{"ipMasq":true,"ipMasqBackend":"{name}"}}"#);
+            assert_eq!(backend(&config), Some(wanted));
+            let off = format!(r#"{{"ipMasqBackend":"{name}"}}"#);
+            assert_eq!(backend(&off), None);
         }
+        assert_eq!(
+            message(r#"{"ipMasq":true,"ipMasqBackend":"pf"}"#, true),
+            "unknown ipmasq backend \"pf\""
+        );
     }
 
     // cni-plugins#15

@@ -112,6 +112,8 @@ mod tests {
             vlans: None,
             detect_duplicates: false,
             leave_down: false,
+            spoof_check: false,
+            masquerade: None,
             mac: None,
             dns: None,
             layer3: true,

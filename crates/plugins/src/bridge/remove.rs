@@ -4,29 +4,52 @@ use std::collections::BTreeSet;
 
 use cni::{Error, plugin::Call};
 use linux::route::Socket;
+use serde::Deserialize;
 
 use super::{
     records,
-    steps::{self, Step},
+    steps::{self, Owner, Step},
 };
-use crate::{ipam, messages::Explain as _, pod::Pod, record::Key};
+use crate::{
+    ipam, masquerade,
+    messages::{Explain as _, note},
+    pod::Pod,
+    record::Key,
+    spoof_check,
+};
 
-/// Detaches one container. The config is deliberately not read beyond what IPAM needs: whatever made ADD fail must
-/// not keep a pod from going.
-pub(super) fn del(call: &Call) -> Result<(), Error> {
-    let (records, key) = (records(call), Key::of(call));
-    let detached = match records.steps::<Step>(&key)? {
-        Some(taken) => steps::undo(&mut open()?, &taken),
-        None => detach_unrecorded(call),
-    };
-    // Addresses are given back last: whoever gets them next must not meet what this attachment left.
-    detached
-        .and_then(|()| ipam::del(call))
-        .and_then(|()| records.remove(&key))
+/// What the config says about rules of the host. Everything else in it is deliberately not read: whatever made ADD
+/// fail must not keep a pod from going.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Rules {
+    macspoofchk: bool,
+    ip_masq: bool,
 }
 
-/// Detaches what the established plugin attached, or what lost its record: the interface is known by its name.
-fn detach_unrecorded(call: &Call) -> Result<(), Error> {
+/// Detaches one container. Rules that cannot be removed keep no pod from going: they stay recorded, for GC.
+pub(super) fn del(call: &Call) -> Result<(), Error> {
+    let (records, key) = (records(call), Key::of(call));
+    let owner = Owner::new(call, &key);
+    let left = if let Some(taken) = records.steps::<Step>(&key)? {
+        steps::undo(&mut open()?, owner, &taken)?
+    } else {
+        delete_interface(call)?;
+        remove_unrecorded_rules(call, owner)
+    };
+    // Addresses are given back last: whoever gets them next must not meet what this attachment left.
+    ipam::del(call)?;
+    match left {
+        Ok(()) => records.remove(&key),
+        Err(error) => {
+            note(&error.to_string());
+            Ok(())
+        }
+    }
+}
+
+/// Removes the interface that the established plugin made, or one that lost its record: it is known by its name.
+fn delete_interface(call: &Call) -> Result<(), Error> {
     let ifname = &call.request.ifname;
     let Some(mut pod) = Pod::find_remaining(call)? else {
         return Ok(());
@@ -35,6 +58,19 @@ fn detach_unrecorded(call: &Call) -> Result<(), Error> {
         Err(error) if error.is_not_found() => Ok(()),
         done => done.explain(|| format!("failed to delete \"{ifname}\"")),
     }
+}
+
+/// Removes its rules, which are known by their comments.
+fn remove_unrecorded_rules(call: &Call, owner: Owner<'_>) -> Result<(), Error> {
+    let rules: Rules = call.config.read().unwrap_or_default();
+    let mut left = Ok(());
+    if rules.macspoofchk {
+        left = spoof_check::tear_down(owner.of_port(), None);
+    }
+    if rules.ip_masq {
+        left = left.and(masquerade::tear_down(owner.of_addresses(), None));
+    }
+    left
 }
 
 /// Removes what recorded attachments of this network left that are not valid any more. What has no record cannot be
@@ -56,9 +92,14 @@ pub(super) fn gc(call: &Call) -> Result<(), Error> {
     for key in records.keys()?.iter().filter(|key| !valid.contains(key)) {
         let collected = records
             .steps::<Step>(key)
-            .and_then(|taken| steps::undo(&mut host, &taken.unwrap_or_default()))
+            .and_then(|taken| steps::undo(&mut host, Owner::new(call, key), &taken.unwrap_or_default()))
+            .and_then(|left| left)
             .and_then(|()| records.remove(key));
         outcome = outcome.and(collected);
+    }
+    let rules: Rules = call.config.read().unwrap_or_default();
+    if rules.ip_masq {
+        outcome = outcome.and(masquerade::collect(call.config.name(), &valid));
     }
     // One attachment that cannot be removed keeps nobody else's addresses from being collected.
     outcome.and(ipam::gc(call))

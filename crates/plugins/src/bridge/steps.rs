@@ -1,10 +1,16 @@
 //! The steps of ADD that DEL and GC take back, as they stand in an attachment's record.
 
-use cni::Error;
-use linux::route::Socket;
+use cni::{Error, plugin::Call};
+use ipnet::IpNet;
+use linux::{link::Mac, route::Socket};
 use serde::{Deserialize, Serialize};
 
-use crate::messages::Explain as _;
+use crate::{
+    masquerade::{self, Backend},
+    messages::Explain as _,
+    record::Key,
+    spoof_check,
+};
 
 /// A step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,28 +21,111 @@ pub(super) enum Step {
         /// Name of the host's end.
         port: String,
     },
+    /// The container's frames are checked for their sender.
+    SpoofCheck {
+        /// Name of the host's end.
+        port: String,
+        /// The container's address.
+        #[serde(with = "as_text")]
+        mac: Mac,
+    },
+    /// The container's packets take on an address of the host.
+    Masquerade {
+        /// Who does that.
+        backend: Backend,
+        /// The container's addresses, each with its subnet.
+        addresses: Vec<IpNet>,
+    },
 }
 
-impl Step {
-    /// The host's end of the pair, in the step that makes it.
-    pub(super) fn port(&self) -> Option<&str> {
-        match self {
-            Step::Pair { port } => Some(port),
+/// Whose steps they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner<'a> {
+    network: &'a str,
+    key: &'a Key,
+}
+
+impl<'a> Owner<'a> {
+    /// An attachment to the network of `call`.
+    pub(super) fn new(call: &'a Call, key: &'a Key) -> Self {
+        Owner {
+            network: call.config.name(),
+            key,
+        }
+    }
+
+    /// For the spoof check.
+    pub(super) fn of_port(self) -> spoof_check::Owner<'a> {
+        spoof_check::Owner {
+            container_id: &self.key.container_id,
+            ifname: &self.key.ifname,
+        }
+    }
+
+    /// For masquerading.
+    pub(super) fn of_addresses(self) -> masquerade::Attachment<'a> {
+        masquerade::Attachment {
+            network: self.network,
+            container_id: &self.key.container_id,
+            ifname: &self.key.ifname,
         }
     }
 }
 
-/// Takes steps back, the last one first. A step that fails does not keep the others from being taken back; the
-/// first error is returned. What is gone already is fine.
-pub(super) fn undo(host: &mut Socket, steps: &[Step]) -> Result<(), Error> {
-    let mut outcome = Ok(());
-    for step in steps.iter().rev() {
-        let undone = match step {
-            Step::Pair { port } => delete_port(host, port),
-        };
-        outcome = outcome.and(undone);
+impl Step {
+    /// The host's end of the pair, in the step that makes it.
+    pub(super) fn pair(&self) -> Option<&str> {
+        match self {
+            Step::Pair { port } => Some(port),
+            _ => None,
+        }
     }
-    outcome
+
+    /// Takes the step; that of the pair has been taken when its link is there.
+    pub(super) fn take(&self, owner: Owner<'_>) -> Result<(), Error> {
+        match self {
+            Step::Pair { .. } => Ok(()),
+            Step::SpoofCheck { port, mac } => spoof_check::set_up(
+                owner.of_port(),
+                spoof_check::Port {
+                    name: port,
+                    mac: *mac,
+                },
+            ),
+            Step::Masquerade { backend, addresses } => {
+                masquerade::set_up(*backend, owner.of_addresses(), addresses)
+            }
+        }
+    }
+
+    fn undo_rules(&self, owner: Owner<'_>) -> Result<(), Error> {
+        match self {
+            Step::Pair { .. } => Ok(()),
+            Step::SpoofCheck { port, mac } => spoof_check::tear_down(
+                owner.of_port(),
+                Some(spoof_check::Port {
+                    name: port,
+                    mac: *mac,
+                }),
+            ),
+            Step::Masquerade { backend, addresses } => {
+                masquerade::tear_down(owner.of_addresses(), Some((*backend, addresses)))
+            }
+        }
+    }
+}
+
+/// Takes steps back, the pair first, so that no frame passes unchecked. An error if the pair is still there; else the
+/// first error of what is left and harms nobody without it. What is gone already is fine.
+pub(super) fn undo(host: &mut Socket, owner: Owner<'_>, steps: &[Step]) -> Result<Result<(), Error>, Error> {
+    for port in steps.iter().filter_map(Step::pair) {
+        delete_port(host, port)?;
+    }
+    let mut left = Ok(());
+    for step in steps {
+        left = left.and(step.undo_rules(owner));
+    }
+    Ok(left)
 }
 
 /// Removes the host's end of a pair; the container's goes with it.
@@ -44,5 +133,54 @@ fn delete_port(host: &mut Socket, name: &str) -> Result<(), Error> {
     match host.delete_link_by_name(name) {
         Err(error) if error.is_not_found() => Ok(()),
         done => done.explain(|| format!("failed to delete \"{name}\"")),
+    }
+}
+
+/// Addresses as people write them.
+mod as_text {
+    use linux::link::Mac;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(mac: &Mac, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(mac)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Mac, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_recorded_in_words() {
+        let steps = [
+            (
+                Step::Pair { port: "veth1".into() },
+                r#"{"pair":{"port":"veth1"}}"#,
+            ),
+            (
+                Step::SpoofCheck {
+                    port: "veth1".into(),
+                    mac: "02:00:00:00:00:01".parse().unwrap(),
+                },
+                r#"{"spoofCheck":{"port":"veth1","mac":"02:00:00:00:00:01"}}"#,
+            ),
+            (
+                Step::Masquerade {
+                    backend: Backend::Nftables,
+                    addresses: vec!["10.1.2.2/24".parse().unwrap()],
+                },
+                r#"{"masquerade":{"backend":"nftables","addresses":["10.1.2.2/24"]}}"#,
+            ),
+        ];
+        for (step, text) in steps {
+            assert_eq!(serde_json::to_string(&step).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Step>(text).unwrap(), step);
+        }
     }
 }

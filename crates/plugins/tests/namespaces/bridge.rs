@@ -412,19 +412,3 @@ fn ends_of_namespaces_are_no_errors() {
         host.del(&pod, &l2("1.0.0"));
     });
 }
-
-#[test]
-fn what_this_version_cannot_do_is_said_before_anything_is_done() {
-    on_a_host("unsupported keys", |host| {
-        let pod = host.pod();
-        for key in ["ipMasq", "macspoofchk"] {
-            let config = with(&l2("1.0.0"), key, true.into());
-            let (code, message) = host.call("ADD", &pod, &config).failure();
-            assert_eq!(code, 2);
-            assert!(message.contains(key), "{message}");
-            assert!(host.link("br0").is_none());
-            // A pod whose ADD failed must be able to go.
-            host.del(&pod, &config);
-        }
-    });
-}

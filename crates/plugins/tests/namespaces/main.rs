@@ -17,5 +17,9 @@ mod check;
 mod delegation;
 mod protocol;
 mod recovery;
+mod rules;
 mod stage;
+#[allow(dead_code, reason = "the tests beside the plugins use more of it")]
+#[path = "../../src/testing.rs"]
+mod testing;
 mod tuning;

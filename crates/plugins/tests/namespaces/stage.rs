@@ -292,6 +292,7 @@ impl Host {
         lines.extend(network(&mut pod.socket.borrow_mut()));
         lines.extend(files(Path::new(RECORDS)));
         lines.extend(files(Path::new(LEASES)));
+        lines.push(crate::testing::ruleset());
         lines.join("\n")
     }
 
@@ -439,6 +440,18 @@ impl Pod {
             .set_read_timeout(Some(std::time::Duration::from_mins(1)))
             .unwrap();
         socket
+    }
+
+    /// Sends a word to the container's own port 7777, from inside.
+    pub(crate) fn udp_loopback(&self, word: &str) {
+        let socket = self.ns.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+        socket.send_to(word.as_bytes(), (self.address(), 7777)).unwrap();
+    }
+
+    /// The first address of `net1`, without its prefix.
+    fn address(&self) -> std::net::IpAddr {
+        let net: ipnet::IpNet = self.addresses()[0].parse().unwrap();
+        net.addr()
     }
 
     /// Takes the namespace's path away, as the end of a sandbox does.
