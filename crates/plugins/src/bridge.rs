@@ -13,6 +13,7 @@ mod check;
 mod config;
 mod gateway;
 mod layer3;
+mod node_defaults;
 mod vlans;
 
 use cni::{

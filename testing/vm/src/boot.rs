@@ -48,8 +48,12 @@ const SHELL: &str = "/bin/busybox";
 const MEBIBYTES: &str = "1024";
 /// How long the guest may say nothing, and how long all of it may take. Its processor is emulated: seconds elsewhere
 /// are minutes here.
-const SILENCE: Duration = Duration::from_mins(5);
-const WHOLE: Duration = Duration::from_mins(30);
+const PATIENCE: Patience = Patience {
+    silence: Duration::from_mins(5),
+    whole: Duration::from_mins(30),
+};
+/// How often the person who waits is shown a sign of life.
+const POLL: Duration = Duration::from_millis(200);
 /// How long it may take from its last word to the end of the process.
 const POWER_OFF: Duration = Duration::from_secs(30);
 /// Lines of the console that a failure shows.
@@ -109,7 +113,7 @@ impl Vm {
         fs::write(&initramfs, self.initramfs(boot)?).at("write", &initramfs)?;
         progress.step("booting a virtual machine");
         let mut machine = Machine::start(self.qemu(&initramfs))?;
-        let ended = machine.watch(progress, line);
+        let ended = machine.watch(PATIENCE, progress, line);
         let _ = fs::remove_file(&initramfs);
         ended
     }
@@ -171,7 +175,33 @@ impl Vm {
     }
 }
 
+/// How long a machine is waited for.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    silence: Duration,
+    whole: Duration,
+}
+
+impl Patience {
+    fn complaint(self, silent: Duration, whole: Duration) -> Option<String> {
+        if silent > self.silence {
+            Some(format!(
+                "the virtual machine said nothing for {} s",
+                self.silence.as_secs()
+            ))
+        } else if whole > self.whole {
+            Some(format!(
+                "the virtual machine took more than {} s",
+                self.whole.as_secs()
+            ))
+        } else {
+            None
+        }
+    }
+}
+
 /// A machine that runs; killed when dropped.
+#[derive(Debug)]
 struct Machine {
     process: Child,
     lines: Receiver<String>,
@@ -203,28 +233,24 @@ impl Machine {
     }
 
     /// Reads the console to the end of the tests.
-    fn watch(&mut self, progress: &mut dyn Progress, line: &mut dyn FnMut(&str)) -> Result<Vec<Ended>> {
+    fn watch(
+        &mut self,
+        patience: Patience,
+        progress: &mut dyn Progress,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Ended>> {
         let mut console = Console::default();
         let mut ended = Vec::new();
         let began = Instant::now();
         let mut heard = began;
         loop {
-            let said = match self.lines.recv_timeout(Duration::from_millis(200)) {
+            if let Some(complaint) = patience.complaint(heard.elapsed(), began.elapsed()) {
+                return Err(self.failure(&complaint));
+            }
+            let said = match self.lines.recv_timeout(POLL) {
                 Ok(said) => said,
                 Err(RecvTimeoutError::Timeout) => {
                     progress.tick(self.recent.back().map_or("", String::as_str));
-                    if heard.elapsed() > SILENCE {
-                        return Err(self.failure(&format!(
-                            "the virtual machine said nothing for {} s",
-                            SILENCE.as_secs()
-                        )));
-                    }
-                    if began.elapsed() > WHOLE {
-                        return Err(self.failure(&format!(
-                            "the virtual machine took more than {} s",
-                            WHOLE.as_secs()
-                        )));
-                    }
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => {
@@ -232,10 +258,7 @@ impl Machine {
                 }
             };
             heard = Instant::now();
-            if self.recent.len() == TAIL {
-                self.recent.pop_front();
-            }
-            self.recent.push_back(said.trim_end().to_owned());
+            self.remember(&said);
             match console.line(&said) {
                 Event::Begin(name) => progress.step(&format!("running the tests of {name} in it")),
                 Event::Line(text) => line(&text),
@@ -249,9 +272,7 @@ impl Machine {
                 }
                 Event::Broken(why) => {
                     // What follows the kernel's last words explains them.
-                    while let Ok(said) = self.lines.recv_timeout(Duration::from_secs(2)) {
-                        self.recent.push_back(said.trim_end().to_owned());
-                    }
+                    self.power_off();
                     return Err(self.failure(&format!("the virtual machine gave up: {why}")));
                 }
                 Event::Noise => {}
@@ -259,15 +280,23 @@ impl Machine {
         }
     }
 
+    fn remember(&mut self, said: &str) {
+        if self.recent.len() == TAIL {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(said.trim_end().to_owned());
+    }
+
     /// Waits for the process to end by itself.
     fn power_off(&mut self) {
         let deadline = Instant::now() + POWER_OFF;
-        while Instant::now() < deadline
-            && !matches!(
-                self.lines.recv_timeout(Duration::from_millis(200)),
-                Err(RecvTimeoutError::Disconnected)
-            )
-        {}
+        while Instant::now() < deadline {
+            match self.lines.recv_timeout(POLL) {
+                Ok(said) => self.remember(&said),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
     }
 
     fn failure(&self, what: &str) -> Error {
@@ -299,4 +328,69 @@ fn forward(stream: impl std::io::Read + Send + 'static, lines: mpsc::Sender<Stri
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::Quiet;
+
+    use super::*;
+    use crate::console;
+
+    /// Watches a program that prints what a guest might.
+    fn watch(script: &str, patience: Patience) -> (Result<Vec<Ended>>, Vec<String>) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let mut lines = Vec::new();
+        let mut machine = Machine::start(command).unwrap();
+        let ended = machine.watch(patience, &mut Quiet, &mut |line| lines.push(line.to_owned()));
+        (ended, lines)
+    }
+
+    #[test]
+    fn lines_and_ends_of_programs_are_told() {
+        let text = [
+            console::begin("a"),
+            "test one ... ok".to_owned(),
+            console::end("a", "exit status: 0"),
+            console::begin("b"),
+            console::end("b", "signal: 11 (SIGSEGV)"),
+            console::done(),
+        ];
+        let (ended, lines) = watch(&format!("echo boot; echo '{}'", text.join("\n")), PATIENCE);
+        let end = |name: &str, failure: Option<&str>| Ended {
+            name: name.to_owned(),
+            failure: failure.map(str::to_owned),
+        };
+        assert_eq!(
+            ended.unwrap(),
+            [end("a", None), end("b", Some("signal: 11 (SIGSEGV)"))]
+        );
+        assert_eq!(lines, ["test one ... ok"]);
+    }
+
+    #[test]
+    fn a_machine_that_does_not_come_to_its_end_shows_what_it_said_last() {
+        let error = |script: &str, patience| watch(script, patience).0.unwrap_err().to_string();
+        assert_eq!(
+            error("echo 'vm-init: begin a'; echo no modules", PATIENCE),
+            "the virtual machine ended before its tests did; the end of its console:\n    vm-init: begin a\n    no modules"
+        );
+        let panic = error("echo 'Kernel panic - not syncing: x'; echo trace", PATIENCE);
+        assert!(
+            panic.starts_with("the virtual machine gave up: Kernel panic - not syncing: x;")
+                && panic.ends_with("\n    trace"),
+            "{panic}"
+        );
+        let impatient = Patience {
+            silence: Duration::ZERO,
+            ..PATIENCE
+        };
+        // The process would go on for a day: it is killed.
+        let silent = error("exec sleep 86400", impatient);
+        assert_eq!(
+            silent,
+            "the virtual machine said nothing for 0 s; the end of its console:"
+        );
+    }
 }

@@ -67,6 +67,28 @@ fn a_port_is_in_its_vlan_and_in_no_other() {
 }
 
 #[test]
+fn the_node_decides_about_the_default_vlan_where_the_config_does_not() {
+    in_the_vm("the node's defaults", |host| {
+        fs::write("/run/plugins/weft-bridge.json", r#"{"preserveDefaultVlan":true}"#).unwrap();
+        let (_, vlans) = attach(host, &access(100));
+        assert_eq!(vlans, ["1 untagged", "100 PVID untagged"]);
+        let (_, vlans) = attach(host, &with(&access(100), "preserveDefaultVlan", false.into()));
+        assert_eq!(vlans, ["100 PVID untagged"]);
+        let (_, vlans) = attach(host, &trunk(json!([{ "id": 5 }])));
+        assert_eq!(vlans, ["1 PVID untagged", "5"]);
+        fs::write("/run/plugins/weft-bridge.json", "{").unwrap();
+        let pod = host.pod();
+        let message = host.call("ADD", &pod, &access(100)).message();
+        assert!(
+            message.starts_with("failed to read \"/run/plugins/weft-bridge.json\": "),
+            "{message}"
+        );
+        // Nobody else asks for it.
+        attach(host, &l2("1.0.0"));
+    });
+}
+
+#[test]
 fn a_port_without_vlans_is_in_the_default_one_of_a_filtering_bridge() {
     in_the_vm("ports without VLANs", |host| {
         bridge(host, true);
