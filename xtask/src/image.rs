@@ -61,8 +61,11 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{}.{:02} MiB", hundredths / 100, hundredths % 100)
 }
 
+/// What makes a program static.
+pub(crate) const STATIC: (&str, &str) = ("RUSTFLAGS", "-C target-feature=+crt-static");
+
 /// The target to name, so that the flags of static linking stay away from build scripts and procedural macros.
-fn triple() -> String {
+pub(crate) fn triple() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
@@ -102,7 +105,7 @@ pub(crate) fn build(steps: &mut Steps) -> anyhow::Result<Built> {
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     steps.step("building weft and weft-cni, static and optimised");
     let mut cargo = paths::cargo();
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    cargo.env(STATIC.0, STATIC.1);
     cargo.args(["build", "--release", "--target", &triple()]);
     cargo.args([
         "--package",

@@ -5,6 +5,7 @@ mod cases;
 mod cluster_command;
 mod demo;
 mod explain;
+mod guest;
 mod image;
 mod install;
 mod libtest;

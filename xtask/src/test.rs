@@ -10,7 +10,7 @@ use cluster::kubernetes::{Program, Programs};
 use cluster::{Cluster, Home, Options, Packages, Progress, Steps, run};
 
 use crate::libtest::{Reader, Totals, listed};
-use crate::{explain, image, install, paths};
+use crate::{explain, guest, image, install, paths};
 
 /// What to test.
 #[derive(Debug, clap::Args)]
@@ -32,19 +32,22 @@ pub(crate) enum Tier {
     Namespaces,
     /// Components against a real API server; need Kubernetes' programs
     Api,
+    /// What this machine's kernel lacks, in a virtual machine; needs Debian
+    Vm,
     /// Everything on a two-node cluster; needs root
     E2e,
 }
 
 impl Tier {
-    const ALL: [Self; 4] = [Self::Unit, Self::Namespaces, Self::Api, Self::E2e];
+    const ALL: [Self; 5] = [Self::Unit, Self::Namespaces, Self::Api, Self::Vm, Self::E2e];
 
     /// Name of its test programs: `tests/NAME/main.rs` or `tests/NAME.rs` in a crate.
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Unit => "unit",
             Self::Namespaces => "namespaces",
             Self::Api => "api",
+            Self::Vm => "vm",
             Self::E2e => "e2e",
         }
     }
@@ -70,11 +73,17 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let mut broken = Vec::new();
     for tier in tiers {
         let done = if tier.needs_root() && !is_root() {
-            left_out.push(tier.name());
-            count(tier)
+            Ok(Outcome::LeftOut("needs root".to_owned()))
         } else {
             run_tier(tier, args.keep, &mut steps)
         };
+        let done = done.and_then(|outcome| match outcome {
+            Outcome::Ran(totals) => Ok(totals),
+            Outcome::LeftOut(why) => {
+                left_out.push(format!("tier {}: {why}", tier.name()));
+                count(tier)
+            }
+        });
         match done {
             Ok(done) => totals += done,
             Err(error) => {
@@ -86,8 +95,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     for problem in &broken {
         println!("\n{problem}");
     }
-    if !left_out.is_empty() {
-        println!("\nleft out, because they need root: {}", left_out.join(", "));
+    for reason in &left_out {
+        println!("\nleft out: {reason}");
     }
     println!("\n{totals}");
     // A failure is not an error of this program: the counts stay the last line.
@@ -98,9 +107,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Totals> {
+/// How a tier ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Its tests ran.
+    Ran(Totals),
+    /// This machine cannot run them, for this reason.
+    LeftOut(String),
+}
+
+fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Outcome> {
     steps.step(&format!("tier {}", tier.name()));
-    match tier {
+    let totals = match tier {
         Tier::Unit => {
             let mut totals = checks(steps);
             // Root's unit tests of packet rules have them read by nft.
@@ -108,18 +126,19 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Totals>
                 Packages::ensure(&Home::from_env()?, steps)?;
             }
             totals += cargo_test(tier, &[], steps)?;
-            Ok(totals)
+            totals
         }
         Tier::Namespaces => {
             // Here rather than in the first test that asks, because it may take minutes.
             Packages::ensure(&Home::from_env()?, steps)?;
-            cargo_test(tier, &[], steps)
+            cargo_test(tier, &[], steps)?
         }
         Tier::Api => {
             // Here rather than in the first test that asks, because it may take minutes.
             Programs::ensure(&Home::from_env()?, &Program::API, steps)?;
-            cargo_test(tier, &[], steps)
+            cargo_test(tier, &[], steps)?
         }
+        Tier::Vm => return guest::run(&programs(tier)?.0, steps),
         Tier::E2e => {
             let mut options = Options::from_env()?;
             if std::env::var_os("WEFT_CLUSTER").is_none() {
@@ -152,9 +171,10 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Totals>
                 );
                 eprintln!("remove it with: WEFT_CLUSTER={name} cargo xtask cluster down");
             }
-            Ok(totals)
+            totals
         }
-    }
+    };
+    Ok(Outcome::Ran(totals))
 }
 
 /// Formatting, lints and citations: one test each. That generated files are fresh is tested beside their

@@ -24,6 +24,9 @@ pub const CNI_PATH: &str = "CNI_PATH";
 /// Turns off the test that the sandbox is not the plugin's own namespace.
 pub const CNI_NETNS_OVERRIDE: &str = "CNI_NETNS_OVERRIDE";
 
+/// The node's defaults for bridge configs: a file beside the plugins, so that it needs no other folder of the host.
+pub const BRIDGE_DEFAULTS: &str = "weft-bridge.json";
+
 /// Keys of network configs.
 pub mod key {
     /// Version of the config.

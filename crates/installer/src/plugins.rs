@@ -10,11 +10,13 @@
 //!
 //! Without it, each name becomes a copy, and the program ends (the init containers of operands.md §13).
 
+mod bridge_defaults;
 mod layout;
 mod watch;
 
 use crate::names::BINARY;
 use crate::{About, Error, copy};
+use bridge_defaults::BridgeDefaults;
 use clap::Args as ClapArgs;
 use layout::Installation;
 use std::fs;
@@ -43,6 +45,10 @@ pub struct Args {
     #[arg(long)]
     pub check: bool,
 
+    /// Keep ports with VLANs in the bridge's default VLAN as well, unless their config says otherwise
+    #[arg(long)]
+    pub preserve_default_vlan: bool,
+
     /// Plugins to install, such as bridge and tuning
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
@@ -58,11 +64,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         host_dir,
         from,
         check,
+        preserve_default_vlan,
         names,
     } = args;
+    let defaults = BridgeDefaults::new(&to, &names, preserve_default_vlan);
     let mut installation = Installation::new(&to, host_dir.as_deref(), &from, &names)?;
     if check {
-        let paths = installation.missing()?;
+        let mut paths = installation.missing()?;
+        if let Some(defaults) = &defaults {
+            paths.extend(defaults.missing()?);
+        }
         return if paths.is_empty() {
             Ok(())
         } else {
@@ -71,17 +82,22 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     fs::create_dir_all(&to).about("create", &to)?;
     copy::sweep(&to);
+    // The plugin comes after its defaults, or the first pods would be in another network.
+    let mut ensure = || -> Result<bool, Error> {
+        let written = defaults.as_ref().map_or(Ok(false), BridgeDefaults::ensure)?;
+        Ok(installation.ensure()? || written)
+    };
     if host_dir.is_none() {
-        installation.ensure()?;
+        ensure()?;
         return Ok(());
     }
     // Watching begins before looking, so that no change is missed in between.
     let mut watcher = Watcher::open(&to)?;
-    installation.ensure()?;
+    ensure()?;
     println!("Entering sleep... (success)");
     loop {
         watcher.changed()?;
-        if installation.ensure()? {
+        if ensure()? {
             tracing::info!(directory = %to.display(), "repaired the plugins");
         }
     }

@@ -86,7 +86,7 @@ impl Socket {
         question.header.interface_family = AddressFamily::Bridge;
         question
             .attributes
-            .push(LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]));
+            .push(LinkAttribute::ExtMask(vec![LinkExtentMask::BrvlanCompressed]));
         let lists = self.dump(request, &RouteNetlinkMessage::GetLink(question), |bytes| {
             let header = LinkHeader::parse(bytes).map_err(|e| request.unreadable(e))?;
             if header.index != port.index {
@@ -99,8 +99,10 @@ impl Socket {
     }
 }
 
+/// The VLANs in an answer, where those that follow each other and are alike come as the first and the last one.
 fn vlans(link: &LinkMessage) -> Vec<PortVlan> {
     let mut found = Vec::new();
+    let mut first = None;
     for attribute in &link.attributes {
         let LinkAttribute::AfSpecBridge(entries) = attribute else {
             continue;
@@ -109,11 +111,15 @@ fn vlans(link: &LinkMessage) -> Vec<PortVlan> {
             let AfSpecBridge::VlanInfo(info) = entry else {
                 continue;
             };
-            found.push(PortVlan {
-                id: info.vid,
+            if info.flags.contains(BridgeVlanInfoFlags::RangeBegin) {
+                first = Some(info.vid);
+                continue;
+            }
+            found.extend((first.take().unwrap_or(info.vid)..=info.vid).map(|id| PortVlan {
+                id,
                 pvid: info.flags.contains(BridgeVlanInfoFlags::Pvid),
                 untagged: info.flags.contains(BridgeVlanInfoFlags::Untagged),
-            });
+            }));
         }
     }
     found
@@ -128,4 +134,42 @@ fn message(port: LinkRef<'_>, infos: impl Iterator<Item = BridgeVlanInfo>) -> Li
     entries.extend(infos.map(AfSpecBridge::VlanInfo));
     message.attributes.push(LinkAttribute::AfSpecBridge(entries));
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_each_of_their_vlans() {
+        let info = |vid, flags| BridgeVlanInfo { flags, vid };
+        let port = LinkRef {
+            index: 7,
+            name: "veth0",
+        };
+        let answer = message(
+            port,
+            [
+                info(1, BridgeVlanInfoFlags::Pvid | BridgeVlanInfoFlags::Untagged),
+                info(5, BridgeVlanInfoFlags::RangeBegin | BridgeVlanInfoFlags::Untagged),
+                info(7, BridgeVlanInfoFlags::RangeEnd | BridgeVlanInfoFlags::Untagged),
+                info(9, BridgeVlanInfoFlags::empty()),
+            ]
+            .into_iter(),
+        );
+        let untagged = |id| PortVlan {
+            untagged: true,
+            ..PortVlan::tagged(id)
+        };
+        assert_eq!(
+            vlans(&answer),
+            [
+                PortVlan::access(1),
+                untagged(5),
+                untagged(6),
+                untagged(7),
+                PortVlan::tagged(9)
+            ]
+        );
+    }
 }

@@ -14,6 +14,7 @@ mod check;
 mod config;
 mod gateway;
 mod layer3;
+mod node_defaults;
 mod remove;
 mod steps;
 mod vlans;

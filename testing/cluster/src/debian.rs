@@ -1,7 +1,8 @@
-//! The node programs that come from Debian packages.
+//! Programs that come from Debian packages: those of the nodes, and what a virtual machine is made of.
 //!
-//! They are unpacked into the cache and laid over `/usr` inside the cluster's own mount namespaces: nothing is
-//! installed on the host and no service of theirs is ever started there.
+//! They are unpacked into the cache, each set in a folder of its own, so that nobody waits for what he does not use:
+//! nothing is installed on the host and no service of theirs is ever started there. Those of the nodes are laid over
+//! `/usr` inside the cluster's own mount namespaces.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,43 @@ use crate::home::Home;
 use crate::progress::Progress;
 use crate::run;
 
-/// Programs that a cluster needs, by their place below `/`, and the packages that hold them.
-const PROGRAMS: &[(&str, &str)] = &[
+/// Packages with one purpose.
+#[derive(Debug)]
+struct Set {
+    /// Folder of the cache that they are unpacked in; also the name of its lock.
+    folder: &'static str,
+    /// Programs, by their place below `/`, and the packages that hold them. Those of the host do as well.
+    programs: &'static [(&'static str, &'static str)],
+    /// Packages whose files are taken from the cache alone, without what they depend on, and a file of each.
+    apart: &'static [(&'static str, &'static str)],
+    /// Whether nobody but root has a use for them.
+    for_root: bool,
+}
+
+/// What a cluster needs.
+const CLUSTER: Set = Set {
+    folder: "debian",
+    programs: NODE_PROGRAMS,
+    apart: &[],
+    for_root: true,
+};
+
+/// What a virtual machine needs. The kernel's package is the one that `linux-image-amd64` names; the guest's shell
+/// has to be static, and a host's may not be.
+const MACHINE: Set = Set {
+    folder: "debian-vm",
+    programs: &[
+        ("usr/bin/qemu-system-x86_64", "qemu-system-x86"),
+        ("usr/bin/kmod", "kmod"),
+    ],
+    apart: &[("boot", KERNEL), ("usr/bin/busybox", "busybox-static")],
+    for_root: false,
+};
+
+/// The package that depends on the newest kernel's.
+const KERNEL: &str = "linux-image-amd64";
+
+const NODE_PROGRAMS: &[(&str, &str)] = &[
     ("usr/bin/containerd", "containerd"),
     ("usr/bin/ctr", "containerd"),
     ("usr/sbin/runc", "runc"),
@@ -46,7 +82,7 @@ pub struct Packages {
 impl Packages {
     /// What is there already, on the host or from an earlier time; nothing is brought in.
     pub(crate) fn present(home: &Home) -> Self {
-        let root = home.path().join("debian/root");
+        let root = CLUSTER.root(home);
         Self {
             unpacked: root.is_dir().then_some(root),
         }
@@ -78,84 +114,182 @@ impl Packages {
         }
     }
 
-    /// Brings in what is missing. Fast when nothing is.
+    /// Brings in what a cluster lacks. Fast when that is nothing.
     pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
-        let root = home.path().join("debian/root");
-        if missing(&[Path::new("/")]).is_empty() {
-            return Ok(Self { unpacked: None });
-        }
-        let here = Self {
-            unpacked: Some(root.clone()),
-        };
-        if missing(&[Path::new("/"), &root]).is_empty() {
-            return Ok(here);
-        }
-        let wanted = missing(&[Path::new("/")]);
-        if !Path::new("/etc/debian_version").exists() || !rustix::process::geteuid().is_root() {
-            return Err(Error::Missing(format!(
-                "these programs are missing and can only be brought in by root on Debian; install the packages that hold them: {}",
-                wanted.join(" ")
-            )));
-        }
-        let _lock = home.lock("debian", progress)?;
-        if !missing(&[Path::new("/"), &root]).is_empty() {
-            fetch(home, &wanted, progress)?;
-        }
-        let lacking = missing(&[Path::new("/"), &root]);
-        if lacking.is_empty() {
-            return Ok(here);
-        }
-        Err(Error::Missing(format!(
-            "the unpacked packages lack programs of: {}",
-            lacking.join(" ")
-        )))
+        CLUSTER.ensure(home, progress)
+    }
+
+    /// Brings in what a virtual machine lacks: qemu, a kernel below `boot` with its modules, and a static busybox.
+    pub fn ensure_machine(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        MACHINE.ensure(home, progress)
     }
 }
 
-/// Packages none of whose places holds the program.
-fn missing(roots: &[&Path]) -> Vec<&'static str> {
-    let mut packages: Vec<&str> = PROGRAMS
+impl Set {
+    fn root(&self, home: &Home) -> PathBuf {
+        home.path().join(self.folder).join("root")
+    }
+
+    fn ensure(&self, home: &Home, progress: &mut dyn Progress) -> Result<Packages> {
+        let root = self.root(home);
+        if self.missing(None).is_empty() {
+            return Ok(Packages { unpacked: None });
+        }
+        let here = Packages {
+            unpacked: Some(root.clone()),
+        };
+        if self.missing(Some(&root)).is_empty() {
+            return Ok(here);
+        }
+        let wanted = self.missing(None);
+        let debian = Path::new("/etc/debian_version").exists();
+        if !debian || self.for_root && !is_root() {
+            let wanted = wanted.join(" ");
+            return Err(Error::Missing(if self.for_root {
+                format!(
+                    "these programs are missing and can only be brought in by root on Debian; install the packages that hold them: {wanted}"
+                )
+            } else {
+                format!("these packages of Debian are missing and can only be brought in on Debian: {wanted}")
+            }));
+        }
+        let _lock = home.lock(self.folder, progress)?;
+        if !self.missing(Some(&root)).is_empty() {
+            self.fetch(home, progress)?;
+        }
+        let lacking = self.missing(Some(&root));
+        if lacking.is_empty() {
+            return Ok(here);
+        }
+        Err(Error::Incomplete(format!(
+            "the unpacked packages lack files of: {}",
+            lacking.join(" ")
+        )))
+    }
+
+    /// Packages whose files are neither on the host, where that counts, nor unpacked.
+    fn missing(&self, unpacked: Option<&Path>) -> Vec<&'static str> {
+        let unpacked = |path: &str| unpacked.is_some_and(|root| root.join(path).exists());
+        let programs = lacking(self.programs, |path| {
+            Path::new("/").join(path).exists() || unpacked(path)
+        });
+        [programs, lacking(self.apart, unpacked)].concat()
+    }
+
+    fn fetch(&self, home: &Home, progress: &mut dyn Progress) -> Result<()> {
+        let dir = home.dir(self.folder)?;
+        let archives = dir.join("archives");
+        fs::create_dir_all(&archives).at("create", &archives)?;
+        let log = dir.join("apt.log");
+        let update = |progress: &mut dyn Progress| {
+            if !is_root() {
+                return Err(Error::Missing(
+                    "Debian's package lists are missing or too old; as root: apt-get update".to_owned(),
+                ));
+            }
+            progress.step("bringing in Debian's package lists");
+            run::watched(
+                Command::new("apt-get").args(["--quiet", "update"]),
+                &log,
+                progress,
+            )
+        };
+        progress.step(&format!(
+            "bringing in Debian packages: {}",
+            self.missing(None).join(" ")
+        ));
+        let packages = if let Ok(packages) = self.resolve() {
+            packages
+        } else {
+            update(progress)?;
+            self.resolve()?
+        };
+        if run::watched(&mut download(&archives, &packages), &log, progress).is_err() {
+            // Lists that are older than the archive name versions that are gone.
+            update(progress)?;
+            run::watched(&mut download(&archives, &self.resolve()?), &log, progress)?;
+        }
+        progress.step("unpacking them");
+        let fresh = dir.join("root.new");
+        unpack(&archives, &fresh)?;
+        for name in XTABLES {
+            let link = fresh.join("usr/sbin").join(name);
+            if fresh.join("usr/sbin/xtables-nft-multi").exists() && !link.exists() {
+                std::os::unix::fs::symlink("xtables-nft-multi", &link).at("create", &link)?;
+            }
+        }
+        let root = self.root(home);
+        if root.exists() {
+            fs::remove_dir_all(&root).at("remove", &root)?;
+        }
+        fs::rename(&fresh, &root).at("create", &root)?;
+        fs::remove_dir_all(&archives).at("remove", &archives)
+    }
+
+    /// The packages to download.
+    fn resolve(&self) -> Result<Vec<String>> {
+        let programs = lacking(self.programs, |path| Path::new("/").join(path).exists());
+        let mut packages = if programs.is_empty() {
+            Vec::new()
+        } else {
+            to_install(&run::output(
+                Command::new("apt-get")
+                    .args([
+                        "--simulate",
+                        "--no-install-recommends",
+                        "--option",
+                        "Debug::NoLocking=1",
+                        "install",
+                    ])
+                    .args(programs)
+                    .env("LC_ALL", "C"),
+            )?)
+        };
+        for (_, package) in self.apart {
+            packages.push(if *package == KERNEL {
+                let depends = run::output(
+                    Command::new("apt-cache")
+                        .args(["depends", KERNEL])
+                        .env("LC_ALL", "C"),
+                )?;
+                newest_kernel(&depends)
+                    .ok_or_else(|| Error::Missing(format!("Debian's {KERNEL} names no kernel")))?
+            } else {
+                (*package).to_owned()
+            });
+        }
+        Ok(packages)
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The packages of files that `exists` does not find.
+fn lacking(files: &[(&'static str, &'static str)], exists: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let mut packages: Vec<&str> = files
         .iter()
-        .filter(|(path, _)| !roots.iter().any(|root| root.join(path).exists()))
+        .filter(|(path, _)| !exists(path))
         .map(|(_, package)| *package)
         .collect();
     packages.dedup();
     packages
 }
 
-fn fetch(home: &Home, wanted: &[&str], progress: &mut dyn Progress) -> Result<()> {
-    let dir = home.dir("debian")?;
-    let archives = home.dir("debian/archives")?;
-    let log = dir.join("apt.log");
-    progress.step(&format!("bringing in Debian packages: {}", wanted.join(" ")));
-    let packages = if let Ok(packages) = resolve(wanted) {
-        packages
-    } else {
-        progress.step("bringing in Debian's package lists");
-        run::watched(
-            Command::new("apt-get").args(["--quiet", "update"]),
-            &log,
-            progress,
-        )?;
-        resolve(wanted)?
-    };
+fn download(archives: &Path, packages: &[String]) -> Command {
     let mut download = Command::new("apt-get");
     download
-        .current_dir(&archives)
-        .args(["--quiet", "--option", "APT::Sandbox::User=root", "download"]);
-    if run::watched(download.args(&packages), &log, progress).is_err() {
-        // Lists that are older than the archive name versions that are gone.
-        run::watched(
-            Command::new("apt-get").args(["--quiet", "update"]),
-            &log,
-            progress,
-        )?;
-        run::watched(&mut download, &log, progress)?;
-    }
+        .current_dir(archives)
+        .args(["--quiet", "--option", "APT::Sandbox::User=root", "download"])
+        .args(packages);
+    download
+}
 
-    let fresh = dir.join("root.new");
+/// Unpacks all archives into a fresh directory.
+fn unpack(archives: &Path, fresh: &Path) -> Result<()> {
     if fresh.exists() {
-        fs::remove_dir_all(&fresh).at("remove", &fresh)?;
+        fs::remove_dir_all(fresh).at("remove", fresh)?;
     }
     // Packages still name places outside /usr; with these links everything ends up below it.
     for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
@@ -164,8 +298,8 @@ fn fetch(home: &Home, wanted: &[&str], progress: &mut dyn Progress) -> Result<()
         let link = fresh.join(name);
         std::os::unix::fs::symlink(format!("usr/{name}"), &link).at("create", &link)?;
     }
-    for entry in fs::read_dir(&archives).at("read", &archives)? {
-        let archive = entry.at("read", &archives)?.path();
+    for entry in fs::read_dir(archives).at("read", archives)? {
+        let archive = entry.at("read", archives)?.path();
         if archive.extension().is_none_or(|extension| extension != "deb") {
             continue;
         }
@@ -174,36 +308,10 @@ fn fetch(home: &Home, wanted: &[&str], progress: &mut dyn Progress) -> Result<()
             Command::new("sh")
                 .args(["-c", unpack, "sh"])
                 .arg(&archive)
-                .arg(&fresh),
+                .arg(fresh),
         )?;
     }
-    for name in XTABLES {
-        let link = fresh.join("usr/sbin").join(name);
-        if fresh.join("usr/sbin/xtables-nft-multi").exists() && !link.exists() {
-            std::os::unix::fs::symlink("xtables-nft-multi", &link).at("create", &link)?;
-        }
-    }
-    let root = dir.join("root");
-    if root.exists() {
-        fs::remove_dir_all(&root).at("remove", &root)?;
-    }
-    fs::rename(&fresh, &root).at("create", &root)?;
-    fs::remove_dir_all(&archives).at("remove", &archives)
-}
-
-/// The packages that would have to be installed for `wanted` to work on this machine.
-fn resolve(wanted: &[&str]) -> Result<Vec<String>> {
-    let mut simulate = Command::new("apt-get");
-    simulate.args([
-        "--simulate",
-        "--no-install-recommends",
-        "--option",
-        "Debug::NoLocking=1",
-        "install",
-    ]);
-    Ok(to_install(&run::output(
-        simulate.args(wanted).env("LC_ALL", "C"),
-    )?))
+    Ok(())
 }
 
 /// Reads the simulation: one line `Inst NAME …` a package.
@@ -215,6 +323,15 @@ fn to_install(simulation: &str) -> Vec<String> {
             .map(str::to_owned)
     };
     simulation.lines().filter_map(name).collect()
+}
+
+/// Reads the kernel's package from what `apt-cache depends` says about the one that depends on it.
+fn newest_kernel(depends: &str) -> Option<String> {
+    depends
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .find(|package| package.starts_with("linux-image-"))
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -233,11 +350,30 @@ mod tests {
     #[test]
     fn a_package_is_missing_when_no_place_holds_its_program() {
         let root = tempfile::tempdir().unwrap();
-        let all = missing(&[root.path()]);
+        let missing = || lacking(CLUSTER.programs, |path| root.path().join(path).exists());
+        let all = missing();
         assert!(all.contains(&"containerd") && all.contains(&"runc"));
         assert_eq!(all.iter().filter(|name| **name == "containerd").count(), 1);
         fs::create_dir_all(root.path().join("usr/sbin")).unwrap();
         fs::write(root.path().join("usr/sbin/runc"), "").unwrap();
-        assert!(!missing(&[root.path()]).contains(&"runc"));
+        assert!(!missing().contains(&"runc"));
+    }
+
+    #[test]
+    fn a_machine_never_takes_the_kernel_of_the_host() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(MACHINE.missing(None).contains(&KERNEL));
+        fs::create_dir_all(root.path().join("boot")).unwrap();
+        assert!(!MACHINE.missing(Some(root.path())).contains(&KERNEL));
+    }
+
+    #[test]
+    fn the_kernel_is_the_one_that_the_newest_depends_on() {
+        let depends = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n  Suggests: linux-doc\n";
+        assert_eq!(
+            newest_kernel(depends).as_deref(),
+            Some("linux-image-6.1.0-56-amd64")
+        );
+        assert_eq!(newest_kernel("linux-image-amd64\n"), None);
     }
 }

@@ -31,6 +31,9 @@ pub enum Error {
     /// The machine lacks something; the text says what, and what to do.
     #[error("{0}")]
     Missing(String),
+    /// Something that was brought in is not what it should be; the text says what.
+    #[error("{0}")]
+    Incomplete(String),
     /// A condition did not come true in time.
     #[error("gave up after {seconds} s waiting for {what}{evidence}")]
     Timeout {

@@ -37,6 +37,7 @@ impl Node {
             host_dir: host_dir.map(PathBuf::from),
             from: self.root.path().join("weft-cni"),
             check: false,
+            preserve_default_vlan: false,
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
@@ -258,4 +259,22 @@ fn what_goes_missing_comes_back() {
                 .unwrap_or_else(|_| panic!("not repaired: {:?}", node.listing()));
         }
     }
+}
+
+#[test]
+fn the_defaults_of_the_bridge_plugin_come_and_go_with_the_flag() {
+    let node = Node::new();
+    let args = |preserve_default_vlan, check| Args {
+        check,
+        preserve_default_vlan,
+        ..node.args(None, &["bridge"])
+    };
+    let file = node.path("weft-bridge.json");
+    run(args(true, false)).expect("installed");
+    assert!(file.exists());
+    run(args(true, true)).expect("as it should be");
+    let error = run(args(false, true)).expect_err("a file too many");
+    assert_eq!(error.to_string(), format!("not installed: {}", file.display()));
+    run(args(false, false)).expect("installed");
+    assert!(!file.exists());
 }

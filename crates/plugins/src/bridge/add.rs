@@ -378,7 +378,7 @@ impl Attachment<'_> {
             return gateway::ensure_address(&mut self.host, &self.bridge, address, config.force_address)
                 .map_err(|error| error.prefixed("failed to set bridge addr"));
         };
-        let link = gateway::ensure_vlan_gateway(&mut self.host, &self.bridge, config, &port, id)?;
+        let link = gateway::ensure_vlan_gateway(&mut self.host, &self.bridge, &port, id)?;
         if !result
             .interfaces
             .iter()

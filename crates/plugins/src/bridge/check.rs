@@ -73,8 +73,10 @@ fn check_bridge(host: &mut Socket, config: &Config, previous: &CniResult) -> Res
             "Interface {name} does not have link type of bridge"
         )));
     }
-    // A bridge that is no gateway takes on MACs of its ports: there, another one says nothing.
-    if config.is_gateway {
+    // A bridge that is no gateway takes on MACs of its ports: there, another one says nothing. The gateway of a
+    // VLAN is not the bridge.
+    let vlan = config.vlans.as_ref().and_then(|vlans| vlans.access);
+    if config.is_gateway && vlan.is_none() {
         check::same_mac(&bridge, expected, "Bridge interface")?;
     }
     if bridge.is_promiscuous() != config.promiscuous {

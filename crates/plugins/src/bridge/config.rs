@@ -4,7 +4,10 @@ use cni::{Error, args::CniArgs, json, plugin::Call, result::Dns};
 use linux::link::Mac;
 use serde::Deserialize;
 
-use super::vlans::{TrunkItem, Vlans};
+use super::{
+    node_defaults::NodeDefaults,
+    vlans::{TrunkItem, Vlans},
+};
 use crate::{
     ipam,
     masquerade::Backend,
@@ -30,7 +33,7 @@ struct Wire {
     promisc_mode: bool,
     vlan: i64,
     vlan_trunk: Option<Vec<TrunkItem>>,
-    preserve_default_vlan: bool,
+    preserve_default_vlan: Option<bool>,
     macspoofchk: bool,
     enabledad: bool,
     disable_container_interface: bool,
@@ -102,15 +105,20 @@ pub(super) struct Config {
 impl Config {
     /// Reads and validates the config of an ADD or CHECK.
     pub(super) fn read(call: &Call) -> Result<Self, Error> {
-        let wire = call
+        let mut wire: Wire = call
             .config
             .read()
             .map_err(|error: json::Error| Error::internal(format!("failed to load netconf: {error}")))?;
+        if wire.asks_for_vlans() && wire.preserve_default_vlan.is_none() {
+            let node = NodeDefaults::read(&call.request.path)?;
+            wire.preserve_default_vlan = Some(node.preserve_default_vlan);
+        }
         Config::new(wire, &call.args()?, ipam::is_wanted(call))
     }
 
     fn new(wire: Wire, args: &CniArgs, layer3: bool) -> Result<Self, Error> {
-        let vlans = Vlans::new(wire.vlan, wire.vlan_trunk.as_deref(), wire.preserve_default_vlan)?;
+        let keep_default = wire.preserve_default_vlan.unwrap_or_default();
+        let vlans = Vlans::new(wire.vlan, wire.vlan_trunk.as_deref(), keep_default)?;
         let mac = mac(&wire, args)?;
         let backend = Backend::named(&wire.ip_masq_backend)?;
         if layer3 && wire.disable_container_interface {
@@ -141,6 +149,12 @@ impl Config {
             dns: wire.dns.given(),
             layer3,
         })
+    }
+}
+
+impl Wire {
+    fn asks_for_vlans(&self) -> bool {
+        self.vlan != 0 || self.vlan_trunk.is_some()
     }
 }
 

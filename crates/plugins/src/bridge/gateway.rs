@@ -9,7 +9,7 @@ use linux::{
     sysctl::Key,
 };
 
-use super::{config::Config, layer3, vlans::Vlans};
+use super::{layer3, vlans::Vlans};
 use crate::{
     messages::{Explain, MAKE_VETH},
     names::kind,
@@ -73,52 +73,93 @@ pub(super) fn enable_forwarding(family: Family) -> Result<(), Error> {
     enable().explain(|| "failed to enable forwarding".to_owned())
 }
 
-/// The routed end of the pair that connects the host to one VLAN of the bridge; made if it is missing.
+/// The routed end of the pair that connects the host to one VLAN of the bridge. It is made if it is missing, and
+/// connected if it is not: the bridge it belonged to may be gone, or whoever made it came no further.
 pub(super) fn ensure_vlan_gateway(
     host: &mut Socket,
     bridge: &Link,
-    config: &Config,
     vlans: &Vlans,
     id: u16,
 ) -> Result<Link, Error> {
     let name = format!("{}.{id}", bridge.name);
-    let failed = |what: &str| format!("failed to find host namespace interface \"{name}\": {what}");
-    if let Some(link) = host.find_link(&name).explain(|| failed("lookup"))? {
-        if link.is_kind(kind::VETH) {
-            return Ok(link);
-        }
+    let (link, made) = match find_vlan_gateway(host, &name)? {
+        Some(link) => (link, false),
+        None => make_vlan_gateway(host, bridge, &name)?,
+    };
+    if !link.is_kind(kind::VETH) {
         return Err(Error::internal(format!(
             "\"{name}\" already exists but is not a veth"
         )));
     }
+    let connected = connect(host, bridge, vlans, link);
+    if connected.is_err() && made {
+        // The first error is the one that counts.
+        let _ = host.delete_link_by_name(&name);
+    }
+    connected
+}
+
+fn find_vlan_gateway(host: &mut Socket, name: &str) -> Result<Option<Link>, Error> {
+    host.find_link(name)
+        .explain(|| format!("failed to find host namespace interface \"{name}\""))
+}
+
+/// Makes the pair. The other value says whether it was this call that did.
+fn make_vlan_gateway(host: &mut Socket, bridge: &Link, name: &str) -> Result<(Link, bool), Error> {
     let port_name = random_name().explain(|| MAKE_VETH.to_owned())?;
-    let spec = VethSpec {
-        name: &name,
+    let made = host.create_veth(&VethSpec {
+        name,
         mac: None,
-        mtu: config.mtu.or(Some(bridge.mtu)),
+        mtu: Some(bridge.mtu),
         peer_name: &port_name,
         peer_ns: None,
+    });
+    let exists = matches!(&made, Err(error) if error.is_exists());
+    // Another ADD may have been faster.
+    match find_vlan_gateway(host, name)? {
+        Some(link) if exists => return Ok((link, false)),
+        found => {
+            made.explain(|| MAKE_VETH.to_owned())?;
+            found
+        }
+    }
+    .map(|link| (link, true))
+    .ok_or_else(|| Error::internal(format!("{MAKE_VETH}: \"{name}\" has disappeared")))
+}
+
+/// Connects the gateway's other end to the bridge. The gateway is set up last: one that is up is whole.
+fn connect(host: &mut Socket, bridge: &Link, vlans: &Vlans, gateway: Link) -> Result<Link, Error> {
+    let name = &gateway.name;
+    let failed = || format!("failed to connect \"{name}\" to bridge {}", bridge.name);
+    let port = match gateway.peer {
+        Some(index) => Some(host.link_by_index(index).explain(failed)?),
+        None => None,
     };
-    host.create_veth(&spec).explain(|| MAKE_VETH.to_owned())?;
-    let connect = |host: &mut Socket| {
-        let port = host.link_by_name(&port_name).explain(|| MAKE_VETH.to_owned())?;
-        let change = LinkChange {
-            master: Some(bridge.index),
-            up: Some(true),
-            ..LinkChange::default()
-        };
-        host.change_link(&port, "connect link", &change)
-            .explain(|| format!("failed to connect \"{port_name}\" to bridge {}", bridge.name))?;
-        set_port_vlans(host, (&port).into(), bridge, vlans)?;
-        let gateway = host.link_by_name(&name).explain(|| MAKE_VETH.to_owned())?;
-        host.set_up(&gateway)
-            .explain(|| format!("failed to set \"{name}\" up"))?;
-        host.link_by_name(&name).explain(|| MAKE_VETH.to_owned())
+    // An index of another namespace may be that of any link here.
+    let port = port.filter(|port| port.is_kind(kind::VETH) && port.peer == Some(gateway.index));
+    let Some(port) = port.filter(|port| port.master.is_none_or(|master| master == bridge.index)) else {
+        return Err(Error::internal(format!(
+            "{}: its other end is not free",
+            failed()
+        )));
     };
-    connect(host).inspect_err(|_| {
-        // Half a gateway would be taken for a whole one the next time.
-        let _ = host.delete_link_by_name(&name);
-    })
+    if port.master.is_some() && gateway.is_up() {
+        return Ok(gateway);
+    }
+    // The node must not take addresses from routers that pods pretend to be. Without IPv6 it cannot.
+    for link in [&gateway, &port] {
+        let _ = Key::ipv6(&link.name, "accept_ra").and_then(|key| key.write("0"));
+    }
+    let change = LinkChange {
+        master: Some(bridge.index),
+        up: Some(true),
+        ..LinkChange::default()
+    };
+    host.change_link(&port, "connect link", &change).explain(failed)?;
+    set_port_vlans(host, (&port).into(), bridge, vlans)?;
+    host.set_up(&gateway)
+        .explain(|| format!("failed to set \"{name}\" up"))?;
+    host.link_by_index(gateway.index).explain(failed)
 }
 
 /// Puts a new port into its VLANs.

@@ -5,14 +5,23 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::stage::{Host, Pod, l2, l3, on_a_host, with};
+use crate::{
+    stage::{Host, Pod, l2, l3, on_a_host, with},
+    testing::ruleset,
+};
 
 /// How often the plugin is killed.
 const ROUNDS: u32 = 50;
 
 /// A config that takes every kind of step.
 fn everything() -> Value {
-    with(&l3("1.1.0", &["10.1.2.9/24"]), "isDefaultGateway", true.into())
+    let config = with(&l3("1.1.0", &["10.1.2.9/24"]), "isDefaultGateway", true.into());
+    with(&config, "macspoofchk", true.into())
+}
+
+/// Everything that an attachment could leave.
+fn state(host: &mut Host, pod: &Pod) -> String {
+    format!("{}\n{}", host.state(pod), ruleset())
 }
 
 fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
@@ -61,7 +70,7 @@ fn killed_at_any_point_del_or_gc_restores_what_was_before() {
         let pod = host.pod();
         host.add(&pod, &config);
         host.del(&pod, &config);
-        let before = host.state(&pod);
+        let before = state(host, &pod);
         let adding = time(|| drop(host.add(&pod, &config)));
         let deleting = time(|| host.del(&pod, &config));
 
@@ -82,7 +91,7 @@ fn killed_at_any_point_del_or_gc_restores_what_was_before() {
                 collect(host, &config, &[]);
             }
             assert_eq!(
-                host.state(&pod),
+                state(host, &pod),
                 before,
                 "round {round}: {verb} killed after {after:?}"
             );
@@ -121,14 +130,14 @@ fn a_second_add_fails_and_leaves_the_first_ones_work_alone() {
         let pod = host.pod();
         let config = l2("1.0.0");
         let result = host.add(&pod, &config);
-        let before = host.state(&pod);
+        let before = state(host, &pod);
         let refused = host.call("ADD", &pod, &config).message();
         let port = result["interfaces"][1]["name"].as_str().unwrap();
         assert_eq!(
             refused,
             format!("container veth name (\"net1\") peer provided (\"{port}\") already exists")
         );
-        assert_eq!(host.state(&pod), before);
+        assert_eq!(state(host, &pod), before);
         host.del(&pod, &config);
         assert!(pod.link("net1").is_none());
     });

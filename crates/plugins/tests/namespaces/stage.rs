@@ -292,7 +292,6 @@ impl Host {
         lines.extend(network(&mut pod.socket.borrow_mut()));
         lines.extend(files(Path::new(RECORDS)));
         lines.extend(files(Path::new(LEASES)));
-        lines.push(crate::testing::ruleset());
         lines.join("\n")
     }
 

@@ -1,0 +1,396 @@
+//! A machine, and one run of it.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use cluster::{Home, Packages, Progress};
+
+use crate::console::{Console, Event};
+use crate::cpio::Archive;
+use crate::error::{At, Error, Result};
+use crate::kernel::Kernel;
+use crate::plan::{self, Step};
+
+/// The modules that tests may rely on, beside what is part of the kernel.
+const MODULES: &[&str] = &[
+    // A module of netfilter asks for it by what it does, not by its name.
+    "crc32c_generic",
+    "bridge",
+    "8021q",
+    "veth",
+    "bonding",
+    "dummy",
+    "ipvlan",
+    "macvlan",
+    "macvtap",
+    "vrf",
+    "vxlan",
+    "tun",
+    "nf_tables",
+    "nf_conntrack_bridge",
+    "nft_chain_nat",
+    "nft_masq",
+    "nft_fib_inet",
+    "nft_ct",
+];
+
+/// Names under which the guest finds its shell and the tools of it.
+const TOOLS: &[&str] = &["sh", "cat", "ip", "ls", "echo", "sleep"];
+/// Where the guest's first process has to be.
+const INIT: &str = "/init";
+const SHELL: &str = "/bin/busybox";
+/// Memory of the guest: the programs twice, while the initramfs is unpacked, and what tests need.
+const MEBIBYTES: &str = "1024";
+/// How long the guest may say nothing, and how long all of it may take. Its processor is emulated: seconds elsewhere
+/// are minutes here.
+const PATIENCE: Patience = Patience {
+    silence: Duration::from_mins(5),
+    whole: Duration::from_mins(30),
+};
+/// How often the person who waits is shown a sign of life.
+const POLL: Duration = Duration::from_millis(200);
+/// How long it may take from its last word to the end of the process.
+const POWER_OFF: Duration = Duration::from_secs(30);
+/// Lines of the console that a failure shows.
+const TAIL: usize = 60;
+
+/// What machines are made of.
+#[derive(Debug)]
+pub struct Vm {
+    packages: Packages,
+    kernel: Kernel,
+}
+
+/// What one machine is to run.
+#[derive(Debug)]
+pub struct Boot {
+    /// The program `vm-init`, static.
+    pub init: PathBuf,
+    /// Names and paths of the test programs, static.
+    pub tests: Vec<(String, PathBuf)>,
+    /// Further programs, static. Everything has the same path in the guest as here.
+    pub programs: Vec<PathBuf>,
+}
+
+/// A test program that ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Its name.
+    pub name: String,
+    /// Its exit status in words; `None` if it succeeded.
+    pub failure: Option<String>,
+}
+
+impl Vm {
+    /// Brings in what a machine is made of. [`Error::Unavailable`] where that cannot be.
+    pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        if std::env::consts::ARCH != "x86_64" {
+            return Err(Error::Unavailable(
+                "virtual machines are for x86_64 only".to_owned(),
+            ));
+        }
+        let packages = Packages::ensure_machine(home, progress)?;
+        let kernel = Kernel::find(&packages)?;
+        Ok(Self { packages, kernel })
+    }
+
+    /// Runs the tests of `boot` and hands each line of their output to `line`. Files of the run are in `dir`, which
+    /// belongs to it.
+    pub fn run(
+        &self,
+        boot: &Boot,
+        dir: &Path,
+        progress: &mut dyn Progress,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Ended>> {
+        fs::create_dir_all(dir).at("create", dir)?;
+        let initramfs = dir.join("initramfs");
+        fs::write(&initramfs, self.initramfs(boot)?).at("write", &initramfs)?;
+        progress.step("booting a virtual machine");
+        let mut machine = Machine::start(self.qemu(&initramfs))?;
+        let ended = machine.watch(PATIENCE, progress, line);
+        let _ = fs::remove_file(&initramfs);
+        ended
+    }
+
+    fn initramfs(&self, boot: &Boot) -> Result<Vec<u8>> {
+        let mut archive = Archive::default();
+        let mut add = |file: &Path, path: &Path, mode| -> Result<()> {
+            let content = fs::read(file).at("read", file)?;
+            archive.file(path, mode, &content);
+            Ok(())
+        };
+        let mut steps = Vec::new();
+        for module in self.kernel.closure(MODULES)? {
+            add(&module.file, &module.path, 0o644)?;
+            steps.push(Step::Module(module.path.display().to_string()));
+        }
+        for (name, path) in &boot.tests {
+            add(path, path, 0o755)?;
+            steps.push(Step::Test(name.clone(), path.display().to_string()));
+        }
+        for path in &boot.programs {
+            add(path, path, 0o755)?;
+        }
+        add(&boot.init, Path::new(INIT), 0o755)?;
+        add(&self.packages.file("usr/bin/busybox"), Path::new(SHELL), 0o755)?;
+        for tool in TOOLS {
+            archive.link(&Path::new("/bin").join(tool), SHELL);
+        }
+        for folder in ["/proc", "/sys", "/dev", "/run", "/etc"] {
+            archive.folder(Path::new(folder), 0o755);
+        }
+        archive.folder(Path::new("/tmp"), 0o1777);
+        archive.file(Path::new(plan::PATH), 0o644, plan::write(&steps).as_bytes());
+        Ok(archive.finish())
+    }
+
+    fn qemu(&self, initramfs: &Path) -> Command {
+        let qemu = self.packages.command("usr/bin/qemu-system-x86_64");
+        // With this process the machine ends too, whatever ends it.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(qemu.get_program());
+        for (name, value) in qemu.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        if let Some(root) = self.packages.unpacked() {
+            command.env("QEMU_MODULE_DIR", root.join("usr/lib/x86_64-linux-gnu/qemu"));
+            for folder in ["usr/share/qemu", "usr/share/seabios"] {
+                command.arg("-L").arg(root.join(folder));
+            }
+        }
+        // Not kvm: where tests run, it may be there and hang.
+        command.args(["-accel", "tcg", "-m", MEBIBYTES]);
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        command.args(["-serial", "stdio"]);
+        command.arg("-kernel").arg(&self.kernel.image);
+        command.arg("-initrd").arg(initramfs);
+        command.args(["-append", "console=ttyS0 loglevel=2 panic=-1 mitigations=off"]);
+        command
+    }
+}
+
+/// How long a machine is waited for.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    silence: Duration,
+    whole: Duration,
+}
+
+impl Patience {
+    fn complaint(self, silent: Duration, whole: Duration) -> Option<String> {
+        if silent > self.silence {
+            Some(format!(
+                "the virtual machine said nothing for {} s",
+                self.silence.as_secs()
+            ))
+        } else if whole > self.whole {
+            Some(format!(
+                "the virtual machine took more than {} s",
+                self.whole.as_secs()
+            ))
+        } else {
+            None
+        }
+    }
+}
+
+/// A machine that runs; killed when dropped.
+#[derive(Debug)]
+struct Machine {
+    process: Child,
+    lines: Receiver<String>,
+    recent: VecDeque<String>,
+}
+
+impl Machine {
+    fn start(mut command: Command) -> Result<Self> {
+        let name = PathBuf::from(command.get_program());
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .at("run", &name)?;
+        let (sender, lines) = mpsc::channel();
+        // What qemu itself complains about belongs to the picture as well.
+        if let Some(stderr) = process.stderr.take() {
+            forward(stderr, sender.clone());
+        }
+        if let Some(stdout) = process.stdout.take() {
+            forward(stdout, sender);
+        }
+        Ok(Self {
+            process,
+            lines,
+            recent: VecDeque::new(),
+        })
+    }
+
+    /// Reads the console to the end of the tests.
+    fn watch(
+        &mut self,
+        patience: Patience,
+        progress: &mut dyn Progress,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Ended>> {
+        let mut console = Console::default();
+        let mut ended = Vec::new();
+        let began = Instant::now();
+        let mut heard = began;
+        loop {
+            if let Some(complaint) = patience.complaint(heard.elapsed(), began.elapsed()) {
+                return Err(self.failure(&complaint));
+            }
+            let said = match self.lines.recv_timeout(POLL) {
+                Ok(said) => said,
+                Err(RecvTimeoutError::Timeout) => {
+                    progress.tick(self.recent.back().map_or("", String::as_str));
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.failure("the virtual machine ended before its tests did"));
+                }
+            };
+            heard = Instant::now();
+            self.remember(&said);
+            match console.line(&said) {
+                Event::Begin(name) => progress.step(&format!("running the tests of {name} in it")),
+                Event::Line(text) => line(&text),
+                Event::End(name, status) => ended.push(Ended {
+                    name,
+                    failure: (status != SUCCESS).then_some(status),
+                }),
+                Event::Done => {
+                    self.power_off();
+                    return Ok(ended);
+                }
+                Event::Broken(why) => {
+                    // What follows the kernel's last words explains them.
+                    self.power_off();
+                    return Err(self.failure(&format!("the virtual machine gave up: {why}")));
+                }
+                Event::Noise => {}
+            }
+        }
+    }
+
+    fn remember(&mut self, said: &str) {
+        if self.recent.len() == TAIL {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(said.trim_end().to_owned());
+    }
+
+    /// Waits for the process to end by itself.
+    fn power_off(&mut self) {
+        let deadline = Instant::now() + POWER_OFF;
+        while Instant::now() < deadline {
+            match self.lines.recv_timeout(POLL) {
+                Ok(said) => self.remember(&said),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn failure(&self, what: &str) -> Error {
+        let console: String = self.recent.iter().map(|line| format!("\n    {line}")).collect();
+        Error::Guest {
+            what: what.to_owned(),
+            console,
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Ended already, as a rule.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The exit status of a program that succeeded, as `vm-init` writes it.
+const SUCCESS: &str = "exit status: 0";
+
+fn forward(stream: impl std::io::Read + Send + 'static, lines: mpsc::Sender<String>) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n') {
+            let Ok(line) = line else { return };
+            if lines.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::Quiet;
+
+    use super::*;
+    use crate::console;
+
+    /// Watches a program that prints what a guest might.
+    fn watch(script: &str, patience: Patience) -> (Result<Vec<Ended>>, Vec<String>) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let mut lines = Vec::new();
+        let mut machine = Machine::start(command).unwrap();
+        let ended = machine.watch(patience, &mut Quiet, &mut |line| lines.push(line.to_owned()));
+        (ended, lines)
+    }
+
+    #[test]
+    fn lines_and_ends_of_programs_are_told() {
+        let text = [
+            console::begin("a"),
+            "test one ... ok".to_owned(),
+            console::end("a", "exit status: 0"),
+            console::begin("b"),
+            console::end("b", "signal: 11 (SIGSEGV)"),
+            console::done(),
+        ];
+        let (ended, lines) = watch(&format!("echo boot; echo '{}'", text.join("\n")), PATIENCE);
+        let end = |name: &str, failure: Option<&str>| Ended {
+            name: name.to_owned(),
+            failure: failure.map(str::to_owned),
+        };
+        assert_eq!(
+            ended.unwrap(),
+            [end("a", None), end("b", Some("signal: 11 (SIGSEGV)"))]
+        );
+        assert_eq!(lines, ["test one ... ok"]);
+    }
+
+    #[test]
+    fn a_machine_that_does_not_come_to_its_end_shows_what_it_said_last() {
+        let error = |script: &str, patience| watch(script, patience).0.unwrap_err().to_string();
+        assert_eq!(
+            error("echo 'vm-init: begin a'; echo no modules", PATIENCE),
+            "the virtual machine ended before its tests did; the end of its console:\n    vm-init: begin a\n    no modules"
+        );
+        let panic = error("echo 'Kernel panic - not syncing: x'; echo trace", PATIENCE);
+        assert!(
+            panic.starts_with("the virtual machine gave up: Kernel panic - not syncing: x;")
+                && panic.ends_with("\n    trace"),
+            "{panic}"
+        );
+        let impatient = Patience {
+            silence: Duration::ZERO,
+            ..PATIENCE
+        };
+        // The process would go on for a day: it is killed.
+        let silent = error("exec sleep 86400", impatient);
+        assert_eq!(
+            silent,
+            "the virtual machine said nothing for 0 s; the end of its console:"
+        );
+    }
+}
