@@ -25,6 +25,8 @@ use crate::version::Version;
 /// One call of a plugin.
 #[derive(Debug, Clone)]
 pub struct Call {
+    /// Name of the plugin that the runtime called, also while another works for it in this process.
+    pub plugin: &'static str,
     /// The validated environment.
     pub request: Request,
     /// The config.
@@ -95,19 +97,29 @@ pub struct Outcome {
     pub code: u8,
 }
 
+/// Bytes of a config. The largest honest ones, of GC with the attachments of a whole node, are far below.
+const LONGEST_CONFIG: u64 = 8 << 20;
+
 /// Runs a plugin as this process: environment and standard input in, standard output and exit code out.
 pub fn main(plugin: &dyn Plugin) -> ExitCode {
-    let outcome = dispatch(plugin, &variables(), || {
-        let mut stdin = Vec::new();
-        std::io::stdin()
-            .read_to_end(&mut stdin)
-            .map_err(|error| Error::new(code::IO, format!("error reading from stdin: {error}")))?;
-        Ok(stdin)
-    });
+    let outcome = dispatch(plugin, &variables(), || read_config(std::io::stdin().lock()));
     // A runtime that no longer reads can not be told so.
     let _ = std::io::stdout().write_all(outcome.stdout.as_bytes());
     let _ = std::io::stderr().write_all(outcome.stderr.as_bytes());
     ExitCode::from(outcome.code)
+}
+
+fn read_config(from: impl Read) -> Result<Vec<u8>, Error> {
+    let failed =
+        |why: &dyn std::fmt::Display| Error::new(code::IO, format!("error reading from stdin: {why}"));
+    let mut config = Vec::new();
+    from.take(LONGEST_CONFIG + 1)
+        .read_to_end(&mut config)
+        .map_err(|error| failed(&error))?;
+    if config.len() as u64 > LONGEST_CONFIG {
+        return Err(failed(&format_args!("more than {} MiB", LONGEST_CONFIG >> 20)));
+    }
+    Ok(config)
 }
 
 /// Runs a plugin on an environment and an input, without touching this process' own.
@@ -129,6 +141,9 @@ pub fn dispatch(
                 stderr,
                 ..Outcome::default()
             };
+        }
+        Err(Rejection::UnknownVerb(error)) => {
+            return failure(&parse(stdin).err().unwrap_or(error));
         }
         Err(Rejection::Invalid(error)) => return failure(&error),
     };
@@ -160,17 +175,11 @@ fn answer(
         let line = json!({ "cniVersion": Version::LATEST.as_str(), "supportedVersions": supported });
         return Ok(format!("{line}\n"));
     }
-    let stdin = stdin()?;
-    let config = NetworkConfig::parse(&stdin).map_err(|error| {
-        Error::new(
-            code::DECODING,
-            format!("error unmarshall network config: {error}"),
-        )
-    })?;
-    validate_name(config.name())?;
+    let (stdin, config) = parse(stdin)?;
     let version = config.version(plugin.versions())?;
     gate(request.verb, version)?;
     let call = Call {
+        plugin: plugin.name(),
         request,
         config,
         version,
@@ -192,6 +201,19 @@ fn answer(
         Verb::Gc => plugin.gc(&call).map(|()| String::new()),
         Verb::Version => Ok(String::new()),
     }
+}
+
+/// Standard input, and the config that it is.
+fn parse(stdin: impl FnOnce() -> Result<Vec<u8>, Error>) -> Result<(Vec<u8>, NetworkConfig), Error> {
+    let stdin = stdin()?;
+    let config = NetworkConfig::parse(&stdin).map_err(|error| {
+        Error::new(
+            code::DECODING,
+            format!("error unmarshall network config: {error}"),
+        )
+    })?;
+    validate_name(config.name())?;
+    Ok((stdin, config))
 }
 
 fn validate_name(name: &str) -> Result<(), Error> {
@@ -267,8 +289,8 @@ mod tests {
         }
     }
 
-    fn run(verb: &str, netns: &str, stdin: &str) -> Outcome {
-        let variables: Variables = [
+    fn environment(verb: &str, netns: &str) -> Variables {
+        [
             ("CNI_COMMAND", verb),
             ("CNI_CONTAINERID", "c"),
             ("CNI_NETNS", netns),
@@ -277,8 +299,11 @@ mod tests {
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-        dispatch(&Fake, &variables, || Ok(stdin.as_bytes().to_vec()))
+        .collect()
+    }
+
+    fn run(verb: &str, netns: &str, stdin: &str) -> Outcome {
+        dispatch(&Fake, &environment(verb, netns), || Ok(stdin.as_bytes().to_vec()))
     }
 
     fn error(verb: &str, stdin: &str) -> Error {
@@ -342,6 +367,58 @@ mod tests {
             odd,
             Error::new(7, "invalid characters found in network name").with_details("my net")
         );
+    }
+
+    #[test]
+    fn an_unknown_verb_is_named_after_what_is_wrong_with_the_config() {
+        let said = |stdin: &str| {
+            let error = error("DANCE", stdin);
+            (error.code, error.msg)
+        };
+        assert_eq!(
+            said(r#"{"name":"n"}"#),
+            (4, "unknown CNI_COMMAND: DANCE".to_owned())
+        );
+        assert_eq!(said("{}"), (7, "missing network name".to_owned()));
+        assert_eq!(said("").0, 6);
+    }
+
+    #[test]
+    fn configs_are_bounded_in_length_and_depth() {
+        let error_of = |length: u64| read_config(std::io::repeat(b' ').take(length)).unwrap_err();
+        assert_eq!(read_config(std::io::empty()).unwrap(), b"");
+        assert_eq!(
+            read_config(std::io::repeat(b' ').take(8 << 20)).unwrap().len(),
+            8 << 20
+        );
+        assert_eq!(
+            error_of(u64::MAX),
+            Error::new(5, "error reading from stdin: more than 8 MiB")
+        );
+        for (open, close) in [("[", "]"), (r#"{"x":"#, "}")] {
+            let deep = format!("{}1{}", open.repeat(1_000_000), close.repeat(1_000_000));
+            for key in ["x", "prevResult", "ipam", "args"] {
+                let error = error("ADD", &format!(r#"{{"name":"n","{key}":{deep}}}"#));
+                assert_eq!(error.code, 6, "{error}");
+                assert!(error.msg.contains("recursion limit exceeded"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_config_that_is_no_text_is_refused() {
+        for (stdin, why) in [
+            (&b"\xff\xfe{\0}"[..], "expected value"),
+            (b"{\"name\":\"\xff\"}", "invalid unicode"),
+            (b"{\"name\":\"\\ud800\"}", "hex escape"),
+            (b"{\"name\":\"n\",\"mtu\":1e999}", "number out of range"),
+            (b"[]", "expected an object"),
+        ] {
+            let outcome = dispatch(&Fake, &environment("ADD", "/nowhere"), || Ok(stdin.to_vec()));
+            let error: Error = serde_json::from_str(&outcome.stdout).unwrap();
+            assert_eq!(error.code, 6, "{error}");
+            assert!(error.msg.contains(why), "{error}");
+        }
     }
 
     #[test]

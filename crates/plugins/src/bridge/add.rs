@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use cni::{
     Error, Version,
+    note::Level,
     plugin::Call,
     result::{CniResult, Interface},
 };
@@ -21,7 +22,7 @@ use linux::{
 use super::{config::Config, existing_bridge, gateway, layer3};
 use crate::{
     interface, ipam,
-    messages::{Explain, note},
+    messages::Explain,
     pod::Pod,
     veth::{self, Pair},
 };
@@ -249,12 +250,12 @@ impl Attachment<'_> {
             self.set_inner_up()?;
             self.wait_for_port()?;
         }
-        let inner = &self.pair.inner;
+        let (call, inner) = (self.call, &self.pair.inner);
         self.pod.inside(|socket| {
             if !detect {
                 prepare(&inner.name, detect);
             }
-            interface::apply(socket, inner, &plan)
+            interface::apply(call, socket, inner, &plan)
         })?;
 
         for address in &gateways {
@@ -326,10 +327,10 @@ impl Attachment<'_> {
         if let Some(mac) = inner.mac
             && let Err(error) = arp::announce(&mut self.pod.socket, inner, mac)
         {
-            note(&format!(
-                "failed to announce addresses of \"{}\": {error}",
-                inner.name
-            ));
+            self.call.note(
+                Level::Warn,
+                format_args!("failed to announce addresses of \"{}\": {error}", inner.name),
+            );
         }
     }
 
@@ -338,19 +339,20 @@ impl Attachment<'_> {
         let inner = &self.pair.inner;
         match self.pod.socket.delete_link(inner) {
             Err(error) if !error.is_not_found() => {
-                note(&format!(
-                    "failed to remove \"{}\" after a failed ADD: {error}",
-                    inner.name
-                ));
+                self.call.note(
+                    Level::Error,
+                    format_args!("failed to remove \"{}\" after a failed ADD: {error}", inner.name),
+                );
             }
             _ => {}
         }
         if self.leased
             && let Err(error) = ipam::del(self.call)
         {
-            note(&format!(
-                "failed to give addresses back after a failed ADD: {error}"
-            ));
+            self.call.note(
+                Level::Error,
+                format_args!("failed to give addresses back after a failed ADD: {error}"),
+            );
         }
     }
 }

@@ -8,6 +8,7 @@ use std::{
     os::{fd::AsFd as _, fd::AsRawFd as _, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use linux::{
@@ -225,6 +226,18 @@ impl Host {
         self.run(plugin, &variables(verb, pod, ifname, args), &config.to_string())
     }
 
+    /// [`Host::call`] that is killed after a while. Whether it was still running.
+    pub(crate) fn call_and_kill(&self, verb: &str, pod: &Pod, config: &Value, after: Duration) -> bool {
+        let plugin = config["type"].as_str().unwrap();
+        let begin = Instant::now();
+        let mut child = self.start(plugin, &variables(verb, pod, "net1", ""), &config.to_string());
+        while begin.elapsed() < after {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap().code().is_none()
+    }
+
     /// ADD that must succeed.
     pub(crate) fn add(&self, pod: &Pod, config: &Value) -> Value {
         self.call("ADD", pod, config).success()
@@ -324,9 +337,7 @@ impl Pod {
     pub(crate) fn udp(&self) -> UdpSocket {
         let socket = self.ns.run(|| UdpSocket::bind("0.0.0.0:7777")).unwrap().unwrap();
         socket.set_broadcast(true).unwrap();
-        socket
-            .set_read_timeout(Some(std::time::Duration::from_mins(1)))
-            .unwrap();
+        socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         socket
     }
 
