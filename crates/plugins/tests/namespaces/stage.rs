@@ -5,7 +5,11 @@ use std::{
     fs,
     io::Write as _,
     net::UdpSocket,
-    os::{fd::AsFd as _, fd::AsRawFd as _, unix::fs::PermissionsExt as _},
+    os::{
+        fd::AsFd as _,
+        fd::AsRawFd as _,
+        unix::fs::{PermissionsExt as _, symlink},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -18,20 +22,12 @@ use linux::{
     route::Socket,
     routes::Route,
 };
+use plugins::names::PREFIX;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use serde_json::{Value, json};
 
 /// All versions of the protocol.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
-/// Names that our plugins are called by.
-const NAMES: [&str; 6] = [
-    "bridge",
-    "cnv-bridge",
-    "static",
-    "tuning",
-    "cnv-tuning",
-    "loopback",
-];
 /// `CNI_PATH` of all calls.
 const PLUGINS: &str = "/run/plugins";
 
@@ -119,9 +115,10 @@ impl Host {
         }
         fs::create_dir_all("/run/netns").unwrap();
         fs::create_dir_all(PLUGINS).unwrap();
-        for name in NAMES {
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weft-cni"), Path::new(PLUGINS).join(name))
-                .unwrap();
+        for plugin in plugins::PLUGINS {
+            for name in [plugin.name().to_owned(), format!("{PREFIX}{}", plugin.name())] {
+                symlink(env!("CARGO_BIN_EXE_weft-cni"), Path::new(PLUGINS).join(name)).unwrap();
+            }
         }
         let mut socket = Socket::open().unwrap();
         let lo = socket.link_by_name("lo").unwrap();
