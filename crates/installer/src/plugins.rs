@@ -17,9 +17,16 @@ use crate::names::BINARY;
 use crate::{About, Error, copy};
 use clap::Args as ClapArgs;
 use layout::Installation;
+use std::convert::Infallible;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 use watch::Watcher;
+
+/// How long until a failed installation is tried again: at first, and doubling up to this.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Install the CNI plugins on this node, and keep them installed
 ///
@@ -51,7 +58,8 @@ pub struct Args {
 /// Installs, checks, or installs and keeps, as the arguments say. Blocks.
 ///
 /// # Errors
-/// When something can't be written; with `--check`, when something is missing or different.
+/// When the binary can't be read; with `--check`, when something is missing or different; without `--host-dir`, when
+/// something can't be written. With it, that is logged and tried again.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         to,
@@ -69,15 +77,42 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             Err(Error::NotInstalled { paths }.into())
         };
     }
-    fs::create_dir_all(&to).about("create", &to)?;
-    copy::sweep(&to);
     if host_dir.is_none() {
-        installation.ensure()?;
-        return Ok(());
+        return Ok(install(&to, &mut installation).map(drop)?);
     }
+    tirelessly(FIRST_PAUSE, || keep_installed(&to, &mut installation))
+}
+
+/// Does again what fails, after pauses that double from `first`, for ever.
+fn tirelessly(first: Duration, mut attempt: impl FnMut() -> Result<Infallible, Error>) -> ! {
+    let mut pause = first;
+    loop {
+        let begin = Instant::now();
+        let Err(error) = attempt();
+        if begin.elapsed() > LONGEST_PAUSE {
+            pause = first;
+        }
+        let error = anyhow::Error::from(error);
+        tracing::error!("{error:#}; trying again in {pause:?}");
+        // Not an event but time: our own attempts are events, and space on a disk is none.
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Puts everything in place, in a directory that may be missing. Whether anything had to be.
+fn install(to: &Path, installation: &mut Installation) -> Result<bool, Error> {
+    fs::create_dir_all(to).about("create", to)?;
+    copy::sweep(to);
+    installation.ensure()
+}
+
+/// Installs, and repairs what changes, until something fails: a full disk, a directory that is read-only.
+fn keep_installed(to: &Path, installation: &mut Installation) -> Result<Infallible, Error> {
+    fs::create_dir_all(to).about("create", to)?;
     // Watching begins before looking, so that no change is missed in between.
-    let mut watcher = Watcher::open(&to)?;
-    installation.ensure()?;
+    let mut watcher = Watcher::open(to)?;
+    install(to, installation)?;
     println!("Entering sleep... (success)");
     loop {
         watcher.changed()?;
