@@ -95,9 +95,10 @@ pub struct Request {
     pub verb: Verb,
     /// The sandbox; empty for GC, STATUS and VERSION.
     pub container_id: String,
-    /// Path of the sandbox's network namespace; none when the variable is empty or missing.
+    /// Path of the sandbox's network namespace; none when the variable is empty or missing, and for GC, STATUS and
+    /// VERSION.
     pub netns: Option<PathBuf>,
-    /// The interface in the sandbox.
+    /// The interface in the sandbox; empty for GC, STATUS and VERSION.
     pub ifname: String,
     /// `CNI_ARGS` as given.
     pub args: String,
@@ -112,6 +113,8 @@ pub struct Request {
 pub enum Rejection {
     /// `CNI_COMMAND` is unset and nothing else is wrong: somebody called the plugin by hand.
     NotCalledByARuntime,
+    /// There is no such verb; to be said after what is wrong with the config.
+    UnknownVerb(Error),
     /// Anything else.
     Invalid(Error),
 }
@@ -129,22 +132,21 @@ impl Request {
         if command.is_empty() {
             missing.push(CNI_COMMAND);
         }
-        if of(CNI_CONTAINERID).is_empty() {
-            if sandbox {
-                missing.push(CNI_CONTAINERID);
+        // What a verb does not need may be left over from another call and is not looked at.
+        if sandbox {
+            match of(CNI_CONTAINERID) {
+                "" => missing.push(CNI_CONTAINERID),
+                id => validate_container_id(id).map_err(Rejection::Invalid)?,
             }
-        } else {
-            validate_container_id(of(CNI_CONTAINERID)).map_err(Rejection::Invalid)?;
         }
         if of(CNI_NETNS).is_empty() && verb.is_some_and(Verb::needs_netns) {
             missing.push(CNI_NETNS);
         }
-        if of(CNI_IFNAME).is_empty() {
-            if sandbox {
-                missing.push(CNI_IFNAME);
+        if sandbox {
+            match of(CNI_IFNAME) {
+                "" => missing.push(CNI_IFNAME),
+                name => validate_ifname(name).map_err(Rejection::Invalid)?,
             }
-        } else {
-            validate_ifname(of(CNI_IFNAME)).map_err(Rejection::Invalid)?;
         }
         if of(CNI_PATH).is_empty() && verb.is_some_and(|verb| verb != Verb::Version) {
             missing.push(CNI_PATH);
@@ -158,15 +160,16 @@ impl Request {
                 "required env variables [{list}] missing"
             ))));
         }
-        let verb = known.map_err(Rejection::Invalid)?;
+        let verb = known.map_err(Rejection::UnknownVerb)?;
+        let of_sandbox = |name: &str| if sandbox { of(name) } else { "" };
         let switch = of(CNI_NETNS_OVERRIDE);
         Ok(Self {
             verb,
-            container_id: of(CNI_CONTAINERID).to_owned(),
-            netns: Some(of(CNI_NETNS))
+            container_id: of_sandbox(CNI_CONTAINERID).to_owned(),
+            netns: Some(of_sandbox(CNI_NETNS))
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
-            ifname: of(CNI_IFNAME).to_owned(),
+            ifname: of_sandbox(CNI_IFNAME).to_owned(),
             args: of(CNI_ARGS).to_owned(),
             path: of(CNI_PATH)
                 .split(':')
@@ -199,6 +202,7 @@ pub fn validate_container_id(id: &str) -> Result<(), Error> {
 }
 
 /// Checks an interface name as the kernel does (code 4): 1 to 15 bytes, no `/`, `:` or white space, not `.` or `..`.
+/// A NUL, at which the kernel would cut the name, counts as white space.
 pub fn validate_ifname(name: &str) -> Result<(), Error> {
     const MAX: usize = 15;
     if name.is_empty() {
@@ -211,7 +215,7 @@ pub fn validate_ifname(name: &str) -> Result<(), Error> {
     if name == "." || name == ".." {
         return Err(invalid("interface name is . or .."));
     }
-    if name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
+    if name.contains(|c: char| matches!(c, '/' | ':' | '\0') || c.is_whitespace()) {
         return Err(invalid("interface name contains / or : or whitespace characters"));
     }
     Ok(())
@@ -306,6 +310,12 @@ mod tests {
             ),
             (
                 CNI_IFNAME,
+                "a\0b",
+                "interface name contains / or : or whitespace characters",
+                "",
+            ),
+            (
+                CNI_IFNAME,
                 "a b",
                 "interface name contains / or : or whitespace characters",
                 "",
@@ -317,6 +327,35 @@ mod tests {
         }
         let mut variables = add();
         variables.insert(CNI_COMMAND.into(), "DANCE".into());
-        assert_eq!(error(&variables).msg, "unknown CNI_COMMAND: DANCE");
+        let unknown = Rejection::UnknownVerb(invalid("unknown CNI_COMMAND: DANCE"));
+        assert_eq!(Request::from_variables(&variables), Err(unknown));
+    }
+
+    #[test]
+    fn what_a_verb_does_not_need_is_not_looked_at() {
+        for verb in ["GC", "STATUS", "VERSION"] {
+            let mut variables = add();
+            variables.insert(CNI_COMMAND.into(), verb.into());
+            variables.insert(CNI_CONTAINERID.into(), "a b".into());
+            variables.insert(CNI_IFNAME.into(), "sixteen-chars-xx".into());
+            let request = Request::from_variables(&variables).unwrap();
+            assert_eq!((request.container_id.as_str(), request.ifname.as_str()), ("", ""));
+            assert_eq!(request.netns, None);
+        }
+    }
+
+    #[test]
+    fn the_override_has_three_spellings() {
+        for (value, on) in [
+            ("1", true),
+            ("TRUE", true),
+            ("true", true),
+            ("0", false),
+            ("yes", false),
+        ] {
+            let mut variables = add();
+            variables.insert(CNI_NETNS_OVERRIDE.into(), value.into());
+            assert_eq!(Request::from_variables(&variables).unwrap().netns_override, on);
+        }
     }
 }

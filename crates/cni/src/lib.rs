@@ -22,6 +22,7 @@ pub mod json;
 pub mod mac;
 pub mod names;
 pub mod net;
+pub mod note;
 pub mod plugin;
 pub mod result;
 pub mod selection;

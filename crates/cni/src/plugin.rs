@@ -25,6 +25,8 @@ use crate::version::Version;
 /// One call of a plugin.
 #[derive(Debug, Clone)]
 pub struct Call {
+    /// Name of the plugin that the runtime called, also while another works for it in this process.
+    pub plugin: &'static str,
     /// The validated environment.
     pub request: Request,
     /// The config.
@@ -95,19 +97,29 @@ pub struct Outcome {
     pub code: u8,
 }
 
+/// Bytes of a config. The largest honest ones, of GC with the attachments of a whole node, are far below.
+const LONGEST_CONFIG: u64 = 8 << 20;
+
 /// Runs a plugin as this process: environment and standard input in, standard output and exit code out.
 pub fn main(plugin: &dyn Plugin) -> ExitCode {
-    let outcome = dispatch(plugin, &variables(), || {
-        let mut stdin = Vec::new();
-        std::io::stdin()
-            .read_to_end(&mut stdin)
-            .map_err(|error| Error::new(code::IO, format!("error reading from stdin: {error}")))?;
-        Ok(stdin)
-    });
+    let outcome = dispatch(plugin, &variables(), || read_config(std::io::stdin().lock()));
     // A runtime that no longer reads can not be told so.
     let _ = std::io::stdout().write_all(outcome.stdout.as_bytes());
     let _ = std::io::stderr().write_all(outcome.stderr.as_bytes());
     ExitCode::from(outcome.code)
+}
+
+fn read_config(from: impl Read) -> Result<Vec<u8>, Error> {
+    let failed =
+        |why: &dyn std::fmt::Display| Error::new(code::IO, format!("error reading from stdin: {why}"));
+    let mut config = Vec::new();
+    from.take(LONGEST_CONFIG + 1)
+        .read_to_end(&mut config)
+        .map_err(|error| failed(&error))?;
+    if config.len() as u64 > LONGEST_CONFIG {
+        return Err(failed(&format_args!("more than {} MiB", LONGEST_CONFIG >> 20)));
+    }
+    Ok(config)
 }
 
 /// Runs a plugin on an environment and an input, without touching this process' own.
@@ -129,6 +141,9 @@ pub fn dispatch(
                 stderr,
                 ..Outcome::default()
             };
+        }
+        Err(Rejection::UnknownVerb(error)) => {
+            return failure(&parse(stdin).err().unwrap_or(error));
         }
         Err(Rejection::Invalid(error)) => return failure(&error),
     };
@@ -160,17 +175,11 @@ fn answer(
         let line = json!({ "cniVersion": Version::LATEST.as_str(), "supportedVersions": supported });
         return Ok(format!("{line}\n"));
     }
-    let stdin = stdin()?;
-    let config = NetworkConfig::parse(&stdin).map_err(|error| {
-        Error::new(
-            code::DECODING,
-            format!("error unmarshall network config: {error}"),
-        )
-    })?;
-    validate_name(config.name())?;
+    let (stdin, config) = parse(stdin)?;
     let version = config.version(plugin.versions())?;
     gate(request.verb, version)?;
     let call = Call {
+        plugin: plugin.name(),
         request,
         config,
         version,
@@ -192,6 +201,19 @@ fn answer(
         Verb::Gc => plugin.gc(&call).map(|()| String::new()),
         Verb::Version => Ok(String::new()),
     }
+}
+
+/// Standard input, and the config that it is.
+fn parse(stdin: impl FnOnce() -> Result<Vec<u8>, Error>) -> Result<(Vec<u8>, NetworkConfig), Error> {
+    let stdin = stdin()?;
+    let config = NetworkConfig::parse(&stdin).map_err(|error| {
+        Error::new(
+            code::DECODING,
+            format!("error unmarshall network config: {error}"),
+        )
+    })?;
+    validate_name(config.name())?;
+    Ok((stdin, config))
 }
 
 fn validate_name(name: &str) -> Result<(), Error> {
@@ -242,143 +264,4 @@ fn refuse_own_netns(request: &Request) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Fake;
-
-    impl Plugin for Fake {
-        fn name(&self) -> &'static str {
-            "fake"
-        }
-        fn add(&self, call: &Call) -> Result<CniResult, Error> {
-            if call.config.object.contains("fail") {
-                return Err(Error::new(code::TRY_AGAIN_LATER, "later"));
-            }
-            let mut result = CniResult::default();
-            result.interfaces.push(crate::result::Interface {
-                name: call.request.ifname.clone(),
-                ..Default::default()
-            });
-            Ok(result)
-        }
-        fn del(&self, _: &Call) -> Result<(), Error> {
-            Ok(())
-        }
-    }
-
-    fn run(verb: &str, netns: &str, stdin: &str) -> Outcome {
-        let variables: Variables = [
-            ("CNI_COMMAND", verb),
-            ("CNI_CONTAINERID", "c"),
-            ("CNI_NETNS", netns),
-            ("CNI_IFNAME", "net1"),
-            ("CNI_PATH", "/x"),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-        dispatch(&Fake, &variables, || Ok(stdin.as_bytes().to_vec()))
-    }
-
-    fn error(verb: &str, stdin: &str) -> Error {
-        let outcome = run(verb, "/nowhere", stdin);
-        assert_eq!(outcome.code, 1);
-        serde_json::from_str(&outcome.stdout).unwrap()
-    }
-
-    #[test]
-    fn called_by_hand_it_introduces_itself() {
-        // cni-plugins#1
-        let outcome = dispatch(&Fake, &Variables::new(), || Err(Error::internal("not read")));
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""));
-        let lines: Vec<_> = outcome.stderr.lines().collect();
-        assert!(lines[0].starts_with("CNI fake plugin "), "{lines:?}");
-        assert_eq!(
-            lines[1],
-            "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
-        );
-    }
-
-    #[test]
-    fn version_is_one_line() {
-        // cni-plugins#3
-        let variables = [("CNI_COMMAND".to_owned(), "VERSION".to_owned())].into();
-        let outcome = dispatch(&Fake, &variables, || Err(Error::internal("not read")));
-        assert_eq!(
-            outcome.stdout,
-            "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n"
-        );
-    }
-
-    #[test]
-    fn a_result_is_printed_in_the_configs_version() {
-        let outcome = run("ADD", "/nowhere", r#"{"cniVersion":"0.4.0","name":"n"}"#);
-        assert_eq!(outcome.code, 0);
-        assert_eq!(
-            outcome.stdout,
-            "{\n    \"cniVersion\": \"0.4.0\",\n    \"dns\": {},\n    \"interfaces\": [\n        {\n            \"name\": \"net1\"\n        }\n    ]\n}"
-        );
-        // cni-plugins#9
-        assert_eq!(
-            error("ADD", r#"{"cniVersion":"0.2.0","name":"n"}"#).msg,
-            "cannot convert: no valid IP addresses"
-        );
-    }
-
-    #[test]
-    fn configs_are_validated_in_order() {
-        // cni-plugins#4
-        assert_eq!(error("ADD", "nonsense").code, 6);
-        assert!(
-            error("ADD", "nonsense")
-                .msg
-                .starts_with("error unmarshall network config: ")
-        );
-        let missing = error("ADD", r#"{"cniVersion":"9.9.9"}"#);
-        assert_eq!((missing.code, missing.msg.as_str()), (7, "missing network name"));
-        let odd = error("ADD", r#"{"name":"my net"}"#);
-        assert_eq!(
-            odd,
-            Error::new(7, "invalid characters found in network name").with_details("my net")
-        );
-    }
-
-    #[test]
-    fn verbs_are_gated_by_version() {
-        // cni-plugins#5
-        let of = |verb: &str, version: &str| {
-            let error = error(verb, &format!(r#"{{"cniVersion":"{version}","name":"n"}}"#));
-            (error.code, error.msg)
-        };
-        assert_eq!(
-            of("CHECK", "0.3.1"),
-            (1, "config version does not allow CHECK".into())
-        );
-        assert_eq!(of("GC", "1.0.0"), (1, "config version does not allow GC".into()));
-        assert_eq!(
-            of("STATUS", "1.0.0"),
-            (1, "config version does not allow STATUS".into())
-        );
-        let silent = run("GC", "/nowhere", r#"{"cniVersion":"1.1.0","name":"n"}"#);
-        assert_eq!(silent, Outcome::default());
-    }
-
-    #[test]
-    fn errors_keep_their_code() {
-        assert_eq!(error("ADD", r#"{"name":"n","fail":1}"#), Error::new(11, "later"));
-    }
-
-    #[test]
-    fn the_plugins_own_namespace_is_refused() {
-        let outcome = run("ADD", "/proc/self/ns/net", r#"{"name":"n","cniVersion":"1.0.0"}"#);
-        let error: Error = serde_json::from_str(&outcome.stdout).unwrap();
-        assert_eq!(
-            (error.code, error.msg.as_str()),
-            (
-                8,
-                "plugin's netns and netns from CNI_NETNS should not be the same"
-            )
-        );
-    }
-}
+mod tests;

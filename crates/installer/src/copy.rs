@@ -1,7 +1,9 @@
 //! Files that appear whole or not at all.
 
 use crate::names::{TEMPORARY_PREFIX, TEMPORARY_SUFFIX};
-use crate::{About, Error};
+use crate::{About, Error, label};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -71,6 +73,7 @@ impl Staged {
             path: temporary(dir),
         };
         write(from, &staged.path)?;
+        label::inherit(dir, &staged.path)?;
         if Checksum::of(&staged.path)? == expected {
             Ok(staged)
         } else {
@@ -97,6 +100,7 @@ impl Staged {
         let temporary = temporary(&self.dir);
         if fs::hard_link(&self.path, &temporary).is_err() {
             write(&self.path, &temporary)?;
+            label::inherit(&self.dir, &temporary).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
         }
         rename(&temporary, &self.dir.join(name))
     }
@@ -111,9 +115,32 @@ impl Drop for Staged {
 
 /// Makes `path` a symbolic link to `target`, replacing whatever file or link is there.
 pub(crate) fn link(target: &Path, path: &Path) -> Result<(), Error> {
-    let temporary = temporary(path.parent().unwrap_or(Path::new("/")));
-    symlink(target, &temporary).about("link", &temporary)?;
+    let temporary = temporary_link(target, path)?;
     rename(&temporary, path)
+}
+
+/// Makes `path` a symbolic link to `target` if nothing or a link is there. A file that somebody else puts there at the
+/// same time stays.
+pub(crate) fn link_unless_file(target: &Path, path: &Path) -> Result<(), Error> {
+    let temporary = temporary_link(target, path)?;
+    match renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) if !path.is_symlink() => {
+            // Swept away later if this fails.
+            let _ = fs::remove_file(&temporary);
+            Ok(())
+        }
+        // A link that may be replaced; or a file system that knows only to replace.
+        Err(_) => rename(&temporary, path),
+    }
+}
+
+fn temporary_link(target: &Path, path: &Path) -> Result<PathBuf, Error> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let temporary = temporary(dir);
+    symlink(target, &temporary).about("link", &temporary)?;
+    label::inherit(dir, &temporary).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    Ok(temporary)
 }
 
 /// Makes what was renamed in a directory survive a crash of the node.

@@ -16,6 +16,7 @@ pub mod multus;
 pub mod plugins;
 
 mod copy;
+mod label;
 mod names;
 
 use std::io;

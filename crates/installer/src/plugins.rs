@@ -19,9 +19,16 @@ use crate::{About, Error, copy};
 use bridge_defaults::BridgeDefaults;
 use clap::Args as ClapArgs;
 use layout::Installation;
+use std::convert::Infallible;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 use watch::Watcher;
+
+/// How long until a failed installation is tried again: at first, and doubling up to this.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Install the CNI plugins on this node, and keep them installed
 ///
@@ -57,7 +64,8 @@ pub struct Args {
 /// Installs, checks, or installs and keeps, as the arguments say. Blocks.
 ///
 /// # Errors
-/// When something can't be written; with `--check`, when something is missing or different.
+/// When the binary can't be read; with `--check`, when something is missing or different; without `--host-dir`, when
+/// something can't be written. With it, that is logged and tried again.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         to,
@@ -67,37 +75,82 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         preserve_default_vlan,
         names,
     } = args;
-    let defaults = BridgeDefaults::new(&to, &names, preserve_default_vlan);
-    let mut installation = Installation::new(&to, host_dir.as_deref(), &from, &names)?;
+    let mut wanted = Wanted {
+        defaults: BridgeDefaults::new(&to, &names, preserve_default_vlan),
+        installation: Installation::new(&to, host_dir.as_deref(), &from, &names)?,
+    };
     if check {
-        let mut paths = installation.missing()?;
-        if let Some(defaults) = &defaults {
-            paths.extend(defaults.missing()?);
-        }
+        let paths = wanted.missing()?;
         return if paths.is_empty() {
             Ok(())
         } else {
             Err(Error::NotInstalled { paths }.into())
         };
     }
-    fs::create_dir_all(&to).about("create", &to)?;
-    copy::sweep(&to);
-    // The plugin comes after its defaults, or the first pods would be in another network.
-    let mut ensure = || -> Result<bool, Error> {
-        let written = defaults.as_ref().map_or(Ok(false), BridgeDefaults::ensure)?;
-        Ok(installation.ensure()? || written)
-    };
     if host_dir.is_none() {
-        ensure()?;
-        return Ok(());
+        return Ok(install(&to, &mut wanted).map(drop)?);
     }
+    tirelessly(FIRST_PAUSE, || keep_installed(&to, &mut wanted))
+}
+
+/// Everything that has to be in the directory.
+struct Wanted {
+    defaults: Option<BridgeDefaults>,
+    installation: Installation,
+}
+
+impl Wanted {
+    /// What is missing or different.
+    fn missing(&mut self) -> Result<Vec<PathBuf>, Error> {
+        let mut paths = self.installation.missing()?;
+        if let Some(defaults) = &self.defaults {
+            paths.extend(defaults.missing()?);
+        }
+        Ok(paths)
+    }
+
+    /// Puts it in place. Whether anything had to be done.
+    fn ensure(&mut self) -> Result<bool, Error> {
+        // The plugin comes after its defaults, or the first pods would be in another network.
+        let written = self.defaults.as_ref().map_or(Ok(false), BridgeDefaults::ensure)?;
+        Ok(self.installation.ensure()? || written)
+    }
+}
+
+/// Does again what fails, after pauses that double from `first`, for ever.
+fn tirelessly(first: Duration, mut attempt: impl FnMut() -> Result<Infallible, Error>) -> ! {
+    let mut pause = first;
+    loop {
+        let begin = Instant::now();
+        let Err(error) = attempt();
+        if begin.elapsed() > LONGEST_PAUSE {
+            pause = first;
+        }
+        let error = anyhow::Error::from(error);
+        tracing::error!("{error:#}; trying again in {pause:?}");
+        // Not an event but time: our own attempts are events, and space on a disk is none.
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Puts everything in place, in a directory that may be missing. Whether anything had to be.
+fn install(to: &Path, wanted: &mut Wanted) -> Result<bool, Error> {
+    fs::create_dir_all(to).about("create", to)?;
+    copy::sweep(to);
+    wanted.ensure()
+}
+
+/// Installs, and repairs what changes, until something fails: a full disk, a directory that is read-only.
+fn keep_installed(to: &Path, wanted: &mut Wanted) -> Result<Infallible, Error> {
+    fs::create_dir_all(to).about("create", to)?;
     // Watching begins before looking, so that no change is missed in between.
-    let mut watcher = Watcher::open(&to)?;
-    ensure()?;
+    let mut watcher = Watcher::open(to)?;
+    install(to, wanted)?;
     println!("Entering sleep... (success)");
     loop {
         watcher.changed()?;
-        if ensure()? {
+        if wanted.ensure()? {
             tracing::info!(directory = %to.display(), "repaired the plugins");
         }
     }

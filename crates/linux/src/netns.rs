@@ -2,12 +2,13 @@
 
 use std::{
     fs::File,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::{fstat, fstatfs},
+    net::{self, AddressFamily, SocketType},
     thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
 };
 
@@ -109,6 +110,29 @@ impl NetNs {
             (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
             _ => false,
         }
+    }
+
+    /// A number that no other namespace has had or will have until the machine starts anew; numbers of namespace
+    /// files and paths are used again. `None` before Linux 5.14.
+    pub fn cookie(&self) -> Option<u64> {
+        let socket = self
+            .run(|| net::socket(AddressFamily::UNIX, SocketType::DGRAM, None))
+            .ok()?
+            .ok()?;
+        let mut cookie = 0_u64;
+        let mut length = libc::socklen_t::try_from(size_of_val(&cookie)).ok()?;
+        #[allow(unsafe_code, reason = "no crate that we use knows this option")]
+        // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to `cookie`, which has that many.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NETNS_COOKIE,
+                (&raw mut cookie).cast(),
+                &raw mut length,
+            )
+        };
+        (done == 0).then_some(cookie)
     }
 
     /// Runs `visit` on this thread inside the namespace and returns to where the thread was, also when

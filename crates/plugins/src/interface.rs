@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use cni::{
     Error,
+    note::Level,
+    plugin::Call,
     result::{CniResult, IpConfig, Route},
 };
 use ipnet::IpNet;
@@ -16,7 +18,7 @@ use linux::{
 };
 
 use crate::{
-    messages::{Explain, NO_INTERFACES, note},
+    messages::{Explain, NO_INTERFACES},
     names::LO,
 };
 
@@ -83,12 +85,12 @@ pub(crate) fn plan(ifname: &str, result: &CniResult) -> Result<Plan, Error> {
 }
 
 /// Carries out a plan on `link`. To be called inside the namespace of `socket`.
-pub(crate) fn apply(socket: &mut Socket, link: &Link, plan: &Plan) -> Result<(), Error> {
+pub(crate) fn apply(call: &Call, socket: &mut Socket, link: &Link, plan: &Plan) -> Result<(), Error> {
     let ifname = link.name.as_str();
     let mut ipv6_ready = false;
     for address in &plan.addresses {
         if matches!(address, IpNet::V6(_)) && !ipv6_ready {
-            enable_ipv6(ifname)?;
+            enable_ipv6(call, ifname)?;
             ipv6_ready = true;
         }
         socket
@@ -111,7 +113,7 @@ pub(crate) fn apply(socket: &mut Socket, link: &Link, plan: &Plan) -> Result<(),
 }
 
 /// Turns IPv6 on where a node turned it off, and lets addresses survive the link going down.
-fn enable_ipv6(ifname: &str) -> Result<(), Error> {
+fn enable_ipv6(call: &Call, ifname: &str) -> Result<(), Error> {
     for name in [LO, ifname] {
         let key = Key::ipv6(name, "disable_ipv6").map_err(cni::error::internal)?;
         match key.read() {
@@ -120,7 +122,7 @@ fn enable_ipv6(ifname: &str) -> Result<(), Error> {
                 key.write("0")
                     .explain(|| format!("failed to enable IPv6 for interface \"{name}\""))?;
             }
-            Err(error) => note(&error.to_string()),
+            Err(error) => call.note(Level::Warn, error),
         }
     }
     Key::ipv6(ifname, "keep_addr_on_down")

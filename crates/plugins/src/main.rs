@@ -1,6 +1,10 @@
 //! `weft-cni`: every CNI plugin of Weft in one binary, chosen by the name it is called by.
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    io::{self, Write as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use plugins::{
     PLUGINS,
@@ -9,7 +13,7 @@ use plugins::{
 };
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args();
+    let mut arguments = std::env::args_os();
     let called_as = arguments.next().unwrap_or_default();
     let mut name = Path::new(&called_as)
         .file_name()
@@ -20,13 +24,16 @@ fn main() -> ExitCode {
     if name == BINARY
         && let Some(first) = arguments.next()
     {
-        name = first;
+        name = first.to_string_lossy().into_owned();
     }
     // As the established shim answers people; runtimes give no arguments.
-    let wants_version = matches!(arguments.next().as_deref(), Some("--version" | "-version" | "-v"));
+    let wants_version = arguments
+        .next()
+        .is_some_and(|first| matches!(first.to_str(), Some("--version" | "-version" | "-v")));
     match plugin_by_name(&name) {
         Some(plugin) if wants_version => {
-            println!("{}: version:{}", plugin.name(), env!("CARGO_PKG_VERSION"));
+            let version = env!("CARGO_PKG_VERSION");
+            let _ = writeln!(io::stdout(), "{}: version:{version}", plugin.name());
             ExitCode::SUCCESS
         }
         Some(plugin) => cni::plugin::main(plugin),
@@ -41,7 +48,8 @@ fn unknown(name: &str) -> ExitCode {
         "known plugins, each also as {PREFIX}NAME: {}",
         known.join(", ")
     ));
-    println!("{}", cni::json::pretty(&error));
-    eprintln!("{error}");
+    // Nobody is told when either is closed.
+    let _ = writeln!(io::stdout(), "{}", cni::json::pretty(&error));
+    let _ = writeln!(io::stderr(), "{error}");
     ExitCode::FAILURE
 }

@@ -43,8 +43,3 @@ pub(crate) fn kernel(what: &str, error: &KernelError) -> Error {
         None => explained,
     }
 }
-
-/// A note for the log of the runtime, about something that does not decide the outcome.
-pub(crate) fn note(text: &str) {
-    eprintln!("{}: {text}", crate::names::BINARY);
-}

@@ -1,8 +1,9 @@
 //! `tuning`: changes an interface that another plugin made, and settings of its namespace (cni-plugins §5).
 //!
 //! ```text
-//! ADD   allow list ──> sysctls ──> backup file ──> mac, promisc, mtu, allmulti, txQLen ──> prevResult
+//! ADD   allow list ──> backup file ──> sysctls, mac, promisc, mtu, allmulti, txQLen ──> prevResult
 //! DEL   backup file ──> what was before
+//! GC    backup files of namespaces that are gone
 //! ```
 
 mod allow;
@@ -14,6 +15,7 @@ use std::path::Path;
 
 use cni::{
     Error,
+    note::Level,
     plugin::{Call, Plugin},
     result::CniResult,
 };
@@ -23,12 +25,12 @@ use linux::{
 };
 
 use self::{
-    backup::Backup,
+    backup::{Backup, Origin, Values},
     config::{Config, Settings},
 };
 use crate::{
     check,
-    messages::{Explain, note},
+    messages::Explain,
     names::{TUNING, TUNING_ALLOW_LIST},
     pod::Pod,
 };
@@ -51,21 +53,12 @@ impl Plugin for Tuning {
         let mut pod = Pod::open(call)?;
         let file = backup::path(&config.data_dir, &call.request.container_id, ifname);
 
-        let mut before = Backup::default();
+        let before = pod.inside(|socket| observe(socket, ifname, &sysctls, &config.settings))?;
+        let known = known_of(call, &file, &pod);
+        remember(call, &file, &pod, known.as_ref(), &before.values)?;
         let outcome = pod.inside(|socket| {
-            sysctl::write(&sysctls, &mut before.sysctl)?;
-            let link = if config.settings.is_empty() {
-                None
-            } else {
-                Some(look_up(socket, ifname)?)
-            };
-            if let Some(link) = &link {
-                before.remember(&config.settings, link);
-            }
-            if !before.is_empty() {
-                backup::write(&file, &before)?;
-            }
-            match &link {
+            sysctl::write(&sysctls)?;
+            match &before.link {
                 Some(link) => apply(socket, link, &config.settings),
                 None => Ok(()),
             }
@@ -73,11 +66,12 @@ impl Plugin for Tuning {
         if let Err(error) = outcome {
             // The namespace may be used by others: a chain that fails leaves it as it was, as far as that is possible.
             // The error of ADD stays the one that counts.
-            let _ = pod.inside(|socket| {
-                restore(socket, ifname, &before);
-                Ok(())
-            });
-            let _ = backup::remove(&file);
+            let restored = pod
+                .inside(|socket| Ok(restore(call, socket, &before.values)))
+                .unwrap_or(false);
+            if restored && known.is_none() {
+                backup::forget(call, &file);
+            }
             return Err(error);
         }
         if let Some(mac) = config.settings.mac {
@@ -93,25 +87,28 @@ impl Plugin for Tuning {
     }
 
     fn del(&self, call: &Call) -> Result<(), Error> {
-        let ifname = &call.request.ifname;
-        let data_dir = config::data_dir(call);
-        let file = backup::path(&data_dir, &call.request.container_id, ifname);
-        let Some(backup) = backup::read(&file) else {
+        let file = backup::path(
+            &config::data_dir(call),
+            &call.request.container_id,
+            &call.request.ifname,
+        );
+        let Some(backup) = backup::known(call, &file) else {
             return Ok(());
         };
         let restored = match Pod::find_remaining(call) {
             // With the namespace the changes are gone too.
             Ok(None) => true,
+            Ok(Some(pod)) if !backup.origin.is_of(&pod.ns) => true,
             Ok(Some(mut pod)) => pod
-                .inside(|socket| Ok(restore(socket, ifname, &backup)))
+                .inside(|socket| Ok(restore(call, socket, &backup.values)))
                 .unwrap_or(false),
             Err(error) => {
-                note(&error.to_string());
+                call.note(Level::Error, error);
                 false
             }
         };
-        if restored && let Err(error) = backup::remove(&file) {
-            note(&format!("cannot remove {}: {error}", file.display()));
+        if restored {
+            backup::forget(call, &file);
         }
         Ok(())
     }
@@ -128,6 +125,69 @@ impl Plugin for Tuning {
             verify(&config.settings, &link)
         })
     }
+
+    fn gc(&self, call: &Call) -> Result<(), Error> {
+        backup::collect(call, &config::data_dir(call))
+    }
+}
+
+/// What ADD is going to change, as it is.
+struct Before {
+    /// The interface, if it is to be changed.
+    link: Option<Link>,
+    values: Values,
+}
+
+fn observe(
+    socket: &mut Socket,
+    ifname: &str,
+    sysctls: &[sysctl::Setting],
+    settings: &Settings,
+) -> Result<Before, Error> {
+    let link = if settings.is_empty() {
+        None
+    } else {
+        Some(look_up(socket, ifname)?)
+    };
+    let mut values = link
+        .as_ref()
+        .map(|link| Values::of(settings, link))
+        .unwrap_or_default();
+    values.sysctl = sysctl::read(sysctls);
+    Ok(Before { link, values })
+}
+
+/// The backup of an ADD of this attachment that came before: the first one knew what was before all of them.
+fn known_of(call: &Call, file: &Path, pod: &Pod) -> Option<Backup> {
+    let known = backup::known(call, file)?;
+    if known.origin.is_of(&pod.ns) {
+        return Some(known);
+    }
+    // Of a namespace that is gone, under a container id that is used again.
+    backup::forget(call, file);
+    None
+}
+
+/// Writes the backup, before anything is changed.
+fn remember(
+    call: &Call,
+    file: &Path,
+    pod: &Pod,
+    known: Option<&Backup>,
+    before: &Values,
+) -> Result<(), Error> {
+    let values = match known {
+        Some(known) => known.values.clone().or(before.clone()),
+        None => before.clone(),
+    };
+    let backup = Backup {
+        values,
+        origin: Origin::of(call, pod),
+    };
+    if backup.values.is_empty() || known == Some(&backup) {
+        return Ok(());
+    }
+    backup::write(file, &backup)
 }
 
 fn look_up(socket: &mut Socket, ifname: &str) -> Result<Link, Error> {
@@ -196,23 +256,23 @@ fn apply(socket: &mut Socket, link: &Link, settings: &Settings) -> Result<(), Er
 }
 
 /// Undoes what ADD did. `false` if something could not be undone; a link that is gone took it all along.
-fn restore(socket: &mut Socket, ifname: &str, before: &Backup) -> bool {
-    let mut good = sysctl::restore(&before.sysctl);
+fn restore(call: &Call, socket: &mut Socket, before: &Values) -> bool {
+    let mut good = sysctl::restore(call, &before.sysctl);
     let changes = before.changes();
     if changes.is_empty() {
         return good;
     }
-    let link = match socket.find_link(ifname) {
+    let link = match socket.find_link(&call.request.ifname) {
         Ok(Some(link)) => link,
         Ok(None) => return good,
         Err(error) => {
-            note(&error.to_string());
+            call.note(Level::Error, error);
             return false;
         }
     };
     for change in changes {
         if let Err(error) = socket.change_link(&link, "restore link", &change) {
-            note(&error.to_string());
+            call.note(Level::Error, error);
             good = false;
         }
     }

@@ -113,7 +113,13 @@ impl Installation {
         // A link that points to nothing yet would be a plugin that fails: links come last.
         for entry in &wrong {
             if let Entry::Link { name, target } = entry {
-                copy::link(target, &self.dir.join(name))?;
+                let path = self.dir.join(name);
+                if self.names.contains(name) {
+                    // A plugin that the platform put there meanwhile is respected; the watch tells of it.
+                    copy::link_unless_file(target, &path)?;
+                } else {
+                    copy::link(target, &path)?;
+                }
             }
         }
         if !wrong.is_empty() {

@@ -1,5 +1,6 @@
 use super::layout::{Entry, entries};
 use super::*;
+use rustix::mount::{MountFlags, mount, mount_remount};
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -277,4 +278,124 @@ fn the_defaults_of_the_bridge_plugin_come_and_go_with_the_flag() {
     assert_eq!(error.to_string(), format!("not installed: {}", file.display()));
     run(args(false, false)).expect("installed");
     assert!(!file.exists());
+}
+
+/// Runs `test` on a thread with mounts of its own. Without root it says so and does nothing.
+fn with_mounts(name: &str, test: impl FnOnce() + Send + 'static) {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: {name} needs root to mount");
+        return;
+    }
+    let thread = std::thread::spawn(|| {
+        linux::process::unshare_mounts().expect("a mount namespace");
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn causes(error: Error) -> String {
+    format!("{:#}", anyhow::Error::from(error))
+}
+
+#[test]
+fn a_full_or_read_only_directory_is_named_and_left_as_it_was() {
+    with_mounts("a full disk", || {
+        let node = Node::new();
+        let from = vec![b'x'; 300_000];
+        fs::write(node.root.path().join("weft-cni"), &from).expect("a binary");
+        mount("tmpfs", node.bin(), "tmpfs", MountFlags::empty(), c"size=128k").expect("mounted");
+        let remount = |flags, size| mount_remount(node.bin(), flags, size).expect("mounted anew");
+        fs::write(node.path("bridge"), "theirs").expect("a plugin");
+        let theirs = listing(&[("bridge", "theirs")]);
+        let mut installation = node.installation();
+
+        let full = causes(installation.ensure().expect_err("no room"));
+        assert!(
+            full.starts_with("cannot write ") && full.contains("No space left on device"),
+            "{full}"
+        );
+        assert_eq!(node.listing(), theirs, "nothing half is left");
+
+        remount(MountFlags::RDONLY, c"size=128k");
+        let refused = causes(installation.ensure().expect_err("read-only"));
+        assert!(refused.contains("Read-only file system"), "{refused}");
+
+        remount(MountFlags::empty(), c"size=4m");
+        assert!(installation.ensure().expect("installed"));
+        assert_eq!(fs::read(node.path("cnv-tuning")).expect("a binary"), from);
+        assert_eq!(fs::read(node.path("bridge")).expect("theirs"), b"theirs");
+    });
+}
+
+#[test]
+fn what_fails_is_tried_again() {
+    let node = Node::new();
+    fs::remove_dir(node.bin()).expect("removed");
+    fs::write(node.bin(), "in the way").expect("a file");
+    let to = node.bin();
+    let mut wanted = Wanted {
+        defaults: None,
+        installation: node.installation(),
+    };
+    let (tried, tries) = mpsc::channel();
+    std::thread::spawn(move || {
+        tirelessly(Duration::from_millis(1), || {
+            // Nobody counts once the test is over.
+            let _ = tried.send(());
+            keep_installed(&to, &mut wanted)
+        })
+    });
+    for _ in 0..3 {
+        tries.recv_timeout(Duration::from_mins(1)).expect("a try");
+    }
+    fs::remove_file(node.bin()).expect("removed");
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while node.listing() != fresh() {
+        assert!(Instant::now() < deadline, "not installed: {:?}", node.listing());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_file_that_comes_in_between_is_respected() {
+    let node = Node::new();
+    let path = node.path("bridge");
+    let link = || copy::link_unless_file(Path::new("/x/cnv-bridge"), &path).expect("done");
+    link();
+    assert_eq!(node.listing(), listing(&[("bridge", "-> /x/cnv-bridge")]));
+    fs::remove_file(&path).expect("removed");
+    symlink("/elsewhere", &path).expect("a link");
+    link();
+    assert_eq!(node.listing(), listing(&[("bridge", "-> /x/cnv-bridge")]));
+    fs::remove_file(&path).expect("removed");
+    fs::write(&path, "theirs").expect("a plugin");
+    link();
+    assert_eq!(node.listing(), listing(&[("bridge", "theirs")]));
+}
+
+#[test]
+fn what_is_installed_has_the_label_of_the_directory() {
+    let set = |path: &Path, label: &[u8]| {
+        rustix::fs::lsetxattr(path, "security.selinux", label, rustix::fs::XattrFlags::empty())
+    };
+    let get = |path: &Path| {
+        let mut buffer = [0; 256];
+        let length = rustix::fs::lgetxattr(path, "security.selinux", &mut buffer[..]).ok()?;
+        Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    };
+    let node = Node::new();
+    let label = "system_u:object_r:bin_t:s0";
+    if let Err(errno) = set(&node.bin(), label.as_bytes()) {
+        println!("skipped: labels can't be set here: {errno}");
+        return;
+    }
+    node.installation().ensure().expect("installed");
+    for name in ["bridge", "cnv-bridge", "tuning", "cnv-tuning"] {
+        assert_eq!(get(&node.path(name)).as_deref(), Some(label), "{name}");
+    }
+    // What is right already is not touched: the node's policy may know better.
+    set(&node.path("cnv-bridge"), b"system_u:object_r:other_t:s0").expect("a label");
+    assert!(!node.installation().ensure().expect("installed"));
 }

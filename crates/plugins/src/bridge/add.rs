@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use cni::{
     Error, Version,
+    note::Level,
     plugin::Call,
     result::{CniResult, Interface},
 };
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::{
     interface, ipam,
-    messages::{Explain, MAKE_VETH, note},
+    messages::{Explain, MAKE_VETH},
     pod::Pod,
     record::{Journal, Key as RecordKey},
     veth::{self, Pair},
@@ -341,12 +342,12 @@ impl Attachment<'_> {
             self.set_inner_up()?;
             self.wait_for_port()?;
         }
-        let inner = &self.pair.inner;
+        let (call, inner) = (self.call, &self.pair.inner);
         self.pod.inside(|socket| {
             if !detect {
                 prepare(&inner.name, detect);
             }
-            interface::apply(socket, inner, &plan)
+            interface::apply(call, socket, inner, &plan)
         })?;
 
         for address in &gateways {
@@ -422,10 +423,10 @@ impl Attachment<'_> {
         if let Some(mac) = inner.mac
             && let Err(error) = arp::announce(&mut self.pod.socket, inner, mac)
         {
-            note(&format!(
-                "failed to announce addresses of \"{}\": {error}",
-                inner.name
-            ));
+            self.call.note(
+                Level::Warn,
+                format_args!("failed to announce addresses of \"{}\": {error}", inner.name),
+            );
         }
     }
 
@@ -436,7 +437,10 @@ impl Attachment<'_> {
         let released = if self.leased { ipam::del(self.call) } else { Ok(()) };
         let forgotten = undone.and(released).and_then(|()| self.journal.remove());
         if let Err(error) = forgotten {
-            note(&format!("failed to take back what a failed ADD did: {error}"));
+            self.call.note(
+                Level::Error,
+                format_args!("failed to take back what a failed ADD did: {error}"),
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cni::{Error, plugin::Call};
+use cni::{Error, note::Level, plugin::Call};
 use linux::route::Socket;
 use serde::Deserialize;
 
@@ -10,13 +10,7 @@ use super::{
     records,
     steps::{self, Owner, Step},
 };
-use crate::{
-    ipam, masquerade,
-    messages::{Explain as _, note},
-    pod::Pod,
-    record::Key,
-    spoof_check,
-};
+use crate::{ipam, masquerade, messages::Explain as _, pod::Pod, record::Key, spoof_check};
 
 /// What the config says about rules of the host. Everything else in it is deliberately not read: whatever made ADD
 /// fail must not keep a pod from going.
@@ -42,7 +36,7 @@ pub(super) fn del(call: &Call) -> Result<(), Error> {
     match left {
         Ok(()) => records.remove(&key),
         Err(error) => {
-            note(&error.to_string());
+            call.note(Level::Error, error);
             Ok(())
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn error(config: &NetworkConfig, text: &str) {
         .map_or(0, |since| since.as_secs());
     let line = format!("{} [error] {text}\n", rfc3339(seconds));
     if sinks.to_stderr {
-        eprint!("{line}");
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
     if !sinks.file.is_empty() {
         // A log that can't be written must not fail a DEL.

@@ -1,25 +1,52 @@
 //! What was before ADD, in a file until DEL.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
+    io::Read as _,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use cni::{Error, files};
-use linux::link::{Link, LinkChange};
+use cni::{Error, files, note::Level, plugin::Call};
+use linux::{
+    link::{Link, LinkChange},
+    netns::{NetNs, OpenError},
+};
+use rustix::{
+    fs::{Mode as FileMode, OFlags},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 
 use super::config::Settings;
+use crate::pod::Pod;
 
 /// Mode of the files, and of the directory that they are in.
 const MODE: u32 = 0o600;
+/// Bytes that a file may have: configs say where the directory is, and anything may lie there.
+const LONGEST: u64 = 1 << 20;
+/// How the files' names end, and those of files that are being written.
+const EXTENSION: &str = ".json";
+const TEMPORARY: &str = ".tmp";
+/// A temporary file that is older than this was left by a call that was killed.
+const STALE: Duration = Duration::from_mins(10);
+
+/// The content of the file. Other implementations of this plugin skip the keys that they do not know, and write none of
+/// [`Origin`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Backup {
+    #[serde(flatten)]
+    pub(super) values: Values,
+    #[serde(flatten)]
+    pub(super) origin: Origin,
+}
 
 /// Values before the change, only of what the config changes.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Backup {
+pub(super) struct Values {
     #[serde(skip_serializing_if = "String::is_empty")]
     mac: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,30 +57,94 @@ pub(super) struct Backup {
     allmulti: Option<bool>,
     #[serde(rename = "txQLen", skip_serializing_if = "Option::is_none")]
     tx_queue_len: Option<u32>,
-    /// Values of files below `/proc/sys`, by path. Other implementations of this plugin skip the key.
+    /// Values of files below `/proc/sys`, by path.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) sysctl: BTreeMap<String, String>,
 }
 
-impl Backup {
-    /// Remembers of `link` what `settings` will change.
-    pub(super) fn remember(&mut self, settings: &Settings, link: &Link) {
-        if settings.mac.is_some() {
-            self.mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+/// Whose values they are: the base of GC, because all networks share the directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Origin {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    network: String,
+    /// Path of the namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    netns: String,
+    /// [`NetNs::cookie`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    netns_cookie: Option<u64>,
+}
+
+impl Origin {
+    /// Of the attachment that is being made.
+    pub(super) fn of(call: &Call, pod: &Pod) -> Self {
+        Origin {
+            network: call.config.name().to_owned(),
+            netns: pod.path.clone(),
+            netns_cookie: pod.ns.cookie(),
         }
-        // "false" changes something only where it was true.
-        self.promisc = settings
-            .promisc
-            .filter(|on| *on || link.is_promiscuous())
-            .map(|_| link.is_promiscuous());
-        self.mtu = settings.mtu.map(|_| link.mtu);
-        self.allmulti = settings.allmulti.map(|_| link.is_all_multicast());
-        self.tx_queue_len = settings.tx_queue_len.map(|_| link.tx_queue_len);
+    }
+
+    /// Whether the values were those of this namespace, as far as that is known.
+    pub(super) fn is_of(&self, ns: &NetNs) -> bool {
+        match (self.netns_cookie, ns.cookie()) {
+            (Some(then), Some(now)) => then == now,
+            _ => true,
+        }
+    }
+
+    /// Whether the namespace, and the changes with it, is gone for certain.
+    fn is_gone(&self) -> bool {
+        if self.netns.is_empty() {
+            return false;
+        }
+        match NetNs::open(Path::new(&self.netns)) {
+            Ok(ns) => !self.is_of(&ns),
+            Err(error) => OpenError::is_gone(&error),
+        }
+    }
+}
+
+impl Values {
+    /// What `settings` will change of `link`.
+    pub(super) fn of(settings: &Settings, link: &Link) -> Self {
+        Values {
+            mac: settings
+                .mac
+                .and(link.mac)
+                .map(|mac| mac.to_string())
+                .unwrap_or_default(),
+            // "false" changes something only where it was true.
+            promisc: settings
+                .promisc
+                .filter(|on| *on || link.is_promiscuous())
+                .map(|_| link.is_promiscuous()),
+            mtu: settings.mtu.map(|_| link.mtu),
+            allmulti: settings.allmulti.map(|_| link.is_all_multicast()),
+            tx_queue_len: settings.tx_queue_len.map(|_| link.tx_queue_len),
+            sysctl: BTreeMap::new(),
+        }
     }
 
     /// There is nothing to restore.
     pub(super) fn is_empty(&self) -> bool {
-        *self == Backup::default()
+        *self == Values::default()
+    }
+
+    /// These values, and those of `later` that are not among them: of an ADD that is repeated, the first one knew what
+    /// was before.
+    pub(super) fn or(self, later: Values) -> Values {
+        let mut sysctl = later.sysctl;
+        sysctl.extend(self.sysctl);
+        Values {
+            mac: if self.mac.is_empty() { later.mac } else { self.mac },
+            promisc: self.promisc.or(later.promisc),
+            mtu: self.mtu.or(later.mtu),
+            allmulti: self.allmulti.or(later.allmulti),
+            tx_queue_len: self.tx_queue_len.or(later.tx_queue_len),
+            sysctl,
+        }
     }
 
     /// The changes that restore a link, in their order; each is made on its own, so that one that fails does
@@ -86,18 +177,23 @@ impl Backup {
     }
 }
 
-/// The file of an attachment.
-pub(super) fn path(data_dir: &Path, container_id: &str, ifname: &str) -> PathBuf {
-    data_dir.join(format!("{container_id}_{ifname}.json"))
+/// The file's name for an attachment.
+fn name(container_id: &str, ifname: &str) -> String {
+    format!("{container_id}_{ifname}{EXTENSION}")
 }
 
-/// Writes the file, and the directory that it is in.
+/// The file of an attachment.
+pub(super) fn path(data_dir: &Path, container_id: &str, ifname: &str) -> PathBuf {
+    data_dir.join(name(container_id, ifname))
+}
+
+/// Writes the file, and the directory that it is in. It need not survive the machine: the namespace does not either.
 pub(super) fn write(path: &Path, backup: &Backup) -> Result<(), Error> {
     let write = || {
         if let Some(folder) = path.parent() {
             fs::DirBuilder::new().recursive(true).mode(MODE).create(folder)?;
         }
-        files::write_atomically(path, &text(backup)?, MODE)
+        files::write_lazily(path, &text(backup)?, MODE)
     };
     write().map_err(|error| Error::internal(format!("failed to save {}: {error}", path.display())))
 }
@@ -110,37 +206,133 @@ fn text(backup: &Backup) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads the file; `None` without one, or with one that says nothing.
-pub(super) fn read(path: &Path) -> Option<Backup> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+/// Reads the file, if there is one. What is no backup is [`io::ErrorKind::InvalidData`].
+fn read(path: &Path) -> io::Result<Option<Backup>> {
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    // A pipe must not make us wait.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = match rustix::fs::open(path, flags, FileMode::empty()) {
+        Ok(file) => fs::File::from(file),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(Errno::LOOP) => return Err(invalid("a symbolic link".to_owned())),
+        Err(errno) => return Err(errno.into()),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(invalid("not a regular file".to_owned()));
+    }
+    let mut text = Vec::new();
+    file.take(LONGEST).read_to_end(&mut text)?;
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|error| invalid(error.to_string()))
+}
+
+/// What was before, if that is known; a file that tells nothing is taken away.
+pub(super) fn known(call: &Call, path: &Path) -> Option<Backup> {
+    match read(path) {
+        Ok(backup) => backup,
+        Err(error) => {
+            let path_shown = path.display();
+            call.note(Level::Error, format_args!("cannot read {path_shown}: {error}"));
+            if error.kind() == io::ErrorKind::InvalidData {
+                forget(call, path);
+            }
+            None
+        }
+    }
 }
 
 /// Removes the file, if there is one.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    files::remove_if_present(path)
+pub(super) fn forget(call: &Call, path: &Path) {
+    if let Err(error) = files::remove_if_present(path) {
+        call.note(
+            Level::Error,
+            format_args!("cannot remove {}: {error}", path.display()),
+        );
+    }
+}
+
+/// GC: removes the files of this network's attachments that are not valid and whose namespace is gone. A namespace that
+/// is there keeps its file: DEL may come yet.
+pub(super) fn collect(call: &Call, data_dir: &Path) -> Result<(), Error> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::internal(format!("failed to clean up {}: {error}", data_dir.display()))
+    };
+    let valid = call.config.valid_attachments().map_err(|error| failed(&error))?;
+    let valid: BTreeSet<String> = valid
+        .iter()
+        .map(|attachment| name(&attachment.container_id, &attachment.ifname))
+        .collect();
+    let entries = match fs::read_dir(data_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(&error)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(|error| failed(&error))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = entry.path();
+        let garbage = if name.ends_with(EXTENSION) {
+            let ours =
+                |backup: Backup| backup.origin.network == call.config.name() && backup.origin.is_gone();
+            !valid.contains(&name) && read(&path).is_ok_and(|backup| backup.is_some_and(ours))
+        } else {
+            is_abandoned(&name, &entry)
+        };
+        if garbage {
+            forget(call, &path);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file was being written by a call that died.
+fn is_abandoned(name: &str, entry: &fs::DirEntry) -> bool {
+    let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+    name.starts_with('.')
+        && name.contains(&format!("{EXTENSION}."))
+        && name.ends_with(TEMPORARY)
+        && age().is_some_and(|age| age > STALE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn link(mtu: u32) -> Link {
+        let mut link = Link::default();
+        link.mtu = mtu;
+        link
+    }
+
+    fn settings(mtu: u32) -> Settings {
+        Settings {
+            mtu: Some(mtu),
+            promisc: Some(true),
+            ..Settings::default()
+        }
+    }
+
     // cni-plugins#35
     #[test]
     fn the_file_holds_only_what_is_changed() {
-        let settings = Settings {
-            mtu: Some(1400),
-            promisc: Some(true),
-            ..Settings::default()
+        let values = Values::of(&settings(1400), &link(1500));
+        let changes = values.changes();
+        let origin = Origin {
+            network: "blue".to_owned(),
+            netns: "/run/netns/x".to_owned(),
+            netns_cookie: Some(u64::MAX),
         };
-        let mut link = Link::default();
-        link.mtu = 1500;
-        let mut backup = Backup::default();
-        backup.remember(&settings, &link);
+        let backup = Backup { values, origin };
         let written = String::from_utf8(text(&backup).unwrap()).unwrap();
-        assert_eq!(written, "{\n \"promisc\": false,\n \"mtu\": 1500\n}");
+        assert_eq!(
+            written,
+            "{\n \"promisc\": false,\n \"mtu\": 1500,\n \"network\": \"blue\",\n \
+             \"netns\": \"/run/netns/x\",\n \"netnsCookie\": 18446744073709551615\n}"
+        );
         assert_eq!(serde_json::from_str::<Backup>(&written).unwrap(), backup);
         assert_eq!(
-            backup.changes(),
+            changes,
             [
                 LinkChange {
                     mtu: Some(1500),
@@ -155,19 +347,57 @@ mod tests {
     }
 
     #[test]
-    fn files_are_named_after_the_attachment() {
-        let path = path(Path::new("/run/cni/tuning"), "abc", "net1");
-        assert_eq!(path, PathBuf::from("/run/cni/tuning/abc_net1.json"));
+    fn files_of_other_implementations_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = path(folder.path(), "abc", "net1");
+        assert_eq!(file, folder.path().join("abc_net1.json"));
+        assert_eq!(read(&file).unwrap(), None);
+        fs::write(&file, r#"{"mac":"02:00:00:00:00:01","txQLen":7,"new":{"x":1}}"#).unwrap();
+        let backup = read(&file).unwrap().unwrap();
+        assert_eq!(backup.values.changes().len(), 2);
+        assert_eq!(backup.origin, Origin::default());
+        assert!(!backup.origin.is_gone(), "nobody knows");
+    }
+
+    #[test]
+    fn what_is_no_backup_is_said_to_be_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = path(folder.path(), "abc", "net1");
+        let huge = format!("{{\"mac\":\"{}\"}}", "x".repeat(2 << 20));
+        for text in ["", "nonsense", "[]", r#"{"mtu":"big"}"#, &huge] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(read(&file).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert_eq!(read(&file).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn the_first_values_win() {
+        let sysctls = |pairs: &[(&str, &str)]| {
+            let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            pairs.iter().map(owned).collect()
+        };
+        let mut first = Values::of(&settings(1400), &link(1500));
+        first.sysctl = sysctls(&[("a", "0")]);
+        let more = Settings {
+            tx_queue_len: Some(5),
+            ..settings(1300)
+        };
+        let mut later = Values::of(&more, &link(1400));
+        later.sysctl = sysctls(&[("a", "1"), ("b", "2")]);
+        let merged = first.or(later);
+        assert_eq!((merged.mtu, merged.tx_queue_len), (Some(1500), Some(0)));
+        assert_eq!(merged.sysctl, sysctls(&[("a", "0"), ("b", "2")]));
     }
 
     #[test]
     fn turning_off_what_is_off_is_no_change() {
-        let mut backup = Backup::default();
         let settings = Settings {
             promisc: Some(false),
             ..Settings::default()
         };
-        backup.remember(&settings, &Link::default());
-        assert!(backup.is_empty());
+        assert!(Values::of(&settings, &Link::default()).is_empty());
     }
 }

@@ -44,7 +44,7 @@ struct WireArgs {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct WireCniArgs {
-    sysctl: BTreeMap<String, String>,
+    sysctl: Sysctls,
     mac: String,
     promisc: Option<bool>,
     mtu: Option<i64>,
@@ -134,7 +134,7 @@ impl Config {
         args.require_known(&[arg::MAC])?;
         let cni = wire.args.cni;
         let mut sysctls = wire.sysctl.values;
-        sysctls.extend(cni.sysctl);
+        sysctls.extend(cni.sysctl.values);
         let mac = [
             cni.mac.as_str(),
             &wire.runtime_config.mac,
@@ -146,12 +146,12 @@ impl Config {
                 Error::internal(format!("invalid args {text} for MAC addr: {error}"))
             })
         });
+        let mtu = cni.mtu.unwrap_or(wire.mtu);
+        let mtu = u32::try_from(mtu).map_err(|_| Error::internal(format!("invalid MTU {mtu}")))?;
         let settings = Settings {
             mac: mac.transpose()?,
             promisc: cni.promisc.or(wire.promisc),
-            mtu: u32::try_from(cni.mtu.unwrap_or(wire.mtu))
-                .ok()
-                .filter(|mtu| *mtu > 0),
+            mtu: Some(mtu).filter(|mtu| *mtu > 0),
             allmulti: cni.allmulti.or(wire.allmulti),
             tx_queue_len: cni.tx_queue_len.or(wire.tx_queue_len),
         };
@@ -210,6 +210,15 @@ mod tests {
             tx_queue_len: Some(60),
         };
         assert_eq!(config.settings, expected);
+    }
+
+    #[test]
+    fn an_mtu_is_a_number_of_bytes() {
+        assert_eq!(read(r#"{"mtu":0}"#, "").unwrap().settings.mtu, None);
+        for mtu in ["-1", "4294967296"] {
+            let error = read(&format!("{{\"mtu\":{mtu}}}"), "").unwrap_err();
+            assert_eq!(error.msg, format!("invalid MTU {mtu}"));
+        }
     }
 
     // cni-plugins#36

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use cni::Error;
+use cni::{Error, note::Level, plugin::Call};
 use linux::sysctl::Key;
 
-use crate::messages::{Explain, note};
+use crate::messages::Explain;
 
 /// Stands for the interface's name in a key.
 const IFNAME: &str = "IFNAME";
+/// Begin of every path.
+const ROOT: &str = "/proc/sys/";
 /// The one part of the kernel that pods may tune.
 const NET: &str = "net";
 
@@ -47,40 +49,76 @@ fn key(name: &str, ifname: &str) -> Result<Key, Error> {
     Key::new(&steps).map_err(|_| invalid())
 }
 
-/// Writes the settings of the namespace that the thread is in. `before` collects what they were.
-pub(super) fn write(settings: &[Setting], before: &mut BTreeMap<String, String>) -> Result<(), Error> {
-    for Setting { key, value } in settings {
-        // What cannot be read (a few are write-only) cannot be restored.
-        let was = key.read();
-        key.write(value).explain(|| "failed to set sysctl".to_owned())?;
-        if let Ok(was) = was {
-            before.insert(key.to_string(), was);
+/// What the settings are, by path. What cannot be read (a few are write-only) cannot be restored.
+pub(super) fn read(settings: &[Setting]) -> BTreeMap<String, String> {
+    settings
+        .iter()
+        .filter_map(|Setting { key, .. }| Some((key.to_string(), key.read().ok()?)))
+        .collect()
+}
+
+/// Writes the settings of the namespace that the thread is in.
+pub(super) fn write(settings: &[Setting]) -> Result<(), Error> {
+    let all: Vec<_> = settings
+        .iter()
+        .map(|Setting { key, value }| (key, value.as_str()))
+        .collect();
+    write_all(&all, Key::write).explain(|| "failed to set sysctl".to_owned())
+}
+
+/// Writes back what was. `false` if some setting is there but refuses its old value.
+pub(super) fn restore(call: &Call, before: &BTreeMap<String, String>) -> bool {
+    let mut good = true;
+    let keys: Vec<_> = before
+        .iter()
+        .filter_map(|(path, value)| Some((written_by_us(path)?, value.as_str())))
+        .collect();
+    let all: Vec<_> = keys.iter().map(|(key, value)| (key, *value)).collect();
+    let written: Result<(), Error> = write_all(&all, |key, value| {
+        if let Err(error) = key.write(value)
+            && !error.is_not_found()
+        {
+            call.note(Level::Error, error);
+            good = false;
+        }
+        Ok(())
+    });
+    good && written.is_ok()
+}
+
+/// The setting at a path in a backup. The directory of backups is whatever a config says: what could not have been
+/// written is not restored.
+fn written_by_us(path: &str) -> Option<Key> {
+    let steps: Vec<_> = path.strip_prefix(ROOT)?.split('/').collect();
+    Key::new(&steps)
+        .ok()
+        .filter(|_| steps.len() > 1 && steps[0] == NET)
+}
+
+/// Some settings reset others (`ip_forward` those of every interface) that may have been written already: what is not
+/// as it was written is written once more.
+fn write_all<E>(all: &[(&Key, &str)], mut write: impl FnMut(&Key, &str) -> Result<(), E>) -> Result<(), E> {
+    for (key, value) in all {
+        write(key, value)?;
+    }
+    for (key, value) in all {
+        if key.read().is_ok_and(|found| !same(&found, value)) {
+            write(key, value)?;
         }
     }
     Ok(())
 }
 
-/// Writes back what was. `false` if some setting is there but refuses its old value.
-pub(super) fn restore(before: &BTreeMap<String, String>) -> bool {
-    let mut good = true;
-    for (path, value) in before {
-        let steps: Vec<_> = path.trim_start_matches("/proc/sys/").split('/').collect();
-        match Key::new(&steps).and_then(|key| key.write(value)) {
-            Err(error) if !error.is_not_found() => {
-                note(&error.to_string());
-                good = false;
-            }
-            _ => {}
-        }
-    }
-    good
+/// Whether two values are the same to the kernel, which separates numbers by tabs.
+fn same(one: &str, other: &str) -> bool {
+    one.split_whitespace().eq(other.split_whitespace())
 }
 
 /// Whether every setting has the value that it is to have.
 pub(super) fn check(settings: &[Setting]) -> Result<(), Error> {
     for Setting { key, value } in settings {
         let found = key.read().explain(|| "failed to read sysctl".to_owned())?;
-        if found != value.trim() {
+        if !same(&found, value) {
             return Err(Error::internal(format!(
                 "Error: Tuning configured value of {key} is {value}, current value is {found}"
             )));
@@ -125,5 +163,25 @@ mod tests {
         ] {
             assert_eq!(path(bad), Err(format!("invalid net sysctl key: \"{bad}\"")));
         }
+    }
+
+    #[test]
+    fn only_what_add_may_write_is_restored() {
+        for path in [
+            "/proc/sys/kernel/core_pattern",
+            "/proc/sys/net/../kernel/core_pattern",
+            "/proc/sys/net",
+            "net/ipv4/ip_forward",
+            "/etc/passwd",
+        ] {
+            assert_eq!(written_by_us(path), None, "{path}");
+        }
+        let path = "/proc/sys/net/ipv4/conf/net1.100/arp_filter";
+        assert_eq!(written_by_us(path).unwrap().to_string(), path);
+    }
+
+    #[test]
+    fn white_space_is_no_difference() {
+        assert!(same("1024\t65535", " 1024 65535\n") && !same("10", "1 0"));
     }
 }

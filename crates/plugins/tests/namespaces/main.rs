@@ -15,6 +15,8 @@ mod addresses;
 mod bridge;
 mod check;
 mod delegation;
+mod dice;
+mod fuzz;
 mod protocol;
 mod recovery;
 mod rules;

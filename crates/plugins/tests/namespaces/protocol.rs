@@ -1,21 +1,19 @@
 //! What every plugin says before it does anything.
 
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::{ffi::OsStrExt as _, process::CommandExt as _};
 use std::process::Command;
 
+use plugins::names::PREFIX;
 use serde_json::{Value, json};
 
 use crate::stage::{Host, Outcome, VERSIONS, l2, l3, on_a_host, with};
 
-/// Names, and the plugin that answers.
-const PLUGINS: [(&str, &str); 6] = [
-    ("bridge", "bridge"),
-    ("cnv-bridge", "bridge"),
-    ("static", "static"),
-    ("tuning", "tuning"),
-    ("cnv-tuning", "tuning"),
-    ("loopback", "loopback"),
-];
+/// Names, and the plugin that answers. Multus' own two have other versions and another text (multus.md §11).
+fn plugins() -> impl Iterator<Item = (String, &'static str)> {
+    let all = plugins::PLUGINS.iter().map(|plugin| plugin.name());
+    all.filter(|name| !["multus-shim", "passthru"].contains(name))
+        .flat_map(|name| [(name.to_owned(), name), (format!("{PREFIX}{name}"), name)])
+}
 
 /// Calls with a complete environment, in which one variable may be replaced.
 fn complete(host: &Host, plugin: &str, replace: (&str, &str), stdin: &str) -> Outcome {
@@ -43,8 +41,8 @@ fn failure(outcome: &Outcome) -> (u64, String, Value) {
 #[test]
 fn plugins_introduce_themselves_and_name_what_is_missing() {
     on_a_host("introductions", |host| {
-        for (called, name) in PLUGINS {
-            let about = host.run(called, &[], "");
+        for (called, name) in plugins() {
+            let about = host.run(&called, &[], "");
             assert_eq!((about.code, about.stdout.as_str()), (0, ""), "{about:?}");
             let lines: Vec<_> = about.stderr.lines().collect();
             assert!(lines[0].starts_with(&format!("CNI {name} plugin ")), "{about:?}");
@@ -53,7 +51,7 @@ fn plugins_introduce_themselves_and_name_what_is_missing() {
                 "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
             );
 
-            let add = host.run(called, &[("CNI_COMMAND", "ADD")], "");
+            let add = host.run(&called, &[("CNI_COMMAND", "ADD")], "");
             let expected =
                 "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH] missing".to_owned();
             assert_eq!(add.failure(), (4, expected));
@@ -62,7 +60,7 @@ fn plugins_introduce_themselves_and_name_what_is_missing() {
                 "{add:?}"
             );
 
-            let version = host.run(called, &[("CNI_COMMAND", "VERSION")], "");
+            let version = host.run(&called, &[("CNI_COMMAND", "VERSION")], "");
             assert_eq!(version.stdout.lines().count(), 1);
             assert_eq!(
                 version.success(),
@@ -76,11 +74,11 @@ fn plugins_introduce_themselves_and_name_what_is_missing() {
 #[test]
 fn names_that_cannot_be_are_refused() {
     on_a_host("refused names", |host| {
-        for (called, _) in PLUGINS {
+        for (called, _) in plugins() {
             let ifname = |name: &str| {
                 failure(&complete(
                     host,
-                    called,
+                    &called,
                     ("CNI_IFNAME", name),
                     &l2("1.0.0").to_string(),
                 ))
@@ -102,13 +100,18 @@ fn names_that_cannot_be_are_refused() {
                 )
             );
             assert_eq!(ifname(".."), (4, "interface name is . or ..".into(), Value::Null));
-            let id = complete(host, called, ("CNI_CONTAINERID", "a b"), &l2("1.0.0").to_string());
+            let id = complete(
+                host,
+                &called,
+                ("CNI_CONTAINERID", "a b"),
+                &l2("1.0.0").to_string(),
+            );
             assert_eq!(
                 failure(&id),
                 (4, "invalid characters in containerID".into(), "a b".into())
             );
             let config = with(&l2("1.0.0"), "name", "my net".into()).to_string();
-            let name = complete(host, called, ("", ""), &config);
+            let name = complete(host, &called, ("", ""), &config);
             assert_eq!(
                 failure(&name),
                 (
@@ -125,9 +128,9 @@ fn names_that_cannot_be_are_refused() {
 #[test]
 fn versions_decide_which_verbs_there_are() {
     on_a_host("version gates", |host| {
-        for (called, _) in PLUGINS {
+        for (called, _) in plugins() {
             let call = |verb: &str, version: &str| {
-                complete(host, called, ("CNI_COMMAND", verb), &l2(version).to_string())
+                complete(host, &called, ("CNI_COMMAND", verb), &l2(version).to_string())
             };
             assert_eq!(
                 call("CHECK", "0.3.1").failure(),
@@ -252,6 +255,71 @@ fn the_hosts_own_namespace_is_no_container() {
             "nothing was done"
         );
     });
+}
+
+#[test]
+fn the_override_allows_the_plugins_own_namespace() {
+    on_a_host("namespace override", |host| {
+        let config = json!({ "cniVersion": "1.0.0", "name": "lo", "type": "loopback" }).to_string();
+        let add = |switch: &str| {
+            let variables = [
+                ("CNI_COMMAND", "ADD"),
+                ("CNI_CONTAINERID", "c"),
+                ("CNI_NETNS", "/proc/self/ns/net"),
+                ("CNI_IFNAME", "lo"),
+                ("CNI_PATH", "/run/plugins"),
+                ("CNI_NETNS_OVERRIDE", switch),
+            ];
+            host.run("loopback", &variables, &config)
+        };
+        for switch in ["1", "TRUE", "true"] {
+            add(switch).success();
+        }
+        for switch in ["", "0", "yes"] {
+            assert_eq!(add(switch).failure().0, 8);
+        }
+    });
+}
+
+#[test]
+fn an_input_without_end_is_cut_off() {
+    on_a_host("endless input", |_| {
+        let outcome = Command::new("/run/plugins/bridge")
+            .env_clear()
+            .envs([("CNI_COMMAND", "GC"), ("CNI_PATH", "/run/plugins")])
+            .stdin(std::fs::File::open("/dev/zero").unwrap())
+            .output()
+            .unwrap();
+        let error: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+        assert_eq!(
+            error,
+            json!({ "code": 5, "msg": "error reading from stdin: more than 8 MiB" })
+        );
+    });
+}
+
+#[test]
+fn arguments_that_are_no_text_are_no_reason_to_die() {
+    let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    let output = Command::new(env!("CARGO_BIN_EXE_weft-cni"))
+        .arg0(odd)
+        .arg(odd)
+        .env("CNI_NETNS", odd)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let error: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(error["code"], 999);
+    // Nobody listens.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_weft-cni"))
+        .arg("nonsense")
+        .stdout(writer.try_clone().unwrap())
+        .stderr(writer)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1), "{status:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::{
+    dice::Dice,
     stage::{Host, Pod, l2, l3, on_a_host, with},
     testing::ruleset,
 };
@@ -33,29 +34,6 @@ fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
 }
 
-/// Numbers that look random and are the same for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn seeded() -> Self {
-        let seed = match std::env::var("WEFT_TEST_SEED") {
-            Ok(seed) => seed.parse().expect("WEFT_TEST_SEED is a number"),
-            Err(_) => u64::from_ne_bytes(linux::random::bytes().unwrap()),
-        };
-        println!("measured: WEFT_TEST_SEED={seed} repeats these delays");
-        Dice(seed | 1)
-    }
-
-    /// A part of `whole`, any part being as likely as any other.
-    fn part_of(&mut self, whole: Duration) -> Duration {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        let nanos = u64::try_from(whole.as_nanos()).unwrap().max(1);
-        Duration::from_nanos(self.0 % nanos)
-    }
-}
-
 fn time(work: impl FnOnce()) -> Duration {
     let began = Instant::now();
     work();
@@ -74,7 +52,7 @@ fn killed_at_any_point_del_or_gc_restores_what_was_before() {
         let adding = time(|| drop(host.add(&pod, &config)));
         let deleting = time(|| host.del(&pod, &config));
 
-        let mut dice = Dice::seeded();
+        let mut dice = Dice::new();
         let mut killed = 0;
         for round in 0..ROUNDS {
             let (verb, whole) = if round % 2 == 0 {

@@ -5,7 +5,11 @@ use std::{
     fs,
     io::Write as _,
     net::UdpSocket,
-    os::{fd::AsFd as _, fd::AsRawFd as _, unix::fs::PermissionsExt as _},
+    os::{
+        fd::AsFd as _,
+        fd::AsRawFd as _,
+        unix::fs::{PermissionsExt as _, symlink},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -22,20 +26,12 @@ use linux::{
     route::Socket,
     routes::Route,
 };
+use plugins::names::PREFIX;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use serde_json::{Value, json};
 
 /// All versions of the protocol.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
-/// Names that our plugins are called by.
-const NAMES: [&str; 6] = [
-    "bridge",
-    "cnv-bridge",
-    "static",
-    "tuning",
-    "cnv-tuning",
-    "loopback",
-];
 /// `CNI_PATH` of all calls.
 const PLUGINS: &str = "/run/plugins";
 /// Where the bridge plugin keeps its records.
@@ -127,9 +123,10 @@ impl Host {
         }
         fs::create_dir_all("/run/netns").unwrap();
         fs::create_dir_all(PLUGINS).unwrap();
-        for name in NAMES {
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weft-cni"), Path::new(PLUGINS).join(name))
-                .unwrap();
+        for plugin in plugins::PLUGINS {
+            for name in [plugin.name().to_owned(), format!("{PREFIX}{}", plugin.name())] {
+                symlink(env!("CARGO_BIN_EXE_weft-cni"), Path::new(PLUGINS).join(name)).unwrap();
+            }
         }
         let mut socket = Socket::open().unwrap();
         let lo = socket.link_by_name("lo").unwrap();
@@ -435,9 +432,7 @@ impl Pod {
     pub(crate) fn udp(&self) -> UdpSocket {
         let socket = self.ns.run(|| UdpSocket::bind("0.0.0.0:7777")).unwrap().unwrap();
         socket.set_broadcast(true).unwrap();
-        socket
-            .set_read_timeout(Some(std::time::Duration::from_mins(1)))
-            .unwrap();
+        socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         socket
     }
 
@@ -482,6 +477,10 @@ fn network(socket: &mut Socket) -> Vec<String> {
     }
     for family in [Family::V4, Family::V6] {
         for route in socket.routes(family).unwrap() {
+            // As with addresses, and when the kernel comes to it.
+            if route.dst.to_string().starts_with("fe80:") {
+                continue;
+            }
             lines.push(format!(
                 "route {} via {:?} dev {:?}",
                 route.dst, route.gateway, route.link

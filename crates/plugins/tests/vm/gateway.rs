@@ -223,7 +223,7 @@ fn containers_that_come_at_once_share_a_gateway() {
         let pods: Vec<_> = (2..8)
             .map(|n| (host.pod(), gateway(100, &format!("10.1.2.{n}/24"))))
             .collect();
-        let outcomes = host.call_together("ADD", pods.iter().map(|(pod, config)| (pod, config.clone())));
+        let outcomes = host.call_together(16, "ADD", pods.iter().map(|(pod, config)| (pod, config.clone())));
         for outcome in outcomes {
             outcome.success();
         }

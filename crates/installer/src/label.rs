@@ -1,0 +1,47 @@
+//! SELinux labels: what we put into a directory has the directory's label, as what the node itself puts there.
+//!
+//! The kernel gives a new file the type of its directory, but user and level of the container that wrote it.
+
+use crate::{About, Error};
+use rustix::fs::{XattrFlags, getxattr, lgetxattr, lsetxattr};
+use rustix::io::Errno;
+use std::io;
+use std::path::Path;
+
+/// The extended attribute that holds the label.
+const ATTRIBUTE: &str = "security.selinux";
+
+/// Longer than any label.
+const LONGEST: usize = 4096;
+
+/// Gives a file, or a symbolic link itself, the label of a directory. A directory without one (no SELinux, or a file
+/// system that has no labels) leaves the file as it is.
+pub(crate) fn inherit(dir: &Path, path: &Path) -> Result<(), Error> {
+    let Some(wanted) = read(|buffer| getxattr(dir, ATTRIBUTE, buffer)).about("read label of", dir)? else {
+        return Ok(());
+    };
+    let found = read(|buffer| lgetxattr(path, ATTRIBUTE, buffer)).about("read label of", path)?;
+    if found.as_ref() == Some(&wanted) {
+        return Ok(());
+    }
+    match lsetxattr(path, ATTRIBUTE, &wanted, XattrFlags::empty()) {
+        Err(errno) if has_no_labels(errno) => Ok(()),
+        outcome => outcome.map_err(Into::into).about("label", path),
+    }
+}
+
+/// The label, if there is one.
+fn read(
+    attribute: impl FnOnce(&mut [u8; LONGEST]) -> rustix::io::Result<usize>,
+) -> io::Result<Option<Vec<u8>>> {
+    let mut buffer = [0; LONGEST];
+    match attribute(&mut buffer) {
+        Ok(length) => Ok(Some(buffer[..length].to_vec())),
+        Err(errno) if errno == Errno::NODATA || has_no_labels(errno) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn has_no_labels(errno: Errno) -> bool {
+    errno == Errno::OPNOTSUPP || errno == Errno::NOSYS
+}
