@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Context;
 use cluster::{Progress, run};
@@ -20,6 +21,8 @@ use crate::table::{Costs, Outcome};
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 /// Pairs after which the kernel is given the time to remove their namespaces.
 const BATCH: u32 = 50;
+/// Two ticks of the slowest clock that kernels are built with, of 100 Hz; a whole number of those of all others.
+const PHASE: Duration = Duration::from_millis(20);
 /// First byte of the container IDs of ports that are there before.
 const CROWD: u8 = 1;
 
@@ -166,6 +169,7 @@ impl<'a> Contestant<'a> {
         if self.failure.is_some() {
             return;
         }
+        wait_for_any_phase();
         let done = match self.kind {
             Kind::Plugins(plugins) => self.call(plugins, verb, container, &container.id, IFNAME),
             Kind::Floor if self.case.attaches() => self.ask_kernel(verb, container),
@@ -265,6 +269,14 @@ impl<'a> Contestant<'a> {
             }),
         }
     }
+}
+
+/// Pauses for a random part of a few ticks of the kernel's clock. Removing a link waits for grace periods, which end
+/// on ticks: without this, whoever comes next would always begin on one, and a millisecond of its own work would
+/// count as none or as a whole tick.
+fn wait_for_any_phase() {
+    let random = linux::random::bytes().map_or(0, u16::from_ne_bytes);
+    std::thread::sleep(PHASE * u32::from(random) / (u32::from(u16::MAX) + 1));
 }
 
 fn crowd_ifname(number: u32) -> String {
