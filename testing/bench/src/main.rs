@@ -42,6 +42,10 @@ struct Args {
     /// The plugins to measure: a `weft-cni`
     #[arg(long)]
     ours: PathBuf,
+    /// Directory of the plugins to measure against, Debian's by default: with links to another `weft-cni` in it,
+    /// two builds are compared
+    #[arg(long, value_name = "DIR")]
+    theirs: Option<PathBuf>,
     /// Pairs of attachments a case, one by each
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
@@ -71,7 +75,10 @@ fn measure(args: &Args) -> anyhow::Result<()> {
             environment: environment(&packages),
         },
         theirs: Plugins {
-            dir: packages.file("usr/lib/cni"),
+            dir: args
+                .theirs
+                .clone()
+                .unwrap_or_else(|| packages.file("usr/lib/cni")),
             environment: environment(&packages),
         },
         nft: packages.file("usr/sbin/nft"),
@@ -121,14 +128,20 @@ fn facts(args: &Args, packages: &Packages) -> anyhow::Result<String> {
     let size = fs::metadata(&args.ours)
         .with_context(|| format!("cannot read {}", args.ours.display()))?
         .len();
+    let theirs = match &args.theirs {
+        Some(dir) => dir.display().to_string(),
+        None => format!(
+            "{PACKAGE} {}",
+            version(packages).unwrap_or_else(|| "of unknown version".to_owned())
+        ),
+    };
     Ok(format!(
-        "Linux {}, {cores} cores, {} pairs; weft-cni {} of {} KiB, {PACKAGE} {}\n\
+        "Linux {}, {cores} cores, {} pairs; weft-cni {} of {} KiB, {theirs}\n\
          Absolute times are this machine's and this minute's noise; ratios of one run are what counts.",
         kernel.release().to_string_lossy(),
         args.pairs,
         env!("CARGO_PKG_VERSION"),
         size / 1024,
-        version(packages).unwrap_or_else(|| "of unknown version".to_owned()),
     ))
 }
 
