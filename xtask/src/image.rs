@@ -12,6 +12,33 @@ use crate::paths;
 /// Name of the image; its tag is the digest of its content, so that a rebuild is a new image and pods roll.
 const NAME: &str = "localhost/weft";
 
+/// A program of the image.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program {
+    /// The package that it is built from.
+    package: &'static str,
+    /// The name that Cargo gives it.
+    name: &'static str,
+    /// Its place in the image.
+    path: &'static str,
+}
+
+/// All plugins.
+pub(crate) const CNI: Program = Program {
+    package: "plugins",
+    name: "weft-cni",
+    path: "/weft-cni",
+};
+/// All programs.
+const PROGRAMS: [Program; 2] = [
+    Program {
+        package: "weft",
+        name: "weft",
+        path: "/weft",
+    },
+    CNI,
+];
+
 /// Names under which established images keep their programs, and which of ours answers to them.
 const LINKS: &[(&str, &str)] = &[
     ("/usr/src/multus-cni/bin/multus-daemon", "/weft"),
@@ -69,13 +96,13 @@ pub(crate) fn triple() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-fn program(name: &str) -> PathBuf {
+fn built(name: &str) -> PathBuf {
     paths::target().join(triple()).join("release").join(name)
 }
 
 /// The plugin program that the image holds.
 pub(crate) fn cni_binary() -> PathBuf {
-    program("weft-cni")
+    built(CNI.name)
 }
 
 /// What is in the image beside the programs, which are given as (path, content).
@@ -99,39 +126,38 @@ fn layout(programs: Vec<(&str, Vec<u8>)>) -> Image {
         .fold(image, |image, (path, target)| image.link(path, target))
 }
 
-/// Builds the programs, static, and assembles the image.
-pub(crate) fn build(steps: &mut Steps) -> anyhow::Result<Built> {
+/// Builds programs as the image holds them: static and optimised.
+pub(crate) fn compile(programs: &[Program], steps: &mut Steps) -> anyhow::Result<()> {
     let dir = paths::target().join("image");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    steps.step("building weft and weft-cni, static and optimised");
+    let names: Vec<_> = programs.iter().map(|program| program.name).collect();
+    steps.step(&format!("building {}, static and optimised", names.join(" and ")));
     let mut cargo = paths::cargo();
     cargo.env(STATIC.0, STATIC.1);
     cargo.args(["build", "--release", "--target", &triple()]);
-    cargo.args([
-        "--package",
-        "weft",
-        "--package",
-        "plugins",
-        "--bin",
-        "weft",
-        "--bin",
-        "weft-cni",
-    ]);
+    for program in programs {
+        cargo.args(["--package", program.package, "--bin", program.name]);
+    }
     // Another command may be building too.
     let log = dir.join(format!("build-{}.log", std::process::id()));
     run::watched(&mut cargo, &log, steps)?;
     let _ = fs::remove_file(&log);
+    Ok(())
+}
 
+/// Builds the programs and assembles the image.
+pub(crate) fn build(steps: &mut Steps) -> anyhow::Result<Built> {
+    compile(&PROGRAMS, steps)?;
     steps.step("assembling the image");
     let mut programs = Vec::new();
     let mut sizes = Vec::new();
-    for (path, name) in [("/weft", "weft"), ("/weft-cni", "weft-cni")] {
-        let file = program(name);
+    for Program { name, path, .. } in PROGRAMS {
+        let file = built(name);
         let content = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         sizes.push((name, content.len() as u64));
         programs.push((path, content));
     }
-    let archive = dir.join("weft.tar");
+    let archive = paths::target().join("image/weft.tar");
     let reference = layout(programs).write(&archive, NAME, None)?;
     let bytes = fs::metadata(&archive)
         .with_context(|| format!("cannot read {}", archive.display()))?

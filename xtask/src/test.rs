@@ -310,7 +310,7 @@ fn count(tier: Tier) -> anyhow::Result<Totals> {
     })
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     // Nothing but root can read this directory.
     std::fs::read_dir("/proc/1/fd").is_ok()
 }

@@ -92,13 +92,20 @@ impl Packages {
     pub fn command(&self, path: &str) -> Command {
         let file = self.file(path);
         let mut command = Command::new(&file);
-        if let Some(root) = self.unpacked.as_deref().filter(|root| file.starts_with(root)) {
-            let libraries = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        if let Some(libraries) = self.libraries()
+            && self.unpacked().is_some_and(|root| file.starts_with(root))
+        {
             command
-                .env("XTABLES_LIBDIR", root.join(&libraries).join("xtables"))
-                .env("LD_LIBRARY_PATH", root.join(libraries));
+                .env("XTABLES_LIBDIR", libraries.join("xtables"))
+                .env("LD_LIBRARY_PATH", libraries);
         }
         command
+    }
+
+    /// The directory of the libraries that were unpacked with the programs, if anything had to be unpacked.
+    pub fn libraries(&self) -> Option<PathBuf> {
+        let name = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        Some(self.unpacked.as_ref()?.join(name))
     }
 
     /// The directory to lay over `/`, if anything had to be unpacked.

@@ -1,0 +1,172 @@
+//! One call of a plugin, as a runtime makes it, and what it cost.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use serde_json::Value;
+
+use crate::stage::Host;
+use crate::statistics::Sample;
+
+/// A set of plugins.
+#[derive(Debug)]
+pub(crate) struct Plugins {
+    /// The directory that they are in.
+    pub(crate) dir: PathBuf,
+    /// What the programs that they may start need.
+    pub(crate) environment: Vec<(&'static str, OsString)>,
+}
+
+/// What to do with an attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Add,
+    Del,
+}
+
+impl Verb {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+        }
+    }
+}
+
+/// Which plugin to call for what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) verb: Verb,
+    pub(crate) plugin: &'a str,
+    pub(crate) container_id: &'a str,
+    pub(crate) ifname: &'a str,
+    pub(crate) netns: &'a Path,
+    pub(crate) config: &'a str,
+}
+
+impl Plugins {
+    /// Calls a plugin in the namespace of `host`. The clock runs from before the process is started until its
+    /// output is read and its end is known. An error is what the plugin said.
+    pub(crate) fn call(&self, host: &Host, call: &Call<'_>) -> Result<Sample, String> {
+        let mut command = Command::new(self.dir.join(call.plugin));
+        command
+            .env_clear()
+            .env("CNI_COMMAND", call.verb.name())
+            .env("CNI_CONTAINERID", call.container_id)
+            .env("CNI_NETNS", call.netns)
+            .env("CNI_IFNAME", call.ifname)
+            .env("CNI_PATH", &self.dir)
+            .env(
+                "CNI_ARGS",
+                "IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=pod",
+            )
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let (output, sample) = host
+            .ns
+            .run(|| measured(UsageWho::RUSAGE_CHILDREN, || run(&mut command, call.config)))
+            .map_err(|error| error.to_string())?;
+        let output = output.map_err(|error| format!("cannot run {}: {error}", self.dir.display()))?;
+        if output.status.success() {
+            Ok(sample)
+        } else {
+            Err(complaint(&output))
+        }
+    }
+}
+
+/// Without a hook between fork and exec the standard library uses `posix_spawn`, which copies no page tables.
+fn run(command: &mut Command, stdin: &str) -> std::io::Result<Output> {
+    let mut child = command.spawn()?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // A plugin that does not read says why by its exit status.
+        let _ = pipe.write_all(stdin.as_bytes());
+    }
+    child.wait_with_output()
+}
+
+/// Does `work` and says what it cost: waiting, and the time on processors of this process or of children that ended
+/// meanwhile.
+pub(crate) fn measured<T>(who: UsageWho, work: impl FnOnce() -> T) -> (T, Sample) {
+    let before = cpu(who);
+    let began = Instant::now();
+    let done = work();
+    let wall = began.elapsed();
+    let cpu = cpu(who).saturating_sub(before);
+    (done, Sample { wall, cpu })
+}
+
+fn cpu(who: UsageWho) -> Duration {
+    let Ok(usage) = getrusage(who) else {
+        return Duration::ZERO;
+    };
+    let microseconds: i64 = [usage.user_time(), usage.system_time()]
+        .iter()
+        .map(|time| time.tv_sec() * 1_000_000 + time.tv_usec())
+        .sum();
+    Duration::from_micros(microseconds.unsigned_abs())
+}
+
+/// What a plugin that failed said: the message of its error object, else whatever it printed.
+fn complaint(output: &Output) -> String {
+    let said = serde_json::from_slice::<Value>(&output.stdout)
+        .ok()
+        .and_then(|error| {
+            let message = error["msg"].as_str()?;
+            Some(match error["details"].as_str() {
+                Some(details) => format!("{message}: {details}"),
+                None => message.to_owned(),
+            })
+        });
+    said.unwrap_or_else(|| {
+        format!(
+            "{}: {}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr),
+            String::from_utf8_lossy(&output.stdout)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    fn failed(stdout: &str, stderr: &str) -> String {
+        complaint(&Output {
+            status: ExitStatus::from_raw(256),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        })
+    }
+
+    #[test]
+    fn a_complaint_is_the_error_object_or_all_output() {
+        assert_eq!(
+            failed(r#"{"code":999,"msg":"no","details":"really"}"#, "noise"),
+            "no: really"
+        );
+        assert_eq!(failed(r#"{"code":999,"msg":"no"}"#, ""), "no");
+        assert_eq!(failed("half a {", "panic"), "exit status: 1: panichalf a {");
+    }
+
+    #[test]
+    fn the_cost_of_work_is_time_waited_and_time_worked() {
+        let ((), sample) = measured(UsageWho::RUSAGE_SELF, || {
+            std::hint::black_box((0..1_000_000_u64).map(std::hint::black_box).sum::<u64>());
+        });
+        assert!(
+            sample.wall > Duration::ZERO && sample.cpu > Duration::ZERO,
+            "{sample:?}"
+        );
+    }
+}

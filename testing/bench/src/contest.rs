@@ -1,0 +1,319 @@
+//! One case: ours, theirs and the bare kernel in turn.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use cluster::{Progress, run};
+use linux::link::VethSpec;
+use nix::sys::resource::UsageWho;
+
+use crate::call::{Call, Plugins, Verb, measured};
+use crate::case::{Case, IFNAME, NETWORK, Port, What, container_id, leases, spoof_rules};
+use crate::stage::{Container, Host, Stage};
+use crate::statistics::{Sample, summary};
+use crate::table::{Costs, Outcome};
+
+/// In which order the three take their turns, pair after pair: ours and theirs swap every time, and everybody
+/// follows everybody else equally often.
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+/// Pairs after which the kernel is given the time to remove their namespaces.
+const BATCH: u32 = 50;
+/// Two ticks of the slowest clock that kernels are built with, of 100 Hz; a whole number of those of all others.
+const PHASE: Duration = Duration::from_millis(20);
+/// First byte of the container IDs of ports that are there before.
+const CROWD: u8 = 1;
+
+/// What all cases share.
+pub(crate) struct Arena {
+    pub(crate) ours: Plugins,
+    pub(crate) theirs: Plugins,
+    /// The program that lays down theirs of the ports that are there before.
+    pub(crate) nft: PathBuf,
+    /// A directory on a real file system.
+    pub(crate) scratch: PathBuf,
+    pub(crate) pairs: u32,
+}
+
+impl Arena {
+    /// Measures one case. What fails for a contestant is in the outcome; an error is the stage's.
+    pub(crate) fn measure(
+        &self,
+        case: Case,
+        stage: &mut Stage,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Outcome> {
+        progress.step(&format!("{}: setting the stage", case.name));
+        let scratch = self.scratch.join(case.name);
+        let mut contestants = [
+            Contestant::new(case, Kind::Plugins(&self.ours), scratch.join("ours"))?,
+            Contestant::new(case, Kind::Plugins(&self.theirs), scratch.join("theirs"))?,
+            Contestant::new(case, Kind::Floor, scratch.join("floor"))?,
+        ];
+        let mut used = Vec::new();
+        if let What::SpoofCheck { ports } = case.what {
+            let [ours, theirs, floor] = &mut contestants;
+            used.push(ours.crowd_by_plugin(ports, stage, progress)?);
+            let (container, crowd) = theirs.crowd(ports, stage, progress)?;
+            used.push(container);
+            let rules = spoof_rules(&crowd);
+            theirs.failure = theirs.host.ns.run(|| self.lay_down(&rules))?.err();
+            used.push(floor.crowd(ports, stage, progress)?.0);
+        }
+
+        progress.step(&format!("{}: {} pairs", case.name, self.pairs));
+        let mut finished = Vec::new();
+        // Round 0 warms caches up.
+        for round in 0..=self.pairs {
+            let mut containers = [
+                container(case, stage)?,
+                container(case, stage)?,
+                container(case, stage)?,
+            ];
+            let order = ORDERS[round as usize % ORDERS.len()];
+            for verb in [Verb::Add, Verb::Del] {
+                for place in order {
+                    contestants[place].take_turn(verb, &mut containers[place], round > 0);
+                }
+            }
+            finished.extend(containers);
+            if round % BATCH == BATCH - 1 {
+                stage.remove(std::mem::take(&mut finished), Vec::new())?;
+            }
+            progress.tick(&format!("pair {round} of {}", self.pairs));
+        }
+
+        let costs = contestants.each_ref().map(Contestant::costs);
+        finished.extend(used);
+        stage.remove(finished, contestants.map(|contestant| contestant.host).into())?;
+        let [ours, theirs, floor] = costs;
+        Ok(Outcome {
+            ours,
+            theirs,
+            floor: case.attaches().then_some(floor),
+        })
+    }
+
+    /// Loads rules in the calling thread's namespace.
+    fn lay_down(&self, rules: &str) -> Result<(), String> {
+        let mut nft = Command::new(&self.nft);
+        nft.envs(self.theirs.environment.iter().map(|(name, value)| (name, value)))
+            .args(["-f", "-"]);
+        run::output_with_input(&mut nft, rules.as_bytes())
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// A container as the case finds it.
+fn container(case: Case, stage: &mut Stage) -> anyhow::Result<Container> {
+    let mut container = stage.container()?;
+    if case.what == What::Tuning {
+        container.socket.create_veth(&VethSpec {
+            name: IFNAME,
+            mac: None,
+            mtu: None,
+            peer_name: "peer",
+            peer_ns: None,
+        })?;
+    }
+    Ok(container)
+}
+
+/// Who does the work.
+#[derive(Clone, Copy)]
+enum Kind<'a> {
+    /// A set of plugins, called as a runtime calls them.
+    Plugins(&'a Plugins),
+    /// The kernel, asked for the pair alone by this process.
+    Floor,
+}
+
+struct Contestant<'a> {
+    case: Case,
+    kind: Kind<'a>,
+    host: Host,
+    /// Where addresses are kept.
+    data: PathBuf,
+    add: Vec<Sample>,
+    del: Vec<Sample>,
+    /// Why it does not take part any more.
+    failure: Option<String>,
+}
+
+impl<'a> Contestant<'a> {
+    fn new(case: Case, kind: Kind<'a>, data: PathBuf) -> anyhow::Result<Self> {
+        let addresses = data.join(NETWORK);
+        fs::create_dir_all(&addresses).with_context(|| format!("cannot create {}", addresses.display()))?;
+        if let What::Addresses { used } = case.what {
+            for (name, content) in leases(used) {
+                let file = addresses.join(name);
+                fs::write(&file, content).with_context(|| format!("cannot write {}", file.display()))?;
+            }
+        }
+        Ok(Self {
+            case,
+            kind,
+            host: Host::new()?,
+            data,
+            add: Vec::new(),
+            del: Vec::new(),
+            failure: None,
+        })
+    }
+
+    /// One ADD or DEL, unless an earlier one failed.
+    fn take_turn(&mut self, verb: Verb, container: &mut Container, counts: bool) {
+        if self.failure.is_some() {
+            return;
+        }
+        wait_for_any_phase();
+        let done = match self.kind {
+            Kind::Plugins(plugins) => self.call(plugins, verb, container, &container.id, IFNAME),
+            Kind::Floor if self.case.attaches() => self.ask_kernel(verb, container),
+            Kind::Floor => return,
+        };
+        match done {
+            Ok(sample) if counts => match verb {
+                Verb::Add => self.add.push(sample),
+                Verb::Del => self.del.push(sample),
+            },
+            Ok(_) => {}
+            Err(reason) => self.failure = Some(format!("{}: {reason}", verb.name())),
+        }
+    }
+
+    fn call(
+        &self,
+        plugins: &Plugins,
+        verb: Verb,
+        container: &Container,
+        container_id: &str,
+        ifname: &str,
+    ) -> Result<Sample, String> {
+        let config = self.case.config(&container.path, &self.data).to_string();
+        let call = Call {
+            verb,
+            plugin: self.case.plugin(),
+            container_id,
+            ifname,
+            netns: &container.path,
+            config: &config,
+        };
+        plugins.call(&self.host, &call)
+    }
+
+    fn ask_kernel(&mut self, verb: Verb, container: &mut Container) -> Result<Sample, String> {
+        let (done, sample) = measured(UsageWho::RUSAGE_SELF, || match verb {
+            Verb::Add => self.host.attach(container, IFNAME, "veth0").map(drop),
+            Verb::Del => container.socket.delete_link_by_name(IFNAME),
+        });
+        done.map(|()| sample).map_err(|error| error.to_string())
+    }
+
+    /// Attaches so many interfaces of one container by bare netlink.
+    fn crowd(
+        &mut self,
+        ports: u32,
+        stage: &mut Stage,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<(Container, Vec<Port>)> {
+        let mut container = quiet_container(stage)?;
+        let mut crowd = Vec::new();
+        for number in 0..ports {
+            let ifname = crowd_ifname(number);
+            let name = format!("veth{number:08x}");
+            self.host.attach(&mut container, &ifname, &name)?;
+            let inner = container.socket.link_by_name(&ifname)?;
+            crowd.push(Port {
+                name,
+                mac: inner.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+                container_id: container_id(CROWD, number),
+                ifname,
+            });
+            progress.tick(&format!("port {number} of {ports}"));
+        }
+        Ok((container, crowd))
+    }
+
+    /// The same by the plugin, so that it finds what it leaves behind itself.
+    fn crowd_by_plugin(
+        &mut self,
+        ports: u32,
+        stage: &mut Stage,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Container> {
+        let container = quiet_container(stage)?;
+        if let Kind::Plugins(plugins) = self.kind {
+            for number in 0..ports {
+                let (id, ifname) = (container_id(CROWD, number), crowd_ifname(number));
+                let called = self.call(plugins, Verb::Add, &container, &id, &ifname);
+                if let Err(reason) = called {
+                    self.failure = Some(format!("ADD of port {number}: {reason}"));
+                    break;
+                }
+                progress.tick(&format!("port {number} of {ports}"));
+            }
+        }
+        Ok(container)
+    }
+
+    fn costs(&self) -> Result<Costs, String> {
+        match &self.failure {
+            Some(reason) => Err(reason.clone()),
+            None => Ok(Costs {
+                add: summary(&self.add),
+                del: summary(&self.del),
+            }),
+        }
+    }
+}
+
+/// Pauses for a random part of a few ticks of the kernel's clock. Removing a link waits for grace periods, which end
+/// on ticks: without this, whoever comes next would always begin on one, and a millisecond of its own work would
+/// count as none or as a whole tick.
+fn wait_for_any_phase() {
+    let random = linux::random::bytes().map_or(0, u16::from_ne_bytes);
+    std::thread::sleep(PHASE * u32::from(random) / (u32::from(u16::MAX) + 1));
+}
+
+fn crowd_ifname(number: u32) -> String {
+    format!("net{number}")
+}
+
+/// A container whose interfaces say nothing: a thousand that greet each other as IPv6 asks them to would keep the
+/// machine busy with nothing else.
+fn quiet_container(stage: &mut Stage) -> anyhow::Result<Container> {
+    let container = stage.container()?;
+    let setting = Path::new("/proc/sys/net/ipv6/conf/default/disable_ipv6");
+    if setting.exists() {
+        container
+            .ns
+            .run(|| fs::write(setting, "1"))?
+            .with_context(|| format!("cannot write {}", setting.display()))?;
+    }
+    Ok(container)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_and_theirs_swap_every_pair_and_everybody_follows_everybody() {
+        let place = |order: &[usize; 3], who| order.iter().position(|place| *place == who).unwrap();
+        let ours_first: Vec<bool> = ORDERS
+            .iter()
+            .map(|order| place(order, 0) < place(order, 1))
+            .collect();
+        assert_eq!(ours_first, [true, false, true, false, true, false]);
+        for first in 0..3 {
+            for second in (0..3).filter(|second| *second != first) {
+                let follows = |order: &&[usize; 3]| order.windows(2).any(|pair| pair == [first, second]);
+                assert_eq!(ORDERS.iter().filter(follows).count(), 2, "{first} {second}");
+            }
+        }
+    }
+}

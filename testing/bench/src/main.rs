@@ -1,0 +1,159 @@
+//! Measures `weft-cni` against Debian's CNI plugins and the bare kernel: `cargo xtask bench cni`.
+//!
+//! ```text
+//!   this process (namespaces of its own)
+//!      ├── host "ours"     <── weft-cni, one process a call
+//!      ├── host "theirs"   <── Debian's plugin, one process a call        each attaches containers of its own,
+//!      └── host "floor"    <── bare netlink from this process             in turn
+//! ```
+//!
+//! Built without optimisation, to be there at once: on the clock are the start of a process, which the C library
+//! makes, one write, reads and a wait, the same for both, and three netlink requests for the kernel's floor, whose
+//! encoding takes microseconds.
+
+mod call;
+mod case;
+mod contest;
+mod stage;
+mod statistics;
+mod table;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+use clap::Parser;
+use cluster::{Home, Packages, Steps, run};
+
+use crate::call::Plugins;
+use crate::contest::Arena;
+use crate::stage::{Scratch, Stage};
+
+/// Plugins that ours are called as, directly or by each other.
+const PLUGINS: [&str; 4] = ["bridge", "host-local", "static", "tuning"];
+/// Package of the established plugins.
+const PACKAGE: &str = "containernetworking-plugins";
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// The plugins to measure: a `weft-cni`
+    #[arg(long)]
+    ours: PathBuf,
+    /// Directory of the plugins to measure against, Debian's by default: with links to another `weft-cni` in it,
+    /// two builds are compared
+    #[arg(long, value_name = "DIR")]
+    theirs: Option<PathBuf>,
+    /// Pairs of attachments a case, one by each
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// Cases to measure, all by default
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match measure(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &Args) -> anyhow::Result<()> {
+    let cases = case::chosen(&args.cases).map_err(anyhow::Error::msg)?;
+    let mut steps = Steps::new();
+    let packages = Packages::ensure(&Home::from_env()?, &mut steps)?;
+    let scratch = Scratch::new()?;
+    let arena = Arena {
+        ours: Plugins {
+            dir: links(&args.ours, scratch.path())?,
+            environment: environment(&packages),
+        },
+        theirs: Plugins {
+            dir: args
+                .theirs
+                .clone()
+                .unwrap_or_else(|| packages.file("usr/lib/cni")),
+            environment: environment(&packages),
+        },
+        nft: packages.file("usr/sbin/nft"),
+        scratch: scratch.path().to_owned(),
+        pairs: args.pairs,
+    };
+    println!("{}", facts(args, &packages)?);
+    let mut stage = Stage::enter()?;
+    for case in cases {
+        let outcome = arena.measure(case, &mut stage, &mut steps)?;
+        print!("{}", table::table(case.name, &outcome));
+    }
+    Ok(())
+}
+
+/// A directory where `program` has the names of the plugins.
+fn links(program: &Path, scratch: &Path) -> anyhow::Result<PathBuf> {
+    let program = program
+        .canonicalize()
+        .with_context(|| format!("cannot find {}", program.display()))?;
+    let dir = scratch.join("plugins");
+    fs::create_dir(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    for name in PLUGINS {
+        symlink(&program, dir.join(name)).with_context(|| format!("cannot link {name}"))?;
+    }
+    Ok(dir)
+}
+
+/// What plugins need to run `nft` and `iptables`, wherever these are. Both sides get it.
+fn environment(packages: &Packages) -> Vec<(&'static str, OsString)> {
+    let system = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
+    let unpacked = packages.unpacked();
+    let own = unpacked.map(|root| [root.join("usr/sbin"), root.join("usr/bin")]);
+    let path = own.into_iter().flatten().chain(system);
+    let mut environment = vec![("PATH", std::env::join_paths(path).unwrap_or_default())];
+    if let Some(libraries) = packages.libraries() {
+        environment.push(("XTABLES_LIBDIR", libraries.join("xtables").into()));
+        environment.push(("LD_LIBRARY_PATH", libraries.into()));
+    }
+    environment
+}
+
+/// What the figures depend on.
+fn facts(args: &Args, packages: &Packages) -> anyhow::Result<String> {
+    let kernel = rustix::system::uname();
+    let cores = std::thread::available_parallelism().context("cannot count processors")?;
+    let size = fs::metadata(&args.ours)
+        .with_context(|| format!("cannot read {}", args.ours.display()))?
+        .len();
+    let theirs = match &args.theirs {
+        Some(dir) => dir.display().to_string(),
+        None => format!(
+            "{PACKAGE} {}",
+            version(packages).unwrap_or_else(|| "of unknown version".to_owned())
+        ),
+    };
+    Ok(format!(
+        "Linux {}, {cores} cores, {} pairs; weft-cni {} of {} KiB, {theirs}\n\
+         Absolute times are this machine's and this minute's noise; ratios of one run are what counts.",
+        kernel.release().to_string_lossy(),
+        args.pairs,
+        env!("CARGO_PKG_VERSION"),
+        size / 1024,
+    ))
+}
+
+/// Version of the established plugins' package, which they do not know themselves.
+fn version(packages: &Packages) -> Option<String> {
+    let changelog = packages.file(&format!("usr/share/doc/{PACKAGE}/changelog.Debian.gz"));
+    let text = run::output(
+        Command::new("gzip")
+            .args(["--decompress", "--stdout"])
+            .arg(changelog),
+    )
+    .ok()?;
+    let (_, rest) = text.lines().next()?.split_once('(')?;
+    rest.split_once(')').map(|(version, _)| version.to_owned())
+}
