@@ -3,7 +3,7 @@
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge ──> ipam ──> static_ipam in process, others exec'ed
+//!   bridge ──> ipam ──> host_local, static_ipam in process, others exec'ed
 //!      │
 //!      ├──> veth        a pair, one end in the container
 //!      ├──> interface   addresses, routes, duplicate address detection
@@ -16,6 +16,7 @@
 
 pub mod bridge;
 mod check;
+pub mod host_local;
 mod interface;
 mod ipam;
 pub mod loopback;
@@ -31,6 +32,7 @@ mod veth;
 use cni::plugin::Plugin;
 
 pub use bridge::Bridge;
+pub use host_local::HostLocal;
 pub use loopback::Loopback;
 pub use multus_shim::MultusShim;
 pub use passthru::Passthru;
@@ -40,6 +42,7 @@ pub use tuning::Tuning;
 /// All plugins, by name.
 pub const PLUGINS: &[&dyn Plugin] = &[
     &Bridge,
+    &HostLocal,
     &Loopback,
     &MultusShim::new(),
     &Passthru,
@@ -59,7 +62,7 @@ mod tests {
 
     #[test]
     fn plugins_are_found_with_and_without_the_prefix() {
-        for name in ["bridge", "tuning", "static", "loopback"] {
+        for name in ["bridge", "tuning", "static", "host-local", "loopback"] {
             assert_eq!(plugin_by_name(name).unwrap().name(), name);
             assert_eq!(plugin_by_name(&format!("cnv-{name}")).unwrap().name(), name);
         }

@@ -15,6 +15,7 @@ mod addresses;
 mod bridge;
 mod check;
 mod delegation;
+mod host_local;
 mod protocol;
 mod stage;
 mod tuning;

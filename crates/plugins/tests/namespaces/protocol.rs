@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use crate::stage::{Host, Outcome, VERSIONS, l2, l3, on_a_host, with};
 
 /// Names, and the plugin that answers.
-const PLUGINS: [(&str, &str); 6] = [
+const PLUGINS: [(&str, &str); 7] = [
     ("bridge", "bridge"),
     ("cnv-bridge", "bridge"),
+    ("host-local", "host-local"),
     ("static", "static"),
     ("tuning", "tuning"),
     ("cnv-tuning", "tuning"),
@@ -136,7 +137,11 @@ fn versions_decide_which_verbs_there_are() {
             for verb in ["STATUS", "GC"] {
                 let text = format!("config version does not allow {verb}");
                 assert_eq!(call(verb, "1.0.0").failure(), (1, text));
-                let silent = call(verb, "1.1.0");
+                let mut config = l3("1.1.0", &["10.1.2.3/24"]);
+                config["ipam"]["subnet"] = "10.1.2.0/24".into();
+                config["ipam"]["dataDir"] = "/run/networks".into();
+                config["cni.dev/valid-attachments"] = json!([]);
+                let silent = complete(host, called, ("CNI_COMMAND", verb), &config.to_string());
                 assert_eq!((silent.code, silent.stdout.as_str()), (0, ""), "{silent:?}");
             }
             let unknown = failure(&call("ADD", "9.9.9"));

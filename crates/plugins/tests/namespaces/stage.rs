@@ -23,9 +23,10 @@ use serde_json::{Value, json};
 /// All versions of the protocol.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// Names that our plugins are called by.
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
     "bridge",
     "cnv-bridge",
+    "host-local",
     "static",
     "tuning",
     "cnv-tuning",
@@ -179,7 +180,8 @@ impl Host {
         finish(self.start(plugin, variables, stdin))
     }
 
-    fn start(&self, plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Child {
+    /// Starts a plugin with exactly these variables.
+    pub(crate) fn start(&self, plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Child {
         let mut child = Command::new(Path::new(PLUGINS).join(plugin))
             .env_clear()
             .envs(variables.iter().copied())
@@ -258,7 +260,13 @@ impl Host {
     }
 }
 
-fn variables<'a>(verb: &'a str, pod: &'a Pod, ifname: &'a str, args: &'a str) -> [(&'a str, &'a str); 6] {
+/// The environment of a call.
+pub(crate) fn variables<'a>(
+    verb: &'a str,
+    pod: &'a Pod,
+    ifname: &'a str,
+    args: &'a str,
+) -> [(&'a str, &'a str); 6] {
     [
         ("CNI_COMMAND", verb),
         ("CNI_CONTAINERID", &pod.id),
@@ -269,7 +277,8 @@ fn variables<'a>(verb: &'a str, pod: &'a Pod, ifname: &'a str, args: &'a str) ->
     ]
 }
 
-fn finish(child: Child) -> Outcome {
+/// What a plugin that was started left.
+pub(crate) fn finish(child: Child) -> Outcome {
     let output = child.wait_with_output().unwrap();
     Outcome {
         code: output.status.code().unwrap_or(-1),
