@@ -19,6 +19,9 @@ use serde_json::{Value, json};
 use super::{DATA, add, assigned, config, leases, subnet, taken};
 use crate::stage::{Host, Pod, finish, on_a_host, variables, with};
 
+/// How many calls are killed.
+const KILLS: u32 = 60;
+
 /// Random numbers that a seed gives again.
 struct Random(u64);
 
@@ -31,13 +34,15 @@ impl Random {
     }
 }
 
-/// How long a call takes here.
-fn usual_duration(host: &Host, pod: &Pod, config: &Value) -> Duration {
-    let start = Instant::now();
-    for verb in ["ADD", "DEL"].repeat(5) {
+/// How long a call takes here, if nothing else delays it.
+fn shortest_duration(host: &Host, pod: &Pod, config: &Value) -> Duration {
+    let duration = |verb: &str| {
+        let start = Instant::now();
         host.call(verb, pod, config).success();
-    }
-    start.elapsed() / 10
+        start.elapsed()
+    };
+    let durations = ["ADD", "DEL"].repeat(5).into_iter().map(duration);
+    durations.min().unwrap_or_default()
 }
 
 // cni-plugins#43
@@ -52,12 +57,15 @@ fn whoever_is_killed_leaves_leases_that_can_be_trusted() {
             &json!({ "ranges": [[{ "subnet": "10.1.2.0/26" }], [{ "subnet": "fd00::/64" }]] }),
         );
         let mut pod = host.pod();
-        let usual = usual_duration(host, &pod, &config);
+        let shortest = shortest_duration(host, &pod, &config);
         // Addresses of containers whose runtime was told them, until it asked for them to be released.
         let mut live: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut used: BTreeSet<String> = BTreeSet::new();
         let mut killed = 0;
-        for round in 0..150 {
+        for round in 0.. {
+            if killed == KILLS {
+                break;
+            }
             let mut calls: Vec<(String, &str, Child)> = Vec::new();
             for number in 0..3 {
                 let old = live.keys().nth(random.below(16) as usize).cloned();
@@ -75,7 +83,7 @@ fn whoever_is_killed_leaves_leases_that_can_be_trusted() {
                 );
                 calls.push((id, verb, child));
             }
-            let moment = Instant::now() + usual.mul_f64(f64::from(random.below(3000)) / 1000.0);
+            let moment = Instant::now() + shortest.mul_f64(f64::from(random.below(3000)) / 1000.0);
             while Instant::now() < moment {
                 std::hint::spin_loop();
             }
@@ -124,8 +132,6 @@ fn whoever_is_killed_leaves_leases_that_can_be_trusted() {
                 used = live.keys().cloned().collect();
             }
         }
-        println!("{killed} calls were killed");
-        assert!(killed > 10, "{killed} calls were killed");
         let valid: Value = live
             .keys()
             .map(|id| json!({ "containerID": id, "ifname": "net1" }))

@@ -118,7 +118,7 @@ fn both_say_the_same_of_what_cannot_be() {
             ("IP=10.9.9.9", plain.clone()),
             ("IP=nonsense", plain.clone()),
             ("X=1", plain.clone()),
-            ("IP=10.1.2.3/24", runtime(json!(["10.1.2.5", "10.1.2.5"]))),
+            ("IP=10.9.9.9/24", runtime(json!(["10.9.9.9", "10.9.9.9/16"]))),
             ("", runtime(json!(["10.1.2.1/16"]))),
             ("", runtime(json!(["10.1.2"]))),
             ("", runtime(json!(["10.1.2.7"]))),
