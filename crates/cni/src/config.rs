@@ -121,6 +121,13 @@ impl NetworkConfig {
             .map_err(|error| Error::new(code::DECODING, format!("could not parse prevResult: {error}")))
     }
 
+    /// Whether GC was told what it must leave alone. `null` counts: it is how Go programs write an empty list.
+    pub fn has_valid_attachments(&self) -> bool {
+        self.object
+            .iter()
+            .any(|(name, _)| [key::VALID_ATTACHMENTS, key::ATTACHMENTS].contains(&name))
+    }
+
     /// The attachments that GC must leave alone; under either of the two names that runtimes use.
     pub fn valid_attachments(&self) -> Result<Vec<ValidAttachment>, json::Error> {
         match self.object.read(key::VALID_ATTACHMENTS)? {
@@ -182,6 +189,20 @@ mod tests {
         assert_eq!(config.prev_result().unwrap().unwrap().ips.len(), 1);
         let config = NetworkConfig::parse(br#"{"cniVersion":"1.0.0","prevResult":null}"#).unwrap();
         assert_eq!(config.prev_result(), Ok(None));
+    }
+
+    #[test]
+    fn no_valid_attachments_are_not_the_same_as_none_said() {
+        let says = |text: &str| {
+            let config = NetworkConfig::parse(text.as_bytes()).unwrap();
+            (
+                config.has_valid_attachments(),
+                config.valid_attachments().unwrap().len(),
+            )
+        };
+        assert_eq!(says("{}"), (false, 0));
+        assert_eq!(says(r#"{"cni.dev/valid-attachments": []}"#), (true, 0));
+        assert_eq!(says(r#"{"cni.dev/attachments": null}"#), (true, 0));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //!
 //!  sysctl, arp: files below /proc/sys, of the namespace that the thread is in
 //!  process: what has to happen between fork and exec
+//!  files: ones that appear whole
 //! ```
 //!
 //! Nothing here knows CNI or Kubernetes. It is the only crate of the workspace that may say `unsafe`.
@@ -18,6 +19,7 @@
 pub mod address;
 pub mod arp;
 mod error;
+pub mod files;
 pub mod link;
 pub mod monitor;
 pub mod neighbour;

@@ -8,12 +8,17 @@ use cni::{
     result::CniResult,
 };
 
-use crate::{names::STATIC, static_ipam::StaticIpam};
+use crate::{
+    host_local::HostLocal,
+    names::{HOST_LOCAL, STATIC},
+    static_ipam::StaticIpam,
+};
 
 /// Our own IPAM plugins. They run in this process whatever lies under their name in `CNI_PATH`: what they
 /// store and print is the same, and starting a process would be the dearest part of an attachment.
 fn own(plugin: &str) -> Option<&'static dyn Plugin> {
     match plugin {
+        HOST_LOCAL => Some(&HostLocal),
         STATIC => Some(&StaticIpam),
         _ => None,
     }

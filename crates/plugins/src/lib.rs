@@ -3,7 +3,7 @@
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge ──> ipam ──> static_ipam in process, others exec'ed
+//!   bridge ──> ipam ──> host_local, static_ipam in process, others exec'ed
 //!      │
 //!      ├──> veth        a pair, one end in the container
 //!      ├──> record      what is about to be made, for DEL and GC
@@ -19,6 +19,7 @@
 pub mod bridge;
 mod check;
 mod hash;
+pub mod host_local;
 mod interface;
 mod ipam;
 pub mod loopback;
@@ -39,6 +40,7 @@ mod veth;
 use cni::plugin::Plugin;
 
 pub use bridge::Bridge;
+pub use host_local::HostLocal;
 pub use loopback::Loopback;
 pub use multus_shim::MultusShim;
 pub use passthru::Passthru;
@@ -48,6 +50,7 @@ pub use tuning::Tuning;
 /// All plugins, by name.
 pub const PLUGINS: &[&dyn Plugin] = &[
     &Bridge,
+    &HostLocal,
     &Loopback,
     &MultusShim::new(),
     &Passthru,
@@ -67,7 +70,7 @@ mod tests {
 
     #[test]
     fn plugins_are_found_with_and_without_the_prefix() {
-        for name in ["bridge", "tuning", "static", "loopback"] {
+        for name in ["bridge", "tuning", "static", "host-local", "loopback"] {
             assert_eq!(plugin_by_name(name).unwrap().name(), name);
             assert_eq!(plugin_by_name(&format!("cnv-{name}")).unwrap().name(), name);
         }

@@ -2,6 +2,8 @@
 
 /// Plugin `bridge`.
 pub const BRIDGE: &str = "bridge";
+/// Plugin `host-local`, an IPAM plugin.
+pub const HOST_LOCAL: &str = "host-local";
 /// Plugin `loopback`.
 pub const LOOPBACK: &str = "loopback";
 /// Plugin `static`, an IPAM plugin.
@@ -32,6 +34,11 @@ pub(crate) mod arg {
     pub(crate) const IP: &str = "IP";
     pub(crate) const GATEWAY: &str = "GATEWAY";
 }
+
+/// Where `host-local` keeps its leases, when the config does not say.
+pub(crate) const HOST_LOCAL_DATA: &str = "/var/lib/cni/networks";
+/// Where `host-local` keeps who has which address, for looking it up.
+pub(crate) const HOST_LOCAL_INDEX: &str = "/run/cni/weft/host-local";
 
 /// Where `tuning` keeps what it changed, when the config does not say.
 pub(crate) const TUNING_DATA: &str = "/run/cni/tuning";

@@ -234,6 +234,11 @@ impl Plugin for StaticIpam {
             .ok_or_else(|| Error::internal(NO_PREV_RESULT))?;
         verify(&read(call)?, &previous, &call.request.ifname)
     }
+
+    fn status(&self, call: &Call) -> Result<(), Error> {
+        // Nothing is stored: a config that can be read is all that ADD needs, and GC has nothing to do.
+        read(call).map(drop)
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod check;
 mod delegation;
 mod dice;
 mod fuzz;
+mod host_local;
 mod protocol;
 mod recovery;
 mod rules;

@@ -347,7 +347,8 @@ impl Prepared {
     }
 }
 
-fn start(plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Child {
+/// Starts a plugin with exactly these variables.
+pub(crate) fn start(plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Child {
     let mut child = Command::new(Path::new(PLUGINS).join(plugin))
         .env_clear()
         .envs(variables.iter().copied())
@@ -361,7 +362,8 @@ fn start(plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Child {
     child
 }
 
-fn variables<'a>(
+/// The variables of a call for an interface of a container.
+pub(crate) fn variables<'a>(
     verb: &'a str,
     pod: &'a Pod,
     ifname: &'a str,
@@ -377,7 +379,8 @@ fn variables<'a>(
     ]
 }
 
-fn finish(child: Child) -> Outcome {
+/// What a plugin that was started left.
+pub(crate) fn finish(child: Child) -> Outcome {
     let output = child.wait_with_output().unwrap();
     Outcome {
         code: output.status.code().unwrap_or(-1),

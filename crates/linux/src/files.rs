@@ -1,0 +1,101 @@
+//! Files that appear with their content, or not at all.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
+    path::Path,
+};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
+
+use crate::{Errno, Error, Result};
+
+/// Creates a file that nobody ever sees without its content, also when this process is killed. `Ok(false)`
+/// when there is one of this name, which stays as it is.
+///
+/// On file systems without unnamed files the name is there first: only a kill between two system calls leaves
+/// an empty file then. Nothing is flushed to disk.
+pub fn create_whole(path: &Path, content: &[u8], mode: u32) -> Result<bool> {
+    let outcome = match link_unnamed(path, content, mode) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => create_named(path, content, mode),
+        outcome => outcome,
+    };
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(Error::io("create file", path.display().to_string(), &error)),
+    }
+}
+
+/// Whether a file could be created in `folder` and written; leaves nothing. Where there are no unnamed files it
+/// cannot be told and is no error.
+pub fn probe(folder: &Path) -> Result<()> {
+    match unnamed(folder, b"?", 0o600) {
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::OPNOTSUPP | Errno::ISDIR) => Ok(()),
+            _ => Err(Error::io("create file in", folder.display().to_string(), &error)),
+        },
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Fills a file that has no name.
+fn unnamed(folder: &Path, content: &[u8], mode: u32) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mut file = File::from(open(folder, flags, Mode::from_raw_mode(mode))?);
+    file.write_all(content)?;
+    Ok(file)
+}
+
+/// Fills a file that has no name yet and gives it one.
+fn link_unnamed(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let file = unnamed(path.parent().ok_or(Errno::INVAL)?, content, mode)?;
+    let unnamed = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+    linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+    Ok(())
+}
+
+fn create_named(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    file.write_all(content).inspect_err(|_| {
+        // The write's own error says more than a failed clean-up would.
+        let _ = fs::remove_file(path);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A way to create a file.
+    type Create = fn(&Path, &[u8], u32) -> io::Result<()>;
+
+    #[test]
+    fn a_file_is_created_once_with_its_content() {
+        let folder = std::env::temp_dir().join(format!("weft-files-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        for (name, create) in [("a", link_unnamed as Create), ("b", create_named)] {
+            let path = folder.join(name);
+            create(&path, b"one", 0o600).unwrap();
+            let again = create(&path, b"two", 0o600).unwrap_err();
+            assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+            assert!(!create_whole(&path, b"three", 0o600).unwrap());
+            assert_eq!(fs::read(&path).unwrap(), b"one");
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert!(create_whole(&folder.join("c"), b"three", 0o600).unwrap());
+        let error = create_whole(&folder.join("no/such"), b"x", 0o600).unwrap_err();
+        assert!(error.is_not_found(), "{error}");
+        probe(&folder).unwrap();
+        assert!(probe(&folder.join("no")).is_err());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,257 @@
+//! `host-local`: an IPAM plugin that gives addresses of ranges away, node by node (cni-plugins §6).
+//!
+//! ```text
+//! config ──> ranges: which sets, which addresses next         pure
+//!               │
+//!               └──> store: leases, one file each, locked     the established plugin's format
+//!                       └──> index: who has what              ours alone, may be lost
+//! ```
+//!
+//! ADD and DEL touch the leases of their own attachment and no others, however many there are: what they need to
+//! know of the others is in the index, and in the names of the files.
+
+mod config;
+mod index;
+mod owner;
+mod range;
+mod resolv_conf;
+mod store;
+
+use std::{net::IpAddr, path::Path};
+
+use cni::{
+    Error,
+    error::code,
+    note::Level,
+    plugin::{Call, Plugin},
+    result::{CniResult, Dns, IpConfig},
+};
+use ipnet::IpNet;
+
+use self::{
+    config::Config,
+    owner::Owner,
+    range::{RangeSet, Search},
+    store::Store,
+};
+use crate::{
+    messages::NO_VALID_ATTACHMENTS,
+    names::{HOST_LOCAL, HOST_LOCAL_INDEX},
+};
+
+/// How many addresses are tried before the names of all leases are read. Mostly the first is free; reading
+/// names costs as much as some tries.
+const TRIES: usize = 8;
+
+/// The plugin.
+#[derive(Debug, Clone, Copy)]
+pub struct HostLocal;
+
+impl Plugin for HostLocal {
+    fn name(&self) -> &'static str {
+        HOST_LOCAL
+    }
+
+    fn add(&self, call: &Call) -> Result<CniResult, Error> {
+        let config = Config::read(call)?;
+        let dns = match &config.resolv_conf {
+            Some(path) => resolv_conf::read(path)
+                .map_err(|error| Error::internal(format!("failed to read {}: {error}", path.display())))?,
+            None => Dns::default(),
+        };
+        let index = Path::new(HOST_LOCAL_INDEX);
+        let mut store = Store::open(&config.data_dir, call.config.name(), index)?;
+        let outcome = allocate(call, &mut store, &config);
+        store.finish();
+        Ok(CniResult {
+            ips: outcome?,
+            routes: config.routes,
+            dns,
+            interfaces: Vec::new(),
+        })
+    }
+
+    fn del(&self, call: &Call) -> Result<(), Error> {
+        let Some(mut store) = existing(call, &config::data_dir(call))? else {
+            return Ok(());
+        };
+        let outcome = release(&mut store, &Owner::of(&call.request));
+        store.finish();
+        outcome
+    }
+
+    fn check(&self, call: &Call) -> Result<(), Error> {
+        let config = Config::read(call)?;
+        if let Some(mut store) = existing(call, &config.data_dir)? {
+            let found = find(&mut store, &Owner::of(&call.request));
+            store.finish();
+            if found?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(Error::internal(format!(
+            "host-local: Failed to find address added by container {}",
+            call.request.container_id
+        )))
+    }
+
+    fn status(&self, call: &Call) -> Result<(), Error> {
+        // Whether addresses are left is not asked: a node whose network is not ready loses its pods.
+        let config = Config::read(call)?;
+        store::probe(&config.data_dir, call.config.name()).map_err(|error| {
+            Error::new(
+                code::PLUGIN_NOT_AVAILABLE,
+                format!(
+                    "host-local: cannot keep leases in {}: {error}",
+                    config.data_dir.display()
+                ),
+            )
+        })
+    }
+
+    fn gc(&self, call: &Call) -> Result<(), Error> {
+        // Not the same as a list without entries, by which nothing is in use any more.
+        if !call.config.has_valid_attachments() {
+            return Err(Error::new(code::INVALID_NETWORK_CONFIG, NO_VALID_ATTACHMENTS));
+        }
+        let valid = call.config.valid_attachments().map_err(cni::error::internal)?;
+        let Some(mut store) = existing(call, &config::data_dir(call))? else {
+            return Ok(());
+        };
+        let outcome = store.collect(&valid);
+        store.finish();
+        outcome
+    }
+}
+
+fn existing(call: &Call, data_dir: &Path) -> Result<Option<Store>, Error> {
+    Store::open_existing(data_dir, call.config.name(), Path::new(HOST_LOCAL_INDEX))
+}
+
+/// Leases one address of each set, or none at all.
+fn allocate(call: &Call, store: &mut Store, config: &Config) -> Result<Vec<IpConfig>, Error> {
+    let owner = Owner::of(&call.request);
+    let mut leased = Vec::new();
+    let outcome = allocate_all(store, config, &owner, &mut leased);
+    if outcome.is_err() {
+        // The error of ADD stays the one that counts.
+        if let Err(error) = store.release(&leased, &owner) {
+            call.note(Level::Error, error);
+        }
+        return outcome;
+    }
+    for (index, ip) in leased.iter().enumerate() {
+        // Where the next search begins is not worth an error.
+        if let Err(error) = store.set_last_reserved(index, *ip) {
+            call.note(Level::Warn, error);
+        }
+    }
+    outcome
+}
+
+/// Leases one address of each set; `leased` are those that were, also on an error.
+fn allocate_all(
+    store: &mut Store,
+    config: &Config,
+    owner: &Owner,
+    leased: &mut Vec<IpAddr>,
+) -> Result<Vec<IpConfig>, Error> {
+    let mut requested = config.requested.clone();
+    let mut assigned = Vec::new();
+    for (index, set) in config.sets.iter().enumerate() {
+        let wanted = requested
+            .iter()
+            .position(|ip| set.range_of(*ip).is_some())
+            .map(|position| requested.remove(position));
+        let ip = match wanted {
+            Some(ip) => lease_requested(store, set, owner, ip).map(|()| ip),
+            None => lease_next(store, set, owner, index),
+        }
+        .map_err(|error| error.prefixed(&format!("failed to allocate for range {index}")))?;
+        leased.push(ip);
+        assigned.extend(described(set, ip));
+    }
+    if requested.is_empty() {
+        return Ok(assigned);
+    }
+    let left: Vec<String> = requested.iter().map(ToString::to_string).collect();
+    Err(Error::internal(format!(
+        "failed to allocate all requested IPs: {}",
+        left.join(" ")
+    )))
+}
+
+fn lease_requested(store: &mut Store, set: &RangeSet, owner: &Owner, ip: IpAddr) -> Result<(), Error> {
+    if set.is_gateway(ip) {
+        return Err(Error::internal(format!("requested ip {ip} is subnet's gateway")));
+    }
+    if !set.is_reserved(ip) && store.lease(ip, owner)? {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "requested IP address {ip} is not available in range set {set}"
+    )))
+}
+
+/// Leases the next free address of a set.
+fn lease_next(store: &mut Store, set: &RangeSet, owner: &Owner, index: usize) -> Result<IpAddr, Error> {
+    for owner in [owner, &owner.without_interface()] {
+        let leases = store.leases_of(owner)?;
+        if let Some(ip) = leases.into_iter().find(|ip| set.range_of(*ip).is_some()) {
+            return Err(Error::internal(format!(
+                "{ip} has been allocated to {}, duplicate allocation is not allowed",
+                owner.container_id()
+            )));
+        }
+    }
+    let mut search = Search::new(set, store.last_reserved(index));
+    let mut tries = 0;
+    while let Some(ip) = search.next() {
+        if store.lease(ip, owner)? {
+            return Ok(ip);
+        }
+        search.exclude([ip]);
+        tries += 1;
+        if tries == TRIES {
+            search.exclude(store.taken()?);
+        }
+    }
+    Err(Error::internal(format!(
+        "no IP addresses available in range set: {set}"
+    )))
+}
+
+/// An address of a set with its subnet and gateway.
+fn described(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
+    let range = set.range_of(ip)?;
+    Some(IpConfig {
+        address: IpNet::new(ip, range.subnet().prefix_len()).ok()?,
+        gateway: Some(range.gateway()),
+        interface: None,
+    })
+}
+
+/// What an attachment has: leases of its own, else ones that name its container alone. When the index knows of
+/// none, all leases are read, so that none can be overlooked.
+fn find(store: &mut Store, owner: &Owner) -> Result<Option<(Owner, Vec<IpAddr>)>, Error> {
+    let owners = [owner.clone(), owner.without_interface()];
+    for certain in [false, true] {
+        if certain {
+            store.verify(&owners)?;
+        }
+        for owner in &owners {
+            let leases = store.leases_of(owner)?;
+            if !leases.is_empty() {
+                return Ok(Some((owner.clone(), leases)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn release(store: &mut Store, owner: &Owner) -> Result<(), Error> {
+    match find(store, owner)? {
+        Some((owner, leases)) => store.release(&leases, &owner),
+        None => Ok(()),
+    }
+}
