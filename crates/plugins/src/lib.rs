@@ -8,7 +8,8 @@
 //!      ├──> veth        a pair, one end in the container
 //!      ├──> interface   addresses, routes, duplicate address detection
 //!      ├──> check       what CHECK compares
-//!      └──> spoof_check rules of nftables for ports
+//!      ├──> spoof_check rules of nftables for ports
+//!      └──> masquerade  rules of nftables or iptables for addresses
 //!   tuning, loopback, passthru, multus_shim
 //! ```
 //!
@@ -21,6 +22,8 @@ mod hash;
 mod interface;
 mod ipam;
 pub mod loopback;
+#[allow(dead_code, reason = "until bridge calls it")]
+mod masquerade;
 mod messages;
 pub mod multus_shim;
 pub mod names;
