@@ -234,9 +234,10 @@ fn parallel_calls_all_get_through() {
     alone("parallel masquerading", || {
         let namespace = linux::netns::NetNs::current().unwrap();
         let together = |work: fn(Attachment<'_>, &[IpNet])| {
+            let start = std::sync::Barrier::new(24);
             std::thread::scope(|scope| {
                 for number in 1..=24 {
-                    let namespace = &namespace;
+                    let (namespace, start) = (&namespace, &start);
                     scope.spawn(move || {
                         let id = format!("c{number}");
                         let attachment = Attachment {
@@ -244,6 +245,7 @@ fn parallel_calls_all_get_through() {
                             ..FIRST
                         };
                         let addresses = nets(&[&format!("10.1.2.{number}/24")]);
+                        start.wait();
                         namespace.run(|| work(attachment, &addresses)).unwrap();
                     });
                 }
