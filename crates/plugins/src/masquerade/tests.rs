@@ -53,7 +53,6 @@ fn established(comment: &str, address: &str, subnet: &str) -> String {
     )
 }
 
-// cni-plugins#22
 #[test]
 fn what_is_set_up_reads_as_specified_and_goes_again() {
     alone("masquerading by nftables", || {
@@ -400,7 +399,6 @@ fn listing(program: &str) -> String {
     output(std::process::Command::new(path).args(["-t", "nat", "-S"]), "")
 }
 
-// cni-plugins#22
 #[test]
 fn iptables_rules_are_the_established_ones_and_go_again() {
     for (variant, shown) in [("nft", "iptables"), ("legacy", "iptables-legacy")] {
