@@ -125,9 +125,9 @@ impl Error {
         self
     }
 
-    /// Names `feature` as missing where the kernel looked for something of its own and did not find it.
-    pub(crate) fn lacking(mut self, feature: Option<Feature>) -> Self {
-        if self.errno() == Some(Errno::NOENT) {
+    /// Names `feature` as missing, if the number is `errno`, which says so for this request.
+    pub(crate) fn lacking(mut self, errno: Errno, feature: Option<Feature>) -> Self {
+        if self.errno() == Some(errno) {
             self.missing = feature;
         }
         self
@@ -144,6 +144,11 @@ impl Error {
     /// The kernel feature that is probably missing.
     pub fn missing_feature(&self) -> Option<Feature> {
         self.missing
+    }
+
+    /// The kernel can do no such thing, so that nothing of the kind exists.
+    pub fn is_unsupported(&self) -> bool {
+        self.missing.is_some()
     }
 
     /// The object does not exist (any more).

@@ -165,14 +165,17 @@ impl Socket {
     /// The number that every change of the ruleset raises.
     fn generation(&mut self) -> Result<u32> {
         let request = Request::new("read the ruleset's generation", "").needs(Feature::Nftables);
-        let found = self.converse(
-            request,
-            message::GET_GENERATION,
-            NLM_F_REQUEST,
-            None,
-            |_| {},
-            |payload| field(fields(payload), GENERATION).and_then(number),
-        )?;
+        let found = self
+            .converse(
+                request,
+                message::GET_GENERATION,
+                NLM_F_REQUEST,
+                None,
+                |_| {},
+                |payload| field(fields(payload), GENERATION).and_then(number),
+            )
+            // How the kernel refuses whatever is asked of a part that it does not have.
+            .map_err(|error| error.lacking(Errno::INVAL, request.needs))?;
         let generation = found.answers.into_iter().flatten().next();
         generation.ok_or_else(|| request.unreadable("no number in it"))
     }
@@ -203,7 +206,7 @@ impl Socket {
                 } else if let Some(operation) = transaction.operation(number) {
                     let done = acknowledged(operation.request(), answer.flags(), answer.payload());
                     if let (Err(error), None) = (done, &failure) {
-                        failure = Some(error.lacking(operation.needs()));
+                        failure = Some(error.lacking(Errno::NOENT, operation.needs()));
                     }
                     if number == count {
                         outcome = Some(failure.take().map_or(Ok(()), Err));

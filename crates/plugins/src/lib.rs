@@ -9,7 +9,8 @@
 //!      ├──> record      what is about to be made, for DEL and GC
 //!      ├──> interface   addresses, routes, duplicate address detection
 //!      ├──> check       what CHECK compares
-//!      └──> spoof_check rules of nftables for ports
+//!      ├──> spoof_check rules of nftables for ports
+//!      └──> masquerade  rules of nftables or iptables for addresses
 //!   tuning, loopback, passthru, multus_shim
 //! ```
 //!

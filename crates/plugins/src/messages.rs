@@ -22,6 +22,10 @@ pub(crate) const NO_VALID_ATTACHMENTS: &str = "GC needs cni.dev/valid-attachment
 pub(crate) const LOOPBACK_DOWN: &str = "loopback interface is down";
 pub(crate) const DUPLICATE_SYSCTLS: &str = "duplicated sysctl keys are not allowed";
 pub(crate) const MAKE_VETH: &str = "failed to make veth pair";
+pub(crate) const MASQUERADE_SET_UP: &str = "failed to set up masquerading";
+pub(crate) const MASQUERADE_TEAR_DOWN: &str = "failed to tear down masquerading";
+pub(crate) const MASQUERADE_CHECK: &str = "failed to read masquerading";
+pub(crate) const MASQUERADE_COLLECT: &str = "failed to clean up masquerading";
 pub(crate) const SPOOF_CHECK_SET_UP: &str = "failed to setup spoof-check";
 pub(crate) const SPOOF_CHECK_TEAR_DOWN: &str = "failed to teardown spoof-check";
 

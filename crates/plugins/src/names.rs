@@ -65,3 +65,36 @@ pub(crate) mod spoof_check {
     pub(crate) const OLD_CHAIN_PREFIX: &str = "cni-br-iface-";
     pub(crate) const OLD_CHAIN_SUFFIX: &str = "-mac";
 }
+
+/// What masquerading keeps in nftables and iptables (cni-plugins §2.8).
+pub(crate) mod masquerade {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+    pub(crate) const TABLE_NAME: &str = "cni_plugins_masquerade";
+    pub(crate) const TABLE_COMMENT: &str =
+        "Masquerading for plugins from github.com/containernetworking/plugins";
+    pub(crate) const CHECKS: &str = "masq_checks";
+    pub(crate) const CHECKS_COMMENT: &str =
+        "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet";
+    pub(crate) const POSTROUTING: &str = "postrouting";
+    /// Sets of addresses; hash of the network and subnet follow.
+    pub(crate) const SET_PREFIX: &str = "masq-";
+    pub(crate) const MULTICAST_IPV4: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4));
+    pub(crate) const MULTICAST_IPV6: IpNet =
+        IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8));
+
+    pub(crate) const IPTABLES_TABLE: &str = "nat";
+    pub(crate) const IPTABLES_POSTROUTING: &str = "POSTROUTING";
+    pub(crate) const IPTABLES_CHAIN_PREFIX: &str = "CNI-";
+    /// Where programs of the host are looked for, whatever the environment says.
+    pub(crate) const PROGRAM_DIRECTORIES: [&str; 6] = [
+        "/usr/local/sbin",
+        "/usr/local/bin",
+        "/usr/sbin",
+        "/usr/bin",
+        "/sbin",
+        "/bin",
+    ];
+}

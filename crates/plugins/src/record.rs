@@ -31,17 +31,17 @@ pub(crate) struct Records {
 
 /// Which attachment of a network.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct AttachmentId {
     /// `CNI_CONTAINERID`.
     pub(crate) container_id: String,
     /// `CNI_IFNAME`.
     pub(crate) ifname: String,
 }
 
-impl Key {
+impl AttachmentId {
     /// The attachment of a call.
     pub(crate) fn of(call: &Call) -> Self {
-        Key {
+        AttachmentId {
             container_id: call.request.container_id.clone(),
             ifname: call.request.ifname.clone(),
         }
@@ -54,7 +54,7 @@ impl Key {
 
     fn from_file_name(name: &str) -> Option<Self> {
         let (container_id, ifname) = name.split_once(RECORD_SEPARATOR)?;
-        Some(Key {
+        Some(AttachmentId {
             container_id: container_id.to_owned(),
             ifname: ifname.to_owned(),
         })
@@ -99,7 +99,7 @@ impl Records {
     }
 
     /// Begins the record of an attachment; `None` if there is one already.
-    pub(crate) fn begin(&self, key: &Key) -> Result<Option<Journal>, Error> {
+    pub(crate) fn begin(&self, key: &AttachmentId) -> Result<Option<Journal>, Error> {
         let path = self.folder.join(key.file_name());
         let open = || {
             OpenOptions::new()
@@ -126,7 +126,7 @@ impl Records {
     }
 
     /// The steps of an attachment, in the order in which they were taken; `None` without a record.
-    pub(crate) fn steps<S: DeserializeOwned>(&self, key: &Key) -> Result<Option<Vec<S>>, Error> {
+    pub(crate) fn steps<S: DeserializeOwned>(&self, key: &AttachmentId) -> Result<Option<Vec<S>>, Error> {
         let path = self.folder.join(key.file_name());
         match fs::read(&path) {
             Ok(text) => Ok(Some(whole_lines(&text))),
@@ -136,12 +136,12 @@ impl Records {
     }
 
     /// Forgets an attachment; one that has no record is fine.
-    pub(crate) fn remove(&self, key: &Key) -> Result<(), Error> {
+    pub(crate) fn remove(&self, key: &AttachmentId) -> Result<(), Error> {
         remove(&self.folder.join(key.file_name()))
     }
 
     /// All attachments that have a record.
-    pub(crate) fn keys(&self) -> Result<Vec<Key>, Error> {
+    pub(crate) fn keys(&self) -> Result<Vec<AttachmentId>, Error> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -150,7 +150,7 @@ impl Records {
         let mut keys = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|error| failed("list", &self.folder, &error))?;
-            keys.extend(entry.file_name().to_str().and_then(Key::from_file_name));
+            keys.extend(entry.file_name().to_str().and_then(AttachmentId::from_file_name));
         }
         keys.sort();
         Ok(keys)
@@ -199,8 +199,8 @@ mod tests {
         Done,
     }
 
-    fn key(container_id: &str, ifname: &str) -> Key {
-        Key {
+    fn key(container_id: &str, ifname: &str) -> AttachmentId {
+        AttachmentId {
             container_id: container_id.into(),
             ifname: ifname.into(),
         }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn file_names_tell_the_attachment() {
         let key = key("a.b-c_d", "net1.100");
-        assert_eq!(Key::from_file_name(&key.file_name()), Some(key));
-        assert_eq!(Key::from_file_name("stray"), None);
+        assert_eq!(AttachmentId::from_file_name(&key.file_name()), Some(key));
+        assert_eq!(AttachmentId::from_file_name("stray"), None);
     }
 }

@@ -113,9 +113,10 @@ pub(crate) fn set_up(owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
 
 /// Ends the guard of an attachment's port. `known` is the port if it is on record, which spares the search.
 pub(crate) fn tear_down(owner: Owner<'_>, known: Option<Port<'_>>) -> Result<(), Error> {
-    Socket::open()
-        .and_then(|mut socket| remove(&mut socket, owner, known))
-        .explain(|| SPOOF_CHECK_TEAR_DOWN.to_owned())
+    match Socket::open().and_then(|mut socket| remove(&mut socket, owner, known)) {
+        Err(error) if error.is_unsupported() => Ok(()),
+        outcome => outcome.explain(|| SPOOF_CHECK_TEAR_DOWN.to_owned()),
+    }
 }
 
 /// An error if the port is not guarded, in our way or in that of established plugins.

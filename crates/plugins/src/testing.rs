@@ -6,13 +6,14 @@ use std::{
     os::fd::AsFd as _,
     process::{Command, Stdio},
     sync::OnceLock,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use cluster::{Home, Packages, Quiet};
 use ipnet::IpNet;
 use linux::{
-    link::{BridgeSpec, Link, LinkChange, Mac, VethSpec},
+    link::{BridgeSpec, Link, LinkChange, Mac, OperState, VethSpec},
+    monitor::wait_operstate_up,
     netns::{NetNs, unshare_network},
     route::Socket,
 };
@@ -85,6 +86,13 @@ pub(crate) fn bridge(here: &mut Socket, name: &str) -> Link {
     bridge
 }
 
+/// Waits until a link passes packets: until then what is sent is thrown away. To be called in its namespace.
+fn passes_packets(socket: &mut Socket, link: &Link) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let link = wait_operstate_up(socket, link, deadline).unwrap();
+    assert_eq!(link.operstate, OperState::Up, "{}", link.name);
+}
+
 /// A container with `eth0`, whose other end is here.
 pub(crate) struct Container {
     pub(crate) ns: NetNs,
@@ -98,6 +106,7 @@ impl Container {
         let container = Container::new(here, port, address);
         let outer = here.link_by_name(port).unwrap();
         here.set_master(&outer, bridge.index).unwrap();
+        passes_packets(here, &outer);
         container
     }
 
@@ -121,6 +130,8 @@ impl Container {
         socket.set_up(&eth0).unwrap();
         let outer = here.link_by_name(port).unwrap();
         here.set_up(&outer).unwrap();
+        passes_packets(here, &outer);
+        ns.run(|| passes_packets(&mut socket, &eth0)).unwrap();
         Container { ns, socket, eth0 }
     }
 

@@ -28,7 +28,7 @@ use crate::{
     interface, ipam,
     messages::{Explain, MAKE_VETH},
     pod::Pod,
-    record::{Journal, Key as RecordKey},
+    record::{AttachmentId, Journal},
     veth::{self, Pair},
 };
 
@@ -46,7 +46,7 @@ pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
     let mut pod = Pod::open(call)?;
     let bridge = ensure_bridge(&mut host, &config)
         .map_err(|error| error.prefixed(&format!("failed to create bridge \"{}\"", config.bridge)))?;
-    let key = RecordKey::of(call);
+    let key = AttachmentId::of(call);
     let owner = Owner::new(call, &key);
     let mut journal = begin_record(call, &key, &mut host, &mut pod)?;
     let made = make_pair(call, &config, &mut journal, &mut host, &mut pod, &home);
@@ -77,7 +77,7 @@ pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
 
 /// Begins the attachment's record. What an ADD that was killed left under it is taken back first, unless the
 /// interface is there: then this is a second ADD, and the first one's work is not touched.
-fn begin_record(call: &Call, key: &RecordKey, host: &mut Socket, pod: &mut Pod) -> Result<Journal, Error> {
+fn begin_record(call: &Call, key: &AttachmentId, host: &mut Socket, pod: &mut Pod) -> Result<Journal, Error> {
     let records = records(call);
     if let Some(journal) = records.begin(key)? {
         return Ok(journal);

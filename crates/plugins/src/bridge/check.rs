@@ -13,7 +13,9 @@ use linux::{
 };
 
 use super::{config::Config, existing_bridge, require_vlans, steps::Owner};
-use crate::{check, ipam, masquerade, messages::Explain, names::kind, pod::Pod, record::Key, spoof_check};
+use crate::{
+    check, ipam, masquerade, messages::Explain, names::kind, pod::Pod, record::AttachmentId, spoof_check,
+};
 
 /// An error that names the first difference.
 pub(super) fn check(call: &Call) -> Result<(), Error> {
@@ -152,7 +154,7 @@ fn check_rules(
     inner: &Link,
     previous: &CniResult,
 ) -> Result<(), Error> {
-    let key = Key::of(call);
+    let key = AttachmentId::of(call);
     let owner = Owner::new(call, &key);
     if let Some(mac) = inner.mac.filter(|_| config.spoof_check) {
         let port = spoof_check::Port {

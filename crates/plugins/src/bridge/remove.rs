@@ -10,7 +10,7 @@ use super::{
     records,
     steps::{self, Owner, Step},
 };
-use crate::{ipam, masquerade, messages::Explain as _, pod::Pod, record::Key, spoof_check};
+use crate::{ipam, masquerade, messages::Explain as _, pod::Pod, record::AttachmentId, spoof_check};
 
 /// What the config says about rules of the host. Everything else in it is deliberately not read: whatever made ADD
 /// fail must not keep a pod from going.
@@ -23,7 +23,7 @@ struct Rules {
 
 /// Detaches one container. Rules that cannot be removed keep no pod from going: they stay recorded, for GC.
 pub(super) fn del(call: &Call) -> Result<(), Error> {
-    let (records, key) = (records(call), Key::of(call));
+    let (records, key) = (records(call), AttachmentId::of(call));
     let owner = Owner::new(call, &key);
     let left = if let Some(taken) = records.steps::<Step>(&key)? {
         steps::undo(&mut open()?, owner, &taken)?
@@ -70,12 +70,12 @@ fn remove_unrecorded_rules(call: &Call, owner: Owner<'_>) -> Result<(), Error> {
 /// Removes what recorded attachments of this network left that are not valid any more. What has no record cannot be
 /// attributed and is left alone.
 pub(super) fn gc(call: &Call) -> Result<(), Error> {
-    let valid: BTreeSet<Key> = call
+    let valid: BTreeSet<AttachmentId> = call
         .config
         .valid_attachments()
         .map_err(|error| Error::internal(format!("failed to load netconf: {error}")))?
         .into_iter()
-        .map(|attachment| Key {
+        .map(|attachment| AttachmentId {
             container_id: attachment.container_id,
             ifname: attachment.ifname,
         })

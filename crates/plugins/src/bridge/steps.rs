@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     masquerade::{self, Backend},
     messages::Explain as _,
-    record::Key,
+    record::AttachmentId,
     spoof_check,
 };
 
@@ -42,12 +42,12 @@ pub(super) enum Step {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner<'a> {
     network: &'a str,
-    key: &'a Key,
+    key: &'a AttachmentId,
 }
 
 impl<'a> Owner<'a> {
     /// An attachment to the network of `call`.
-    pub(super) fn new(call: &'a Call, key: &'a Key) -> Self {
+    pub(super) fn new(call: &'a Call, key: &'a AttachmentId) -> Self {
         Owner {
             network: call.config.name(),
             key,

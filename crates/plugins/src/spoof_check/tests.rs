@@ -231,9 +231,14 @@ fn parallel_first_calls_make_one_rule() {
             namespace.run(|| work(owner, Port { name: &name, mac })).unwrap();
         };
         let together = |work: fn(Owner<'_>, Port<'_>)| {
+            let start = std::sync::Barrier::new(24);
             std::thread::scope(|scope| {
                 for number in 0..24 {
-                    scope.spawn(move || call(number, work));
+                    let start = &start;
+                    scope.spawn(move || {
+                        start.wait();
+                        call(number, work);
+                    });
                 }
             });
         };

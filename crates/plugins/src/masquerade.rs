@@ -1,0 +1,140 @@
+//! Addresses of containers whose packets leave with the node's address (cni-plugins §2.8).
+//!
+//! ```text
+//! nftables   inet cni_plugins_masquerade   postrouting ──> masq_checks ── a rule for each subnet of a network
+//!                                                                             │
+//!                                          a set for each of them <── is the source in it, and the destination outside
+//!                                                                     of the subnet? masquerade
+//! iptables   nat POSTROUTING ── a rule for each address ──> a chain for each attachment
+//! ```
+//!
+//! The table is the one of established plugins, which have a rule for each address in `masq_checks`: both live side
+//! by side, and either's rules go with their attachment.
+
+mod iptables;
+mod nftables;
+
+use std::collections::BTreeSet;
+
+use cni::Error;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    hash::hashed,
+    messages::{Explain, MASQUERADE_CHECK, MASQUERADE_COLLECT, MASQUERADE_SET_UP, MASQUERADE_TEAR_DOWN},
+    record::AttachmentId,
+};
+
+/// What masquerades (`ipMasqBackend`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Backend {
+    /// nftables, over netlink.
+    Nftables,
+    /// The programs `iptables` and `ip6tables`.
+    Iptables,
+}
+
+impl Backend {
+    /// The backend of that name; nftables where the config names none.
+    pub(crate) fn named(name: &str) -> Result<Self, Error> {
+        match name {
+            "" | "nftables" => Ok(Backend::Nftables),
+            "iptables" => Ok(Backend::Iptables),
+            other => Err(Error::internal(format!("unknown ipmasq backend \"{other}\""))),
+        }
+    }
+}
+
+/// Whose addresses they are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attachment<'a> {
+    pub(crate) network: &'a str,
+    pub(crate) ifname: &'a str,
+    pub(crate) container_id: &'a str,
+}
+
+/// Digits of the hashes in comments.
+const HASH_LENGTH: usize = 16;
+
+/// What comments about a network's attachments begin with, and a dash.
+fn network_hash(network: &str) -> String {
+    hashed(HASH_LENGTH, "", network)
+}
+
+impl Attachment<'_> {
+    /// What comments about the attachment begin with.
+    fn hash(&self) -> String {
+        let instance = hashed(HASH_LENGTH, "", &format!("{}:{}", self.ifname, self.container_id));
+        format!("{}-{instance}", network_hash(self.network))
+    }
+}
+
+/// Masquerades what comes from these addresses and goes beyond their subnets. An address that another attachment had
+/// becomes this one's.
+pub(crate) fn set_up(backend: Backend, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<(), Error> {
+    match backend {
+        Backend::Nftables => nftables::set_up(attachment, addresses).explain(|| MASQUERADE_SET_UP.to_owned()),
+        Backend::Iptables => iptables::set_up(attachment, addresses)
+            .map_err(|error| Error::internal(format!("{MASQUERADE_SET_UP}: {error}"))),
+    }
+}
+
+/// Ends it. `known` is what is on record, which spares the search; established plugins' rules are found by searching
+/// only. Addresses that another attachment has by now stay.
+pub(crate) fn tear_down(attachment: Attachment<'_>, known: Option<(Backend, &[IpNet])>) -> Result<(), Error> {
+    let nftables = |outcome: linux::Result<()>| match outcome {
+        // Nothing can be there, and an error of what is not in use counts for nothing.
+        Err(error) if error.is_unsupported() => Ok(()),
+        outcome => outcome.explain(|| MASQUERADE_TEAR_DOWN.to_owned()),
+    };
+    let iptables = || {
+        iptables::tear_down(attachment)
+            .map_err(|error| Error::internal(format!("{MASQUERADE_TEAR_DOWN}: {error}")))
+    };
+    match known {
+        Some((Backend::Nftables, addresses)) => nftables(nftables::tear_down(attachment, addresses)),
+        Some((Backend::Iptables, _)) => iptables(),
+        None => {
+            let searched = nftables(nftables::search_and_tear_down(attachment));
+            searched.and(iptables())
+        }
+    }
+}
+
+/// An error if what comes from one of the addresses is not masqueraded, in our way or in that of established plugins.
+pub(crate) fn check(backend: Backend, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<(), Error> {
+    let missing = match backend {
+        Backend::Nftables => {
+            nftables::missing(attachment, addresses).explain(|| MASQUERADE_CHECK.to_owned())?
+        }
+        Backend::Iptables => iptables::missing(attachment, addresses)
+            .map_err(|error| Error::internal(format!("{MASQUERADE_CHECK}: {error}")))?,
+    };
+    match missing {
+        Some(address) => Err(Error::internal(format!("masquerading of {address} not found"))),
+        None => Ok(()),
+    }
+}
+
+/// Ends the masquerading of a network's attachments other than those in `valid`. Only what nftables hold carries its
+/// network.
+pub(crate) fn collect(network: &str, valid: &BTreeSet<AttachmentId>) -> Result<(), Error> {
+    let hash = |key: &AttachmentId| {
+        let attachment = Attachment {
+            network,
+            ifname: &key.ifname,
+            container_id: &key.container_id,
+        };
+        attachment.hash()
+    };
+    let valid = valid.iter().map(hash).collect();
+    match nftables::collect(network, &valid) {
+        Err(error) if error.is_unsupported() => Ok(()),
+        outcome => outcome.explain(|| MASQUERADE_COLLECT.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,374 @@
+//! Masquerading by nftables.
+
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
+use linux::nft::{
+    COMMENT_LENGTH, Element, Expression, Family, Header, Hook, HookPoint, Key, KeyPart, Meta, Register, Rule,
+    SetSpec, Socket, Table, Transaction, Value, Verdict,
+};
+
+use super::{Attachment, network_hash};
+use crate::names::masquerade::{
+    CHECKS, CHECKS_COMMENT, MULTICAST_IPV4, MULTICAST_IPV6, POSTROUTING, SET_PREFIX, TABLE_COMMENT,
+    TABLE_NAME,
+};
+
+const TABLE: Table = Table {
+    family: Family::Inet,
+    name: TABLE_NAME,
+};
+/// Priority 100 is nft's `srcnat`.
+const HOOK: Hook = Hook {
+    kind: "nat",
+    point: HookPoint::Postrouting,
+    priority: 100,
+};
+/// A garbage collection takes its time: what is too long for one message to the kernel is done in several.
+const COLLECT_AT_ONCE: usize = 500;
+
+/// An address with what is made for it.
+struct Place {
+    /// The set of its network and subnet.
+    set: String,
+    subnet: IpNet,
+    key: Key,
+}
+
+impl Place {
+    fn of(network: &str, address: &IpNet) -> Self {
+        let subnet = address.trunc();
+        Place {
+            set: set_name(network, &subnet),
+            subnet,
+            key: Key::of(&[Value::Ip(address.addr())]),
+        }
+    }
+
+    /// `ip saddr @<set> ip daddr != <subnet> masquerade`.
+    fn rule(&self) -> Vec<Expression> {
+        let (source, length) = match self.subnet {
+            IpNet::V4(_) => (IPV4_SOURCE, 4),
+            IpNet::V6(_) => (IPV6_SOURCE, 16),
+        };
+        let mut rule = protocol(&self.subnet);
+        rule.push(load(source, length));
+        rule.push(Expression::Lookup {
+            set: self.set.clone(),
+            register: Register::FIRST,
+            contained: true,
+        });
+        rule.extend(destination(&self.subnet, false));
+        rule.push(Expression::Masquerade);
+        rule
+    }
+}
+
+/// Without the characters that names of sets cannot have: distinct for distinct subnets.
+fn set_name(network: &str, subnet: &IpNet) -> String {
+    let subnet = subnet.to_string().replace(':', "_").replace('/', "-");
+    format!("{}{subnet}", set_prefix(network))
+}
+
+fn set_prefix(network: &str) -> String {
+    format!("{SET_PREFIX}{}-", network_hash(network))
+}
+
+/// The comment of established rules, and of our elements.
+fn comment(attachment: Attachment<'_>) -> String {
+    let Attachment {
+        network,
+        ifname,
+        container_id,
+    } = attachment;
+    let hash = attachment.hash();
+    shortened(&format!(
+        "{hash}, net: {network}, if: {ifname}, id: {container_id}"
+    ))
+}
+
+/// Must not begin with a hash: then established plugins would take the rule for an attachment's.
+fn subnet_comment(network: &str, subnet: &IpNet) -> String {
+    shortened(&format!("subnet: {subnet}, net: {network}"))
+}
+
+/// As nft can read it back.
+fn shortened(comment: &str) -> String {
+    let mut comment = comment.replace('"', "");
+    comment.truncate(comment.floor_char_boundary(COMMENT_LENGTH));
+    comment
+}
+
+pub(super) fn set_up(attachment: Attachment<'_>, addresses: &[IpNet]) -> linux::Result<()> {
+    add(&mut Socket::open()?, attachment, addresses)
+}
+
+pub(super) fn add(socket: &mut Socket, attachment: Attachment<'_>, addresses: &[IpNet]) -> linux::Result<()> {
+    let network = attachment.network;
+    let comment = comment(attachment);
+    let hash = attachment.hash();
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        add_base(socket, &mut changes)?;
+        let checks = socket.rules(TABLE, CHECKS)?;
+        delete_rules(&checks, |rule| rule.comment.starts_with(&hash), &mut changes);
+        let (mut made, mut added) = (Vec::new(), Vec::new());
+        for address in addresses {
+            let place = Place::of(network, address);
+            let rule = place.rule();
+            if !made.contains(&place.set) && !checks.iter().any(|other| other.expressions == rule) {
+                let text = subnet_comment(network, &place.subnet);
+                changes.add_set(
+                    TABLE,
+                    &SetSpec {
+                        name: &place.set,
+                        key: &[match place.subnet {
+                            IpNet::V4(_) => KeyPart::Ipv4,
+                            IpNet::V6(_) => KeyPart::Ipv6,
+                        }],
+                        comment: &text,
+                    },
+                );
+                changes.add_rule(TABLE, CHECKS, &rule, &text);
+                made.push(place.set.clone());
+            }
+            if added.contains(address) {
+                continue;
+            }
+            if socket.element(TABLE, &place.set, &place.key)?.is_some() {
+                changes.delete_element(TABLE, &place.set, &place.key);
+            }
+            changes.add_element(TABLE, &place.set, &place.key, &comment);
+            added.push(*address);
+        }
+        Ok(changes)
+    })
+}
+
+pub(super) fn tear_down(attachment: Attachment<'_>, addresses: &[IpNet]) -> linux::Result<()> {
+    remove(&mut Socket::open()?, attachment, addresses)
+}
+
+pub(super) fn remove(
+    socket: &mut Socket,
+    attachment: Attachment<'_>,
+    addresses: &[IpNet],
+) -> linux::Result<()> {
+    let hash = attachment.hash();
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        let mut seen = Vec::new();
+        for address in addresses {
+            if seen.contains(&address) {
+                continue;
+            }
+            seen.push(address);
+            let place = Place::of(attachment.network, address);
+            let element = socket.element(TABLE, &place.set, &place.key)?;
+            if element.is_some_and(|element| element.comment.starts_with(&hash)) {
+                changes.delete_element(TABLE, &place.set, &place.key);
+            }
+        }
+        Ok(changes)
+    })
+}
+
+/// Finds what is there of the attachment, also rules of established plugins.
+pub(super) fn search_and_tear_down(attachment: Attachment<'_>) -> linux::Result<()> {
+    let mut socket = Socket::open()?;
+    let prefix = set_prefix(attachment.network);
+    let hash = attachment.hash();
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        let checks = socket.rules(TABLE, CHECKS)?;
+        delete_rules(&checks, |rule| rule.comment.starts_with(&hash), &mut changes);
+        for set in socket.sets(TABLE)? {
+            if !set.starts_with(&prefix) {
+                continue;
+            }
+            for element in socket.elements(TABLE, &set)? {
+                if element.comment.starts_with(&hash) {
+                    changes.delete_element(TABLE, &set, &element.key);
+                }
+            }
+        }
+        Ok(changes)
+    })
+}
+
+/// The first address that is not masqueraded for the attachment.
+pub(super) fn missing(attachment: Attachment<'_>, addresses: &[IpNet]) -> linux::Result<Option<IpNet>> {
+    let mut socket = Socket::open()?;
+    let hash = attachment.hash();
+    let entry = socket.rules(TABLE, POSTROUTING)?;
+    let leads_there = Expression::Verdict(Verdict::Goto(CHECKS.to_owned()));
+    if !entry.iter().any(|rule| rule.expressions.contains(&leads_there)) {
+        return Ok(addresses.first().copied());
+    }
+    let checks = socket.rules(TABLE, CHECKS)?;
+    for address in addresses {
+        let place = Place::of(attachment.network, address);
+        let rule = place.rule();
+        let ours = checks.iter().any(|other| other.expressions == rule)
+            && socket
+                .element(TABLE, &place.set, &place.key)?
+                .is_some_and(|element| element.comment.starts_with(&hash));
+        if !ours && !checks.iter().any(|rule| rule.comment.starts_with(&hash)) {
+            return Ok(Some(*address));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes what belongs to attachments of the network whose hash is not in `valid`, and sets that hold nothing then.
+pub(super) fn collect(network: &str, valid: &BTreeSet<String>) -> linux::Result<()> {
+    let mut socket = Socket::open()?;
+    let prefix = set_prefix(network);
+    let of_network = format!("{}-", network_hash(network));
+    let is_stale = |comment: &str| {
+        comment.starts_with(&of_network) && !valid.iter().any(|hash| comment.starts_with(hash))
+    };
+    let mut more = true;
+    while more {
+        more = false;
+        socket.update(|socket| {
+            more = false;
+            let mut changes = Transaction::new();
+            let checks = socket.rules(TABLE, CHECKS)?;
+            delete_rules(&checks, |rule| is_stale(&rule.comment), &mut changes);
+            for set in socket.sets(TABLE)? {
+                if !set.starts_with(&prefix) {
+                    continue;
+                }
+                let elements = socket.elements(TABLE, &set)?;
+                let stale: Vec<&Element> = elements
+                    .iter()
+                    .filter(|element| is_stale(&element.comment))
+                    .collect();
+                let room = COLLECT_AT_ONCE.saturating_sub(changes.len());
+                more |= stale.len() > room;
+                let emptied = stale.len() == elements.len() && stale.len() <= room;
+                for element in stale.into_iter().take(room) {
+                    changes.delete_element(TABLE, &set, &element.key);
+                }
+                if emptied {
+                    delete_rules(&checks, |rule| looks_up(rule, &set), &mut changes);
+                    changes.delete_set(TABLE, &set);
+                }
+            }
+            Ok(changes)
+        })?;
+    }
+    Ok(())
+}
+
+fn looks_up(rule: &Rule, name: &str) -> bool {
+    rule.expressions
+        .iter()
+        .any(|expression| matches!(expression, Expression::Lookup { set, .. } if set == name))
+}
+
+fn delete_rules(rules: &[Rule], which: impl Fn(&Rule) -> bool, changes: &mut Transaction) {
+    for rule in rules.iter().filter(|rule| which(rule)) {
+        changes.delete_rule(TABLE, CHECKS, rule.handle);
+    }
+}
+
+/// Table, chains and the way into them, where they are not as they should be.
+fn add_base(socket: &mut Socket, changes: &mut Transaction) -> linux::Result<()> {
+    let wanted = entry();
+    let there = socket.rules(TABLE, POSTROUTING)?;
+    if there.iter().map(|rule| &rule.expressions).eq(wanted.iter()) {
+        return Ok(());
+    }
+    changes.add_table(TABLE, TABLE_COMMENT);
+    changes.add_chain(TABLE, CHECKS, None, CHECKS_COMMENT);
+    changes.add_chain(TABLE, POSTROUTING, Some(HOOK), "");
+    changes.flush_chain(TABLE, POSTROUTING);
+    for rule in &wanted {
+        changes.add_rule(TABLE, POSTROUTING, rule, "");
+    }
+    Ok(())
+}
+
+/// The rules of `postrouting`: multicast is left alone, all else is checked.
+fn entry() -> [Vec<Expression>; 3] {
+    let leave_alone = |group: IpNet| {
+        let mut rule = protocol(&group);
+        rule.extend(destination(&group, true));
+        rule.push(Expression::Verdict(Verdict::Return));
+        rule
+    };
+    [
+        leave_alone(MULTICAST_IPV4),
+        leave_alone(MULTICAST_IPV6),
+        vec![Expression::Verdict(Verdict::Goto(CHECKS.to_owned()))],
+    ]
+}
+
+/// Where headers have the addresses.
+const IPV4_SOURCE: u32 = 12;
+const IPV4_DESTINATION: u32 = 16;
+const IPV6_SOURCE: u32 = 8;
+const IPV6_DESTINATION: u32 = 24;
+
+fn load(offset: u32, length: u32) -> Expression {
+    Expression::Payload {
+        header: Header::Network,
+        offset,
+        length,
+        to: Register::FIRST,
+    }
+}
+
+fn compare(equal: bool, value: Vec<u8>) -> Expression {
+    Expression::Compare {
+        register: Register::FIRST,
+        equal,
+        value,
+    }
+}
+
+/// The packet is of the family of `net`.
+fn protocol(net: &IpNet) -> Vec<Expression> {
+    let number = match net {
+        IpNet::V4(_) => 2,
+        IpNet::V6(_) => 10,
+    };
+    let meta = Expression::Meta {
+        meta: Meta::Protocol,
+        to: Register::FIRST,
+    };
+    vec![meta, compare(true, vec![number])]
+}
+
+/// The destination is in `net`, or is not, in the form that nft gives it: whole bytes are compared without a mask.
+fn destination(net: &IpNet, inside: bool) -> Vec<Expression> {
+    let (offset, address, mask) = match net.trunc() {
+        IpNet::V4(net) => (
+            IPV4_DESTINATION,
+            net.addr().octets().to_vec(),
+            net.netmask().octets().to_vec(),
+        ),
+        IpNet::V6(net) => (
+            IPV6_DESTINATION,
+            net.addr().octets().to_vec(),
+            net.netmask().octets().to_vec(),
+        ),
+    };
+    let bits = net.prefix_len();
+    if bits > 0 && bits.is_multiple_of(8) {
+        let length = bits / 8;
+        return vec![
+            load(offset, length.into()),
+            compare(inside, address[..length.into()].to_vec()),
+        ];
+    }
+    let length = if mask.len() == 4 { 4 } else { 16 };
+    let register = Register::FIRST;
+    vec![
+        load(offset, length),
+        Expression::Mask { register, mask },
+        compare(inside, address),
+    ]
+}

@@ -1,0 +1,477 @@
+use std::{fs, net::IpAddr, os::unix::fs::PermissionsExt as _};
+
+use linux::{nft, route, routes::Route, sysctl::Key};
+use rustix::mount::{MountFlags, mount};
+
+use super::*;
+use crate::testing::{Container, alone, load, output, packages, ruleset};
+
+const FIRST: Attachment<'_> = Attachment {
+    network: "unit-test",
+    ifname: "eth0",
+    container_id: "one",
+};
+const SECOND: Attachment<'_> = Attachment {
+    container_id: "two",
+    ..FIRST
+};
+const FIRST_COMMENT: &str = "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one";
+
+fn nets(addresses: &[&str]) -> Vec<IpNet> {
+    addresses.iter().map(|address| address.parse().unwrap()).collect()
+}
+
+fn add(attachment: Attachment<'_>, addresses: &[&str]) {
+    set_up(Backend::Nftables, attachment, &nets(addresses)).unwrap();
+}
+
+fn remove(attachment: Attachment<'_>, addresses: &[&str]) {
+    tear_down(attachment, Some((Backend::Nftables, &nets(addresses)))).unwrap();
+}
+
+fn is_there(attachment: Attachment<'_>, addresses: &[&str]) -> bool {
+    check(Backend::Nftables, attachment, &nets(addresses)).is_ok()
+}
+
+/// What an established plugin runs for an address.
+fn established(comment: &str, address: &str, subnet: &str) -> String {
+    let version = if address.contains(':') { "ip6" } else { "ip" };
+    format!(
+        "table inet cni_plugins_masquerade {{
+            comment \"Masquerading for plugins from github.com/containernetworking/plugins\"
+            chain masq_checks {{
+                comment \"Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet\"
+            }}
+            chain postrouting {{ type nat hook postrouting priority srcnat; }}
+        }}
+        flush chain inet cni_plugins_masquerade postrouting
+        add rule inet cni_plugins_masquerade postrouting ip daddr == 224.0.0.0/4  return
+        add rule inet cni_plugins_masquerade postrouting ip6 daddr == ff00::/8 return
+        add rule inet cni_plugins_masquerade postrouting goto masq_checks
+        add rule inet cni_plugins_masquerade masq_checks {version} saddr == {address} \
+            {version} daddr != {subnet} masquerade comment \"{comment}\""
+    )
+}
+
+#[test]
+fn what_is_set_up_reads_as_specified_and_goes_again() {
+    alone("masquerading by nftables", || {
+        assert_eq!(FIRST.hash(), "6fd94d501e58f0aa-287fc69eff0574a2");
+        let addresses = ["10.1.2.3/24", "10.1.2.4/24", "10.2.16.5/20", "fd00::5/64"];
+        add(FIRST, &addresses);
+        let printed = ruleset();
+        for line in [
+            "\tcomment \"Masquerading for plugins from github.com/containernetworking/plugins\"",
+            "\t\tcomment \"Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet\"",
+            "\t\ttype nat hook postrouting priority srcnat; policy accept;\n\t\tip daddr 224.0.0.0/4 return\n\
+            \t\tip6 daddr ff00::/8 return\n\t\tgoto masq_checks\n",
+            "\t\tip saddr @masq-6fd94d501e58f0aa-10.1.2.0-24 ip daddr != 10.1.2.0/24 masquerade comment \
+            \"subnet: 10.1.2.0/24, net: unit-test\"\n",
+            "\t\tip saddr @masq-6fd94d501e58f0aa-10.2.16.0-20 ip daddr != 10.2.16.0/20 masquerade",
+            "\t\tip6 saddr @masq-6fd94d501e58f0aa-fd00__-64 ip6 daddr != fd00::/64 masquerade",
+            &format!("\t\telements = {{ fd00::5 comment \"{FIRST_COMMENT}\" }}\n"),
+            &format!("10.1.2.4 comment \"{FIRST_COMMENT}\""),
+        ] {
+            assert!(printed.contains(line), "{line}\nnot in\n{printed}");
+        }
+        assert!(is_there(FIRST, &addresses));
+        add(FIRST, &addresses);
+        assert_eq!(ruleset(), printed, "after a repeated ADD");
+
+        // nft reads back what it prints, and we take what it made for ours.
+        load(&format!("flush ruleset\n{printed}"));
+        assert_eq!(ruleset(), printed);
+        add(FIRST, &addresses);
+        assert_eq!(ruleset(), printed);
+
+        add(SECOND, &["10.1.2.9/24"]);
+        remove(SECOND, &["10.1.2.9/24"]);
+        assert_eq!(ruleset(), printed);
+        remove(FIRST, &addresses);
+        assert!(!ruleset().contains("elements"), "{}", ruleset());
+        assert!(!is_there(FIRST, &addresses[..1]));
+        remove(FIRST, &addresses);
+        tear_down(FIRST, None).unwrap();
+    });
+}
+
+#[test]
+fn texts_are_cut_and_freed_of_quotes_as_nft_needs_it() {
+    alone("long names", || {
+        let network = "n".repeat(200);
+        let attachment = Attachment {
+            network: &network,
+            ifname: "e\"0",
+            container_id: "one",
+        };
+        add(attachment, &["10.1.2.3/24"]);
+        let printed = ruleset();
+        load(&format!("flush ruleset\n{printed}"));
+        assert_eq!(ruleset(), printed);
+        assert!(is_there(attachment, &["10.1.2.3/24"]));
+        tear_down(attachment, None).unwrap();
+        assert!(!is_there(attachment, &["10.1.2.3/24"]));
+    });
+}
+
+// cni-plugins#23
+#[test]
+fn an_address_that_was_taken_over_stays_with_the_second() {
+    alone("an address taken over", || {
+        let address = ["10.1.2.3/24"];
+        add(FIRST, &address);
+        add(SECOND, &address);
+        assert!(is_there(SECOND, &address) && !is_there(FIRST, &address));
+        remove(FIRST, &address);
+        tear_down(FIRST, None).unwrap();
+        assert!(is_there(SECOND, &address));
+
+        // The first may also be an established plugin's.
+        load(&established(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24"));
+        tear_down(FIRST, None).unwrap();
+        assert!(is_there(SECOND, &address));
+        remove(SECOND, &address);
+        assert!(!is_there(SECOND, &address));
+    });
+}
+
+#[test]
+fn established_plugins_and_ours_live_side_by_side() {
+    alone("established masquerading", || {
+        for counter in ["", "counter "] {
+            let rule = established(FIRST_COMMENT, "10.1.2.3", "10.1.2.0/24")
+                .replace("masquerade c", &format!("{counter}masquerade c"));
+            load("flush ruleset");
+            load(&rule);
+            load(&established(
+                "6fd94d501e58f0aa-aaaaaaaaaaaaaaaa, net: unit-test",
+                "fd00::5",
+                "fd00::/64",
+            ));
+            assert!(is_there(FIRST, &["10.1.2.3/24"]));
+            let before = ruleset();
+            // Ours beside it changes nothing of it, and the other way round.
+            add(SECOND, &["10.1.2.9/24", "fd00::9/64"]);
+            load(&rule);
+            let both = ruleset();
+            assert_eq!(both.matches(FIRST_COMMENT).count(), 2, "{both}");
+            assert_eq!(both.matches("goto masq_checks").count(), 1, "{both}");
+            assert!(is_there(SECOND, &["10.1.2.9/24", "fd00::9/64"]), "{both}");
+            tear_down(FIRST, None).unwrap();
+            assert!(!ruleset().contains(FIRST_COMMENT), "{}", ruleset());
+            assert!(
+                ruleset().contains("6fd94d501e58f0aa-aaaaaaaaaaaaaaaa"),
+                "{}",
+                ruleset()
+            );
+            // An ADD of the same attachment replaces the rule too.
+            load(&rule);
+            add(FIRST, &["10.1.2.3/24"]);
+            assert_eq!(ruleset().matches(FIRST_COMMENT).count(), 1, "{}", ruleset());
+            assert!(before.contains(FIRST_COMMENT));
+        }
+        // Somebody's own way in is put right.
+        load("flush chain inet cni_plugins_masquerade postrouting");
+        assert!(!is_there(SECOND, &["10.1.2.9/24"]));
+        add(SECOND, &["10.1.2.9/24"]);
+        assert!(is_there(SECOND, &["10.1.2.9/24"]));
+    });
+}
+
+#[test]
+fn garbage_collection_leaves_what_is_valid_and_what_is_not_the_networks() {
+    alone("collected masquerading", || {
+        let elsewhere = Attachment {
+            network: "other",
+            ..FIRST
+        };
+        add(elsewhere, &["10.1.2.3/24"]);
+        add(FIRST, &["10.1.2.3/24", "fd00::3/64"]);
+        add(SECOND, &["10.1.2.4/24", "10.3.0.4/16"]);
+        load(&established(
+            "6fd94d501e58f0aa-aaaaaaaaaaaaaaaa, net: unit-test",
+            "10.1.2.7",
+            "10.1.2.0/24",
+        ));
+        load(&established(FIRST_COMMENT, "10.1.2.8", "10.1.2.0/24"));
+        load("add element inet cni_plugins_masquerade masq-6fd94d501e58f0aa-10.1.2.0-24 { 10.1.2.99 }");
+        // More than goes into one message.
+        let many: Vec<String> = (0..1200)
+            .map(|number| format!("10.3.{}.{}/16", 1 + number / 200, 1 + number % 200))
+            .collect();
+        let many: Vec<IpNet> = many.iter().map(|address| address.parse().unwrap()).collect();
+        for some in many.chunks(200) {
+            set_up(Backend::Nftables, SECOND, some).unwrap();
+        }
+
+        let none = BTreeSet::new();
+        let valid = BTreeSet::from([AttachmentId {
+            container_id: "one".to_owned(),
+            ifname: "eth0".to_owned(),
+        }]);
+        for _ in 0..2 {
+            collect("unit-test", &valid).unwrap();
+            let left = ruleset();
+            assert!(is_there(elsewhere, &["10.1.2.3/24"]));
+            assert!(is_there(FIRST, &["10.1.2.3/24", "fd00::3/64"]));
+            assert!(left.contains("10.1.2.99") && left.contains("10.1.2.8"), "{left}");
+            assert!(!left.contains("id: two"), "{left}");
+            assert!(!left.contains("10.1.2.7") && !left.contains("10.3.0.0"), "{left}");
+        }
+        collect("unit-test", &none).unwrap();
+        collect("other", &none).unwrap();
+        let left = ruleset();
+        assert_eq!(
+            left.matches("\tset ").count(),
+            1,
+            "what somebody added keeps its set: {left}"
+        );
+        load("flush ruleset");
+        collect("unit-test", &none).unwrap();
+        assert_eq!(ruleset(), "");
+    });
+}
+
+#[test]
+fn parallel_calls_all_get_through() {
+    alone("parallel masquerading", || {
+        let namespace = linux::netns::NetNs::current().unwrap();
+        let together = |work: fn(Attachment<'_>, &[IpNet])| {
+            let start = std::sync::Barrier::new(24);
+            std::thread::scope(|scope| {
+                for number in 1..=24 {
+                    let (namespace, start) = (&namespace, &start);
+                    scope.spawn(move || {
+                        let id = format!("c{number}");
+                        let attachment = Attachment {
+                            container_id: &id,
+                            ..FIRST
+                        };
+                        let addresses = nets(&[&format!("10.1.2.{number}/24")]);
+                        start.wait();
+                        namespace.run(|| work(attachment, &addresses)).unwrap();
+                    });
+                }
+            });
+        };
+        together(|attachment, addresses| set_up(Backend::Nftables, attachment, addresses).unwrap());
+        let rules = ruleset();
+        assert_eq!(rules.matches("goto masq_checks").count(), 1, "{rules}");
+        assert_eq!(rules.matches("daddr != ").count(), 1, "{rules}");
+        assert_eq!(rules.matches("id: c").count(), 24, "{rules}");
+        together(|attachment, addresses| {
+            tear_down(attachment, Some((Backend::Nftables, addresses))).unwrap();
+        });
+        assert!(!ruleset().contains("elements"), "{}", ruleset());
+    });
+}
+
+#[test]
+fn a_thousand_addresses_cost_no_more_than_one() {
+    alone("masquerading of many addresses", || {
+        let mut socket = nft::Socket::open().unwrap();
+        let address = nets(&["10.1.0.1/16"]);
+        let costs = |socket: &mut nft::Socket| {
+            let before = socket.traffic();
+            nftables::add(socket, FIRST, &address).unwrap();
+            let between = socket.traffic();
+            nftables::remove(socket, FIRST, &address).unwrap();
+            let after = socket.traffic();
+            [
+                between.sent - before.sent,
+                between.received - before.received,
+                after.sent - between.sent,
+                after.received - between.received,
+            ]
+        };
+        nftables::add(&mut socket, SECOND, &nets(&["10.1.0.2/16"])).unwrap();
+        let few = costs(&mut socket);
+        for number in 0..1000 {
+            let id = format!("many{number}");
+            let attachment = Attachment {
+                container_id: &id,
+                ..FIRST
+            };
+            let address = format!("10.1.{}.{}/16", 1 + number / 200, 1 + number % 200);
+            nftables::add(&mut socket, attachment, &nets(&[&address])).unwrap();
+        }
+        let many = costs(&mut socket);
+        assert_eq!(few, many, "bytes to and from the kernel");
+        println!(
+            "bytes sent and received: ADD {:?}, DEL {:?}",
+            &many[..2],
+            &many[2..]
+        );
+    });
+}
+
+/// A node with a container at 10.1.2.3 and two beyond it: 192.0.2.2 outside, 10.1.2.9 in the container's subnet.
+fn node() -> [Container; 3] {
+    let mut here = route::Socket::open().unwrap();
+    Key::new(&["net", "ipv4", "ip_forward"])
+        .unwrap()
+        .write("1")
+        .unwrap();
+    let mut make = |port: &str, address: &str, gateway: &str| {
+        let mut container = Container::new(&mut here, port, &format!("{address}/32"));
+        let outer = here.link_by_name(port).unwrap();
+        here.add_address(&outer, format!("{gateway}/32").parse().unwrap())
+            .unwrap();
+        let lead = |link: u32, dst: String, gateway: Option<IpAddr>| Route {
+            link: Some(link),
+            gateway,
+            scope: gateway.is_none().then_some(253),
+            ..Route::to(dst.parse().unwrap())
+        };
+        here.add_route(&lead(outer.index, format!("{address}/32"), None))
+            .unwrap();
+        let eth0 = container.eth0.index;
+        let inside = &mut container.socket;
+        inside
+            .add_route(&lead(eth0, format!("{gateway}/32"), None))
+            .unwrap();
+        inside
+            .add_route(&lead(eth0, "0.0.0.0/0".into(), Some(gateway.parse().unwrap())))
+            .unwrap();
+        container
+    };
+    [
+        make("vethpod", "10.1.2.3", "10.1.2.1"),
+        make("vethout", "192.0.2.2", "192.0.2.1"),
+        make("vethnear", "10.1.2.9", "10.1.2.2"),
+    ]
+}
+
+/// The source of a datagram from the container, as `to` at `address` sees it.
+fn source(from: &std::net::UdpSocket, to: &Container, address: &str) -> IpAddr {
+    let receiver = to.udp();
+    from.send_to(b"hello", (address, 7777)).unwrap();
+    receiver.recv_from(&mut [0; 16]).unwrap().1.ip()
+}
+
+#[test]
+fn packets_leave_with_the_nodes_address_when_they_leave_the_subnet() {
+    alone("packets masqueraded by nftables", || {
+        let [pod, outside, near] = node();
+        add(FIRST, &["10.1.2.3/24"]);
+        let from = pod.udp();
+        assert_eq!(source(&from, &outside, "192.0.2.2").to_string(), "192.0.2.1");
+        assert_eq!(source(&from, &near, "10.1.2.9").to_string(), "10.1.2.3");
+        drop(from);
+        remove(FIRST, &["10.1.2.3/24"]);
+        // From another port: connections keep what they have.
+        let from = pod
+            .ns
+            .run(|| std::net::UdpSocket::bind("0.0.0.0:0"))
+            .unwrap()
+            .unwrap();
+        assert_eq!(source(&from, &outside, "192.0.2.2").to_string(), "10.1.2.3");
+    });
+}
+
+/// Puts the programs of iptables where they are looked for first, on this thread alone.
+fn install_iptables(variant: &str) {
+    linux::process::unshare_mounts().unwrap();
+    mount("tmpfs", "/usr/local", "tmpfs", MountFlags::empty(), None).unwrap();
+    fs::create_dir_all("/usr/local/sbin").unwrap();
+    for (name, program, applet) in [
+        ("iptables", variant, "iptables"),
+        ("ip6tables", variant, "ip6tables"),
+        ("iptables-legacy", "legacy", "iptables"),
+        ("iptables-legacy-restore", "legacy", "iptables-restore"),
+        ("ip6tables-legacy", "legacy", "ip6tables"),
+        ("ip6tables-legacy-restore", "legacy", "ip6tables-restore"),
+    ] {
+        let command = packages().command(&format!("usr/sbin/xtables-{program}-multi"));
+        let variables: Vec<String> = command
+            .get_envs()
+            .filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?)))
+            .collect();
+        let script = format!(
+            "#!/bin/sh\nXTABLES_LOCKFILE=/usr/local/lock exec env {} {} {applet} \"$@\"\n",
+            variables.join(" "),
+            command.get_program().display()
+        );
+        let path = format!("/usr/local/sbin/{name}");
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+fn listing(program: &str) -> String {
+    let path = format!("/usr/local/sbin/{program}");
+    output(std::process::Command::new(path).args(["-t", "nat", "-S"]), "")
+}
+
+#[test]
+fn iptables_rules_are_the_established_ones_and_go_again() {
+    for (variant, shown) in [("nft", "iptables"), ("legacy", "iptables-legacy")] {
+        alone("masquerading by iptables", move || {
+            install_iptables(variant);
+            let other = format!("{shown} of others");
+            let program = format!("/usr/local/sbin/{shown}");
+            let foreign = [
+                "-t",
+                "nat",
+                "-A",
+                "POSTROUTING",
+                "-s",
+                "10.9.9.9",
+                "-j",
+                "ACCEPT",
+                "-m",
+                "comment",
+                "--comment",
+            ];
+            output(std::process::Command::new(program).args(foreign).arg(&other), "");
+            let before = listing(shown);
+            let before6 = listing(&shown.replace("iptables", "ip6tables"));
+
+            let [pod, outside, near] = node();
+            let addresses = nets(&["10.1.2.3/24", "fd00::3/64"]);
+            for _ in 0..2 {
+                set_up(Backend::Iptables, FIRST, &addresses).unwrap();
+                check(Backend::Iptables, FIRST, &addresses).unwrap();
+            }
+            let chain = hashed(28, "CNI-", "unit-testone");
+            let comment = "-m comment --comment \"name: \\\"unit-test\\\" id: \\\"one\\\"\"";
+            assert_eq!(
+                listing(shown),
+                before.replace("-A POSTROUTING", &format!("-N {chain}\n-A POSTROUTING"))
+                    + &format!("-A POSTROUTING -s 10.1.2.3/32 {comment} -j {chain}\n")
+                    + &format!("-A {chain} -d 10.1.2.0/24 {comment} -j ACCEPT\n")
+                    + &format!("-A {chain} ! -d 224.0.0.0/4 {comment} -j MASQUERADE\n")
+            );
+            let from = pod.udp();
+            assert_eq!(source(&from, &outside, "192.0.2.2").to_string(), "192.0.2.1");
+            assert_eq!(source(&from, &near, "10.1.2.9").to_string(), "10.1.2.3");
+
+            tear_down(FIRST, Some((Backend::Iptables, &addresses))).unwrap();
+            assert_eq!(listing(shown), before);
+            assert_eq!(listing(&shown.replace("iptables", "ip6tables")), before6);
+            check(Backend::Iptables, FIRST, &addresses).unwrap_err();
+            // Without a record, and when all is gone.
+            set_up(Backend::Iptables, FIRST, &addresses).unwrap();
+            tear_down(FIRST, None).unwrap();
+            tear_down(FIRST, None).unwrap();
+            assert_eq!(listing(shown), before);
+        });
+    }
+}
+
+#[test]
+fn without_iptables_its_backend_says_so_and_nothing_is_there_to_remove() {
+    alone("no iptables", || {
+        linux::process::unshare_mounts().unwrap();
+        for directory in ["/usr/local", "/usr/sbin"] {
+            mount("tmpfs", directory, "tmpfs", MountFlags::empty(), None).unwrap();
+        }
+        let error = set_up(Backend::Iptables, FIRST, &nets(&["10.1.2.3/24"])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "failed to set up masquerading: iptables not found in \
+            /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        );
+        tear_down(FIRST, None).unwrap();
+    });
+}
