@@ -1,7 +1,7 @@
 //! `host-local`: an IPAM plugin that gives addresses of ranges away, node by node (cni-plugins §6).
 //!
 //! ```text
-//! config ──> ranges: which sets, which addresses next         pure
+//! config ──> ranges ──> search: which address is next         pure
 //!               │
 //!               └──> store: leases, one file each, locked     the established plugin's format
 //!                       └──> index: who has what              ours alone, may be lost
@@ -15,6 +15,7 @@ mod index;
 mod owner;
 mod range;
 mod resolv_conf;
+mod search;
 mod store;
 
 use std::{net::IpAddr, path::Path};
@@ -27,12 +28,7 @@ use cni::{
 };
 use ipnet::IpNet;
 
-use self::{
-    config::Config,
-    owner::Owner,
-    range::{RangeSet, Search},
-    store::Store,
-};
+use self::{config::Config, owner::Owner, range::RangeSet, search::Search, store::Store};
 use crate::{
     messages::{NO_VALID_ATTACHMENTS, note},
     names::{HOST_LOCAL, HOST_LOCAL_INDEX},
