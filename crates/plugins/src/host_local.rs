@@ -1,7 +1,7 @@
 //! `host-local`: an IPAM plugin that gives addresses of ranges away, node by node (cni-plugins §6).
 //!
 //! ```text
-//! config ──> ranges: which sets, which addresses next         pure
+//! config ──> ranges ──> search: which address is next         pure
 //!               │
 //!               └──> store: leases, one file each, locked     the established plugin's format
 //!                       └──> index: who has what              ours alone, may be lost
@@ -15,6 +15,7 @@ mod index;
 mod owner;
 mod range;
 mod resolv_conf;
+mod search;
 mod store;
 
 use std::{net::IpAddr, path::Path};
@@ -28,15 +29,10 @@ use cni::{
 };
 use ipnet::IpNet;
 
-use self::{
-    config::Config,
-    owner::Owner,
-    range::{RangeSet, Search},
-    store::Store,
-};
+use self::{config::Config, owner::Owner, range::RangeSet, search::Search, store::Store};
 use crate::{
-    messages::NO_VALID_ATTACHMENTS,
     names::{HOST_LOCAL, HOST_LOCAL_INDEX},
+    record::valid_attachments,
 };
 
 /// How many addresses are tried before the names of all leases are read. Mostly the first is free; reading
@@ -110,11 +106,7 @@ impl Plugin for HostLocal {
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
-        // Not the same as a list without entries, by which nothing is in use any more.
-        if !call.config.has_valid_attachments() {
-            return Err(Error::new(code::INVALID_NETWORK_CONFIG, NO_VALID_ATTACHMENTS));
-        }
-        let valid = call.config.valid_attachments().map_err(cni::error::internal)?;
+        let valid = valid_attachments(call)?;
         let Some(mut store) = existing(call, &config::data_dir(call))? else {
             return Ok(());
         };

@@ -18,10 +18,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cni::{Error, plugin::Call};
+use cni::{Error, config::ValidAttachment, error::code, plugin::Call};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::names::{RECORD_SEPARATOR, STATE};
+use crate::{
+    messages::NO_VALID_ATTACHMENTS,
+    names::{RECORD_SEPARATOR, STATE},
+};
 
 /// The attachments of one network that one plugin made.
 #[derive(Debug, Clone)]
@@ -59,6 +62,16 @@ impl AttachmentId {
             ifname: ifname.to_owned(),
         })
     }
+}
+
+/// The attachments that GC must leave alone. A config that does not list them is an error (code 7): that is not the
+/// same as a list without entries, by which nothing is in use any more.
+pub(crate) fn valid_attachments(call: &Call) -> Result<Vec<ValidAttachment>, Error> {
+    if !call.config.has_valid_attachments() {
+        return Err(Error::new(code::INVALID_NETWORK_CONFIG, NO_VALID_ATTACHMENTS));
+    }
+    let failed = |error| Error::internal(format!("failed to load netconf: {error}"));
+    call.config.valid_attachments().map_err(failed)
 }
 
 /// A record that is being written.

@@ -1,9 +1,10 @@
 //! For tests against the kernel: namespaces, and programs that read and write the ruleset independently of us.
 
 use std::{
+    fs,
     io::Write as _,
     net::UdpSocket,
-    os::fd::AsFd as _,
+    os::{fd::AsFd as _, unix::fs::PermissionsExt as _},
     process::{Command, Stdio},
     sync::OnceLock,
     time::{Duration, Instant},
@@ -17,6 +18,7 @@ use linux::{
     netns::{NetNs, unshare_network},
     route::Socket,
 };
+use rustix::mount::{MountFlags, mount};
 
 /// Runs `test` on a thread in a network namespace of its own. Without root it says so and does nothing.
 pub(crate) fn alone(name: &str, test: impl FnOnce() + Send + 'static) {
@@ -70,6 +72,35 @@ pub(crate) fn output(command: &mut Command, input: &str) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Puts the programs of iptables where they are looked for first, on this thread alone.
+pub(crate) fn install_iptables(variant: &str) {
+    linux::process::unshare_mounts().unwrap();
+    mount("tmpfs", "/usr/local", "tmpfs", MountFlags::empty(), None).unwrap();
+    fs::create_dir_all("/usr/local/sbin").unwrap();
+    for (name, program, applet) in [
+        ("iptables", variant, "iptables"),
+        ("ip6tables", variant, "ip6tables"),
+        ("iptables-legacy", "legacy", "iptables"),
+        ("iptables-legacy-restore", "legacy", "iptables-restore"),
+        ("ip6tables-legacy", "legacy", "ip6tables"),
+        ("ip6tables-legacy-restore", "legacy", "ip6tables-restore"),
+    ] {
+        let command = packages().command(&format!("usr/sbin/xtables-{program}-multi"));
+        let variables: Vec<String> = command
+            .get_envs()
+            .filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?)))
+            .collect();
+        let script = format!(
+            "#!/bin/sh\nXTABLES_LOCKFILE=/usr/local/lock exec env {} {} {applet} \"$@\"\n",
+            variables.join(" "),
+            command.get_program().display()
+        );
+        let path = format!("/usr/local/sbin/{name}");
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
 }
 
 /// A bridge that is up.

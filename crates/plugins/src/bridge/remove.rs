@@ -10,7 +10,13 @@ use super::{
     records,
     steps::{self, Owner, Step},
 };
-use crate::{ipam, masquerade, messages::Explain as _, pod::Pod, record::AttachmentId, spoof_check};
+use crate::{
+    ipam, masquerade,
+    messages::Explain as _,
+    pod::Pod,
+    record::{AttachmentId, valid_attachments},
+    spoof_check,
+};
 
 /// What the config says about rules of the host. Everything else in it is deliberately not read: whatever made ADD
 /// fail must not keep a pod from going.
@@ -70,10 +76,7 @@ fn remove_unrecorded_rules(call: &Call, owner: Owner<'_>) -> Result<(), Error> {
 /// Removes what recorded attachments of this network left that are not valid any more. What has no record cannot be
 /// attributed and is left alone.
 pub(super) fn gc(call: &Call) -> Result<(), Error> {
-    let valid: BTreeSet<AttachmentId> = call
-        .config
-        .valid_attachments()
-        .map_err(|error| Error::internal(format!("failed to load netconf: {error}")))?
+    let valid: BTreeSet<AttachmentId> = valid_attachments(call)?
         .into_iter()
         .map(|attachment| AttachmentId {
             container_id: attachment.container_id,

@@ -1,8 +1,6 @@
-//! Ranges of addresses, and which address is next: pure, and never a list of addresses, so that a range may
-//! be a /8 or a /64.
+//! Ranges of addresses: their ends, never a list of what is between them, so that one may be a /8 or a /64.
 
 use std::{
-    collections::BTreeSet,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
@@ -135,7 +133,13 @@ impl Range {
         self.gateway
     }
 
-    fn contains(&self, ip: IpAddr) -> bool {
+    /// Its first address and its last.
+    pub(super) fn ends(&self) -> (IpAddr, IpAddr) {
+        (self.first, self.last)
+    }
+
+    /// Whether an address is in the range.
+    pub(super) fn contains(&self, ip: IpAddr) -> bool {
         self.first <= ip && ip <= self.last
     }
 
@@ -145,7 +149,7 @@ impl Range {
 
     /// Addresses that nobody gets, wherever the range begins and ends: the gateway's, the network's own, and
     /// the one that reaches everybody.
-    fn reserved(&self) -> impl Iterator<Item = IpAddr> {
+    pub(super) fn reserved(&self) -> impl Iterator<Item = IpAddr> {
         let broadcast = matches!(self.subnet, IpNet::V4(_)).then(|| self.subnet.broadcast());
         [self.gateway, self.subnet.network()].into_iter().chain(broadcast)
     }
@@ -184,6 +188,11 @@ impl RangeSet {
             }
         }
         Ok(RangeSet(ranges))
+    }
+
+    /// The ranges in the order of the config, at least one.
+    pub(super) fn ranges(&self) -> &[Range] {
+        &self.0
     }
 
     /// Whether the addresses are IPv4 ones.
@@ -225,72 +234,13 @@ impl fmt::Display for RangeSet {
     }
 }
 
-/// A search for a free address of a set, round robin: from behind the last one that was given away through
-/// all ranges and back to it.
-#[derive(Debug)]
-pub(super) struct Search {
-    /// First and last address of what is to be gone through, in this order.
-    stretches: Vec<(IpAddr, IpAddr)>,
-    unavailable: BTreeSet<IpAddr>,
-}
-
-impl Search {
-    /// A search that begins behind `last` if that is in the set, else at the set's first address.
-    pub(super) fn new(set: &RangeSet, last: Option<IpAddr>) -> Self {
-        let ranges = &set.0;
-        let whole = |range: &Range| (range.first, range.last);
-        let position = last.and_then(|last| Some((ranges.iter().position(|r| r.contains(last))?, last)));
-        let stretches = match position {
-            None => ranges.iter().map(whole).collect(),
-            Some((index, last)) => {
-                let range = &ranges[index];
-                let rest = successor(last)
-                    .filter(|next| range.contains(*next))
-                    .map(|next| (next, range.last));
-                let others = ranges[index + 1..].iter().chain(&ranges[..index]).map(whole);
-                rest.into_iter()
-                    .chain(others)
-                    .chain([(range.first, last)])
-                    .collect()
-            }
-        };
-        Search {
-            stretches,
-            unavailable: ranges.iter().flat_map(Range::reserved).collect(),
-        }
-    }
-
-    /// Says that addresses are taken.
-    pub(super) fn exclude(&mut self, taken: impl IntoIterator<Item = IpAddr>) {
-        self.unavailable.extend(taken);
-    }
-
-    /// The next free address. It stays the same until it is excluded.
-    pub(super) fn next(&self) -> Option<IpAddr> {
-        self.stretches
-            .iter()
-            .find_map(|(first, last)| first_free(*first, *last, &self.unavailable))
-    }
-}
-
-/// The first address from `first` to `last` that is available.
-fn first_free(first: IpAddr, last: IpAddr, unavailable: &BTreeSet<IpAddr>) -> Option<IpAddr> {
-    let mut candidate = first;
-    for used in unavailable.range(first..=last) {
-        if *used != candidate {
-            break;
-        }
-        candidate = successor(candidate).filter(|next| *next <= last)?;
-    }
-    Some(candidate)
-}
-
 /// Reads an address; one of IPv4 that is written as one of IPv6 is one of IPv4.
 pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
 }
 
-fn successor(ip: IpAddr) -> Option<IpAddr> {
+/// The address after another, except after the last one of all.
+pub(super) fn successor(ip: IpAddr) -> Option<IpAddr> {
     match ip {
         IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|ip| Ipv4Addr::from(ip).into()),
         IpAddr::V6(ip) => u128::from(ip).checked_add(1).map(|ip| Ipv6Addr::from(ip).into()),
@@ -305,12 +255,12 @@ fn predecessor(ip: IpAddr) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::search::Search, *};
 
-    fn wire(subnet: &str, start: &str, end: &str, gateway: &str) -> WireRange {
+    pub(in super::super) fn wire(subnet: &str, start: &str, end: &str, gateway: &str) -> WireRange {
         WireRange {
             range_start: start.into(),
             range_end: end.into(),
@@ -319,28 +269,13 @@ mod tests {
         }
     }
 
-    fn read(ranges: &[WireRange]) -> Result<RangeSet, String> {
+    pub(in super::super) fn read(ranges: &[WireRange]) -> Result<RangeSet, String> {
         let drafts: Vec<Draft> = ranges.iter().map(WireRange::read).collect::<Result<_, _>>()?;
         RangeSet::new(&drafts)
     }
 
-    fn set(ranges: &[WireRange]) -> RangeSet {
+    pub(in super::super) fn set(ranges: &[WireRange]) -> RangeSet {
         read(ranges).unwrap()
-    }
-
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    /// All addresses of a search, in order.
-    fn all(set: &RangeSet, last: Option<&str>) -> Vec<String> {
-        let mut search = Search::new(set, last.map(ip));
-        let mut found = Vec::new();
-        while let Some(next) = search.next() {
-            search.exclude([next]);
-            found.push(next.to_string());
-        }
-        found
     }
 
     // cni-plugins#42
@@ -448,58 +383,7 @@ mod tests {
             let set = set(&[wire(subnet, "", "", "")]);
             assert_eq!(set.to_string(), range);
             assert_eq!(set.0[0].gateway().to_string(), gateway);
-            let first = Search::new(&set, None).next().unwrap();
-            assert!(set.range_of(first).is_some() && !set.is_reserved(first));
         }
-        // A gateway may be elsewhere.
-        let elsewhere = set(&[wire("10.1.2.0/30", "", "", "10.9.9.9")]);
-        assert_eq!(all(&elsewhere, None), ["10.1.2.1", "10.1.2.2"]);
-    }
-
-    // cni-plugins#41
-    #[test]
-    fn addresses_go_round() {
-        let plain = set(&[wire("10.0.0.0/29", "", "", "")]);
-        let five = ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"];
-        assert_eq!(all(&plain, None), five);
-        assert_eq!(
-            all(&plain, Some("10.0.0.4")),
-            ["10.0.0.5", "10.0.0.6", "10.0.0.2", "10.0.0.3", "10.0.0.4"]
-        );
-        assert_eq!(
-            all(&plain, Some("10.0.0.6")),
-            five,
-            "the end is followed by the start"
-        );
-        assert_eq!(all(&plain, Some("10.0.0.7")), five, "outside of the set");
-        assert_eq!(all(&plain, Some("fd00::1")), five, "of the other family");
-
-        let several = set(&[
-            wire("10.0.0.0/24", "10.0.0.10", "10.0.0.11", "10.0.0.1"),
-            wire("10.1.0.0/24", "10.1.0.1", "10.1.0.3", ""),
-            wire("10.0.0.0/24", "10.0.0.5", "10.0.0.5", "10.0.0.11"),
-        ]);
-        // The gateway of any range is nobody's address.
-        assert_eq!(
-            all(&several, None),
-            ["10.0.0.10", "10.1.0.2", "10.1.0.3", "10.0.0.5"]
-        );
-        assert_eq!(
-            all(&several, Some("10.1.0.2")),
-            ["10.1.0.3", "10.0.0.5", "10.0.0.10", "10.1.0.2"]
-        );
-        // Not even where the range says so.
-        let whole = set(&[wire("10.0.0.0/30", "10.0.0.0", "10.0.0.3", "10.0.0.2")]);
-        assert_eq!(all(&whole, None), ["10.0.0.1"]);
-        assert_eq!(
-            all(&set(&[wire("10.0.0.0/24", "10.0.0.1", "10.0.0.1", "")]), None),
-            [""; 0]
-        );
-        let end = set(&[wire("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc/126", "", "", "")]);
-        assert_eq!(
-            all(&end, Some("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")).len(),
-            2
-        );
     }
 
     #[test]
@@ -522,49 +406,10 @@ mod tests {
     }
 
     proptest! {
-        // cni-plugins#41
-        #[test]
-        fn only_free_addresses_of_the_set_are_found(
-            network in any::<u32>(), length in 20u8..=30, start in 0u32..4096, size in 0u32..4096,
-            gateway in 0u32..4096, last in 0u32..4096, taken in prop::collection::btree_set(0u32..4096, 0..300),
-        ) {
-            let net = ipnet::Ipv4Net::new(network.into(), length).unwrap().trunc();
-            let within = |offset: u32| Ipv4Addr::from(u32::from(net.network()) + offset % (1 << (32 - length)));
-            let (start, end) = (within(start), within(start.saturating_add(size)));
-            let range = wire(&net.to_string(), &start.to_string(), &end.to_string(), &within(gateway).to_string());
-            prop_assume!(start <= end);
-            let set = set(&[range]);
-            let taken: BTreeSet<IpAddr> = taken.into_iter().map(|offset| within(offset).into()).collect();
-            let free = |ip: &u32| {
-                let ip = Ipv4Addr::from(*ip);
-                ip != net.network() && ip != net.broadcast() && ip != within(gateway) && !taken.contains(&ip.into())
-            };
-            let expected = (u32::from(start)..=u32::from(end)).filter(free).count();
-            let mut search = Search::new(&set, Some(within(last).into()));
-            search.exclude(taken.clone());
-            let mut found = BTreeSet::new();
-            while let Some(next) = search.next() {
-                search.exclude([next]);
-                let IpAddr::V4(next) = next else { panic!("{next}") };
-                prop_assert!(free(&next.into()) && start <= next && next <= end);
-                prop_assert!(found.insert(next), "{next} twice");
-            }
-            prop_assert_eq!(found.len(), expected);
-        }
-
         #[test]
         fn nothing_that_is_written_makes_it_panic(subnet in "[0-9a-f:./]{0,24}", start in "[0-9a-f:.]{0,20}", end in "\\PC{0,8}", gateway in "[0-9.]{0,12}") {
             if let Ok(set) = read(&[wire(&subnet, &start, &end, &gateway)]) {
                 let _ = Search::new(&set, parse_ip(&start)).next();
-            }
-        }
-
-        #[test]
-        fn any_subnet_has_an_order(address in any::<u128>(), length in 0u8..=128) {
-            let net = ipnet::Ipv6Net::new(address.into(), length).unwrap().trunc();
-            if let Ok(set) = read(&[wire(&net.to_string(), "", "", "")]) {
-                let first = Search::new(&set, None).next().unwrap();
-                prop_assert!(set.range_of(first).is_some() && !set.is_reserved(first));
             }
         }
     }

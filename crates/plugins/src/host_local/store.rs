@@ -208,18 +208,22 @@ impl Store {
         parse_ip(text.trim())
     }
 
-    /// Remembers the address that was last given away of a range set. Not worth an atomic write: whatever is there
-    /// instead only means that the next search begins elsewhere.
+    /// Remembers the address that was last given away of a range set. Not worth an atomic write: whatever a kill or a
+    /// full disk leaves there only means that the next search begins elsewhere.
     pub(super) fn set_last_reserved(&mut self, set: usize, ip: IpAddr) -> Result<(), Error> {
         let path = self.last_reserved_path(set);
+        let text = ip.to_string();
         let write = || {
+            // Not emptied before: ext4 waits for the disk when a file that was is closed, which takes longer
+            // than all the rest.
             let mut file = OpenOptions::new()
                 .write(true)
                 .create(true)
-                .truncate(true)
+                .truncate(false)
                 .mode(FILE_MODE)
                 .open(&path)?;
-            file.write_all(ip.to_string().as_bytes())
+            file.write_all(text.as_bytes())?;
+            file.set_len(text.len() as u64)
         };
         write().map_err(|error| failed("write", &path, &error))
     }

@@ -1,10 +1,10 @@
-use std::{fs, net::IpAddr, os::unix::fs::PermissionsExt as _};
+use std::net::IpAddr;
 
 use linux::{nft, route, routes::Route, sysctl::Key};
 use rustix::mount::{MountFlags, mount};
 
 use super::*;
-use crate::testing::{Container, alone, load, output, packages, ruleset};
+use crate::testing::{Container, alone, install_iptables, load, output, ruleset};
 
 const FIRST: Attachment<'_> = Attachment {
     network: "unit-test",
@@ -367,35 +367,6 @@ fn packets_leave_with_the_nodes_address_when_they_leave_the_subnet() {
             .unwrap();
         assert_eq!(source(&from, &outside, "192.0.2.2").to_string(), "10.1.2.3");
     });
-}
-
-/// Puts the programs of iptables where they are looked for first, on this thread alone.
-fn install_iptables(variant: &str) {
-    linux::process::unshare_mounts().unwrap();
-    mount("tmpfs", "/usr/local", "tmpfs", MountFlags::empty(), None).unwrap();
-    fs::create_dir_all("/usr/local/sbin").unwrap();
-    for (name, program, applet) in [
-        ("iptables", variant, "iptables"),
-        ("ip6tables", variant, "ip6tables"),
-        ("iptables-legacy", "legacy", "iptables"),
-        ("iptables-legacy-restore", "legacy", "iptables-restore"),
-        ("ip6tables-legacy", "legacy", "ip6tables"),
-        ("ip6tables-legacy-restore", "legacy", "ip6tables-restore"),
-    ] {
-        let command = packages().command(&format!("usr/sbin/xtables-{program}-multi"));
-        let variables: Vec<String> = command
-            .get_envs()
-            .filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?)))
-            .collect();
-        let script = format!(
-            "#!/bin/sh\nXTABLES_LOCKFILE=/usr/local/lock exec env {} {} {applet} \"$@\"\n",
-            variables.join(" "),
-            command.get_program().display()
-        );
-        let path = format!("/usr/local/sbin/{name}");
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
 }
 
 fn listing(program: &str) -> String {

@@ -21,7 +21,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::config::Settings;
-use crate::pod::Pod;
+use crate::{pod::Pod, record::valid_attachments};
 
 /// Mode of the files, and of the directory that they are in.
 const MODE: u32 = 0o600;
@@ -258,8 +258,7 @@ pub(super) fn collect(call: &Call, data_dir: &Path) -> Result<(), Error> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::internal(format!("failed to clean up {}: {error}", data_dir.display()))
     };
-    let valid = call.config.valid_attachments().map_err(|error| failed(&error))?;
-    let valid: BTreeSet<String> = valid
+    let valid: BTreeSet<String> = valid_attachments(call)?
         .iter()
         .map(|attachment| name(&attachment.container_id, &attachment.ifname))
         .collect();

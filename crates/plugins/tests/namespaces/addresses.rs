@@ -387,5 +387,11 @@ fn static_takes_addresses_from_every_source() {
             "static: Failed to match addr 10.1.2.3 on interface net1"
         );
         host.del(&pod, &plain);
+        let status = |config: &Value| host.call("STATUS", &pod, &with(config, "cniVersion", "1.1.0".into()));
+        status(&plain).success();
+        assert_eq!(
+            status(&listed).message(),
+            "the 'address' field is expected to be in CIDR notation, got: '10.1.2.3'"
+        );
     });
 }

@@ -106,11 +106,19 @@ fn status_and_gc_are_those_of_ipam() {
     on_a_host("STATUS and GC", |host| {
         host.fake_ipam(&json!({}));
         let pod = host.pod();
+        let listed = |config: &Value| with(config, "cni.dev/valid-attachments", json!([]));
         for verb in ["STATUS", "GC"] {
-            host.call(verb, &pod, &fake("1.1.0")).success();
+            host.call(verb, &pod, &listed(&fake("1.1.0"))).success();
             assert_eq!(host.fake_calls(), [verb]);
-            host.call(verb, &pod, &l2("1.1.0")).success();
+            host.call(verb, &pod, &listed(&l2("1.1.0"))).success();
         }
+        // Without a list nothing is known of what is in use.
+        let (code, message) = host.call("GC", &pod, &fake("1.1.0")).failure();
+        assert_eq!(
+            (code, message.as_str()),
+            (7, "GC needs cni.dev/valid-attachments")
+        );
+        assert_eq!(host.fake_calls(), Vec::<String>::new());
         host.script("fake", "echo '{\"code\":50,\"msg\":\"not yet\"}'; exit 1");
         assert_eq!(
             host.call("STATUS", &pod, &fake("1.1.0")).failure(),

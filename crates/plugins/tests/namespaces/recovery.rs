@@ -1,13 +1,16 @@
 //! What happens to attachments when the plugin is killed, or when nobody says DEL: nothing stays that a following
 //! DEL or GC does not find.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
 use crate::{
     dice::Dice,
-    stage::{Host, Pod, l2, l3, on_a_host, with},
+    stage::{Host, LEASES, Pod, l2, on_a_host, with},
     testing::ruleset,
 };
 
@@ -16,8 +19,13 @@ const ROUNDS: u32 = 50;
 
 /// A config that takes every kind of step.
 fn everything() -> Value {
-    let config = with(&l3("1.1.0", &["10.1.2.9/24"]), "isDefaultGateway", true.into());
-    with(&config, "macspoofchk", true.into())
+    let mut config = l2("1.1.0");
+    for key in ["isDefaultGateway", "ipMasq", "macspoofchk"] {
+        config[key] = true.into();
+    }
+    let ranges = json!([[{ "subnet": "10.1.2.0/24" }], [{ "subnet": "fd00::/64" }]]);
+    config["ipam"] = json!({ "type": "host-local", "dataDir": LEASES, "ranges": ranges });
+    config
 }
 
 /// Everything that an attachment could leave.
@@ -44,10 +52,9 @@ fn time(work: impl FnOnce()) -> Duration {
 fn killed_at_any_point_del_or_gc_restores_what_was_before() {
     on_a_host("killed plugins", |host| {
         let config = everything();
-        // What all containers share is there from the first one on.
-        let pod = host.pod();
-        host.add(&pod, &config);
-        host.del(&pod, &config);
+        // Another attachment to the network: it must be left alone, and what all share is there from the first on.
+        let (neighbour, pod) = (host.pod(), host.pod());
+        host.add(&neighbour, &config);
         let before = state(host, &pod);
         let adding = time(|| drop(host.add(&pod, &config)));
         let deleting = time(|| host.del(&pod, &config));
@@ -66,7 +73,7 @@ fn killed_at_any_point_del_or_gc_restores_what_was_before() {
             if round % 4 < 2 {
                 host.del(&pod, &config);
             } else {
-                collect(host, &config, &[]);
+                collect(host, &config, &[&neighbour]);
             }
             assert_eq!(
                 state(host, &pod),
@@ -174,5 +181,39 @@ fn what_has_no_record_is_detached_by_its_name() {
         host.del(&pod, &config);
         assert!(pod.link("net1").is_none());
         assert_eq!(host.veths().len(), 0);
+    });
+}
+
+#[test]
+fn many_attachments_at_once_share_nothing_and_leave_nothing() {
+    on_a_host("200 attachments", |host| {
+        const ATTACHMENTS: u64 = 200;
+        const AT_ONCE: usize = 16;
+        let config = everything();
+        // What all containers share is there from the first one on.
+        let first = host.pod();
+        host.add(&first, &config);
+        host.del(&first, &config);
+        let before = state(host, &first);
+
+        let pods: Vec<_> = (0..ATTACHMENTS).map(|_| host.pod()).collect();
+        let added = host.call_together(AT_ONCE, "ADD", pods.iter().map(|pod| (pod, config.clone())));
+        let mut addresses = BTreeSet::new();
+        for outcome in added {
+            for ip in outcome.success()["ips"].as_array().unwrap() {
+                let address = ip["address"].as_str().unwrap().to_owned();
+                assert!(addresses.insert(address.clone()), "{address} was assigned twice");
+            }
+        }
+        assert_eq!(addresses.len() as u64, 2 * ATTACHMENTS);
+        assert_eq!(host.veths().len() as u64, ATTACHMENTS);
+
+        // Another order: the second half backwards, then the first half forwards.
+        let (head, tail) = pods.split_at(pods.len() / 2);
+        let order = tail.iter().rev().chain(head);
+        for outcome in host.call_together(AT_ONCE, "DEL", order.map(|pod| (pod, config.clone()))) {
+            assert_eq!(outcome.success(), Value::Null);
+        }
+        assert_eq!(state(host, &first), before);
     });
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     stage::{Pod, l2, l3, on_a_host, with},
-    testing::{load, ruleset},
+    testing::{install_iptables, load, ruleset},
 };
 
 fn guarded(config: &Value) -> Value {
@@ -125,5 +125,110 @@ fn rules_of_the_established_plugin_go_with_their_container() {
         let gone = host.pod_without_path(&other);
         host.del(&gone, &guarded(&l2("1.0.0")));
         assert!(!ruleset().contains(&other.id));
+    });
+}
+
+/// A config whose addresses, of both families, are masqueraded.
+fn masqueraded(addresses: &[&str]) -> Value {
+    let config = with(&l3("1.1.0", addresses), "isGateway", true.into());
+    with(&config, "ipMasq", true.into())
+}
+
+// cni-plugins#22
+#[test]
+fn addresses_are_masqueraded_from_add_to_del() {
+    on_a_host("ipMasq", |host| {
+        let (first, second) = (host.pod(), host.pod());
+        let config = masqueraded(&["10.1.2.3/24", "fd00::3/64"]);
+        let result = host.add(&first, &config);
+        host.add(&second, &masqueraded(&["10.1.2.4/24", "fd00::4/64"]));
+        host.check(&first, &config, &result).success();
+        let rules = ruleset();
+        for rule in [
+            "ip daddr != 10.1.2.0/24 masquerade",
+            "ip6 daddr != fd00::/64 masquerade",
+        ] {
+            assert_eq!(rules.matches(rule).count(), 1, "one rule a subnet: {rules}");
+        }
+        let comment = |pod: &Pod| format!("net: test-net, if: net1, id: {}", pod.id);
+        assert_eq!(rules.matches(&comment(&first)).count(), 2, "{rules}");
+
+        host.del(&first, &config);
+        let rules = ruleset();
+        assert!(!rules.contains(&comment(&first)), "{rules}");
+        assert_eq!(rules.matches(&comment(&second)).count(), 2, "{rules}");
+
+        let again = host.add(&first, &config);
+        load("flush ruleset");
+        let missing = host.check(&first, &config, &again).message();
+        assert_eq!(missing, "masquerading of 10.1.2.3/24 not found");
+        host.del(&first, &config);
+
+        let unknown = with(&config, "ipMasqBackend", "pf".into());
+        let refused = host.call("ADD", &first, &unknown).message();
+        assert_eq!(refused, "unknown ipmasq backend \"pf\"");
+        assert!(first.link("net1").is_none());
+    });
+}
+
+// cni-plugins#22, the other backend
+#[test]
+fn iptables_are_used_where_the_config_says_so() {
+    on_a_host("ipMasq by iptables", |host| {
+        install_iptables("nft");
+        let pod = host.pod();
+        let config = with(&masqueraded(&["10.1.2.3/24"]), "ipMasqBackend", "iptables".into());
+        let result = host.add(&pod, &config);
+        host.check(&pod, &config, &result).success();
+        let rules = ruleset();
+        assert!(
+            rules.contains("chain CNI-") && rules.contains("ip saddr 10.1.2.3"),
+            "{rules}"
+        );
+        assert!(!rules.contains("cni_plugins_masquerade"), "{rules}");
+        host.del(&pod, &config);
+        assert!(!ruleset().contains("CNI-"), "{}", ruleset());
+    });
+}
+
+// cni-plugins#23
+#[test]
+fn an_address_that_changed_hands_stays_masqueraded() {
+    on_a_host("ipMasq and reuse", |host| {
+        let (first, second) = (host.pod(), host.pod());
+        let config = masqueraded(&["10.1.2.3/24"]);
+        host.add(&first, &config);
+        // The first one's DEL is late: its end of the bridge is gone, its rules are not.
+        let result = host.add(&second, &config);
+        host.del(&first, &config);
+        host.check(&second, &config, &result).success();
+        assert!(ruleset().contains(&format!("id: {}", second.id)));
+        host.del(&second, &config);
+        assert!(!ruleset().contains("10.1.2.3"), "{}", ruleset());
+    });
+}
+
+// cni-plugins#27, the rules
+#[test]
+fn rules_go_when_the_namespace_is_not_to_be_found() {
+    on_a_host("rules without a namespace", |host| {
+        let config = guarded(&masqueraded(&["10.1.2.3/24"]));
+        let other = guarded(&masqueraded(&["10.1.2.4/24"]));
+        for recorded in [true, false] {
+            let (vanished, unnamed) = (host.pod(), host.pod());
+            host.add(&vanished, &config);
+            host.add(&unnamed, &other);
+            if !recorded {
+                host.lose_records();
+            }
+            vanished.lose_path();
+            host.del(&vanished, &config);
+            let nowhere = host.pod_without_path(&unnamed);
+            host.del(&nowhere, &other);
+            let rules = ruleset();
+            for pod in [&vanished, &unnamed] {
+                assert!(!rules.contains(&pod.id), "recorded {recorded}: {rules}");
+            }
+        }
     });
 }

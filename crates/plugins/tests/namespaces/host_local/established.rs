@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::symlink, path::PathBuf};
 
-use cluster::{Home, Packages, Quiet};
+use cluster::{Error, Home, Packages, Quiet};
 use serde_json::{Value, json};
 
 use super::{add, assigned, config, del, leases, read, taken};
@@ -14,10 +14,14 @@ fn theirs() -> Option<PathBuf> {
         println!("skipped: the established plugin needs root to be brought in");
         return None;
     }
-    let packages = Home::from_env()
-        .and_then(|home| Packages::ensure(&home, &mut Quiet))
-        .unwrap_or_else(|error| panic!("the established plugin cannot be brought in: {error}"));
-    Some(packages.file("usr/lib/cni/host-local"))
+    match Home::from_env().and_then(|home| Packages::ensure(&home, &mut Quiet)) {
+        Ok(packages) => Some(packages.file("usr/lib/cni/host-local")),
+        Err(Error::Missing(why)) => {
+            println!("skipped: {why}");
+            None
+        }
+        Err(error) => panic!("the established plugin cannot be brought in: {error}"),
+    }
 }
 
 /// The same config for the established plugin.
