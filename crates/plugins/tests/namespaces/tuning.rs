@@ -262,6 +262,13 @@ fn a_failed_add_is_undone() {
         assert_eq!((after.mac, after.promiscuity), (before.mac, before.promiscuity));
         assert_eq!(pod.sysctl("net/ipv4/conf/net1/arp_filter"), "0");
         assert!(!fs::exists(backup(&pod, "/run/cni/tuning")).unwrap());
+
+        let unprintable = json!({
+            "cniVersion": "0.2.0", "name": "test-net", "type": "tuning", "mtu": 1400, "prevResult": {}
+        });
+        let refused = host.call("ADD", &pod, &unprintable);
+        assert_eq!(refused.message(), "cannot convert: no valid IP addresses");
+        assert_eq!(pod.net1().mtu, before.mtu);
     });
 }
 
