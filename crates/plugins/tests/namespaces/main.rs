@@ -19,3 +19,4 @@ mod fuzz;
 mod protocol;
 mod stage;
 mod tuning;
+mod tuning_backup;
