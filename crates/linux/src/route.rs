@@ -144,6 +144,14 @@ impl Socket {
         flags: u16,
         mut read: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<bool> {
+        // The kernel would take what stands before it for the name.
+        if request.object.contains('\0') {
+            return Err(Error::request(
+                request.doing,
+                request.object,
+                "a zero byte in the name",
+            ));
+        }
         self.sequence = self.sequence.wrapping_add(1);
         let mut message = NetlinkMessage::from(message);
         message.header.flags = flags;

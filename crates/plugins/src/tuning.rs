@@ -50,6 +50,8 @@ impl Plugin for Tuning {
         allow::check(Path::new(TUNING_ALLOW_LIST), config.sysctls.keys())?;
         let sysctls = sysctl::resolve(&config.sysctls, ifname)?;
         let mut result = check::previous(call)?;
+        // What cannot be printed in the config's version fails before anything is changed.
+        result.to_json(call.version)?;
         let mut pod = Pod::open(call)?;
         let file = backup::path(&config.data_dir, &call.request.container_id, ifname);
 
@@ -180,11 +182,14 @@ fn remember(
         Some(known) => known.values.clone().or(before.clone()),
         None => before.clone(),
     };
+    if values.is_empty() {
+        return Ok(());
+    }
     let backup = Backup {
         values,
         origin: Origin::of(call, pod),
     };
-    if backup.values.is_empty() || known == Some(&backup) {
+    if known == Some(&backup) {
         return Ok(());
     }
     backup::write(file, &backup)

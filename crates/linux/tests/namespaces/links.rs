@@ -215,3 +215,35 @@ fn a_child_can_be_confined_to_another_root() {
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     });
 }
+
+#[test]
+fn a_name_is_not_cut_at_a_zero_byte() {
+    alone("a zero byte", || {
+        let mut socket = Socket::open().unwrap();
+        for name in ["lo\0x", "\0"] {
+            let error = socket.find_link(name).unwrap_err();
+            assert!(error.to_string().ends_with("a zero byte in the name"), "{error}");
+            let spec = BridgeSpec {
+                name,
+                mac: None,
+                mtu: None,
+                vlan_filtering: false,
+            };
+            socket.create_bridge(&spec).unwrap_err();
+            socket.delete_link_by_name(name).unwrap_err();
+        }
+    });
+}
+
+#[test]
+fn every_namespace_has_a_number_of_its_own() {
+    alone("numbers of namespaces", || {
+        let namespaces = [(); 3].map(|()| NetNs::create_anonymous().unwrap());
+        let numbers = namespaces.each_ref().map(|ns| ns.cookie().unwrap());
+        assert_eq!(numbers, namespaces.each_ref().map(|ns| ns.cookie().unwrap()));
+        drop(namespaces);
+        let later = NetNs::create_anonymous().unwrap().cookie().unwrap();
+        assert!(!numbers.contains(&later), "{numbers:?} {later}");
+        assert!(numbers[0] != numbers[1] && numbers[1] != numbers[2]);
+    });
+}

@@ -3,12 +3,15 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use cluster::ApiServer;
-use kube_kit::serve::{self, Readiness, Server};
+use kube_kit::kube::{Api, Client, core::Object};
+use kube_kit::object;
+use kube_kit::watch::{self, DeserializeGuard, Name, Options, Watch};
 use linux::link::{BridgeSpec, LinkChange};
 use linux::netns::NetNs;
 use linux::route::Socket;
 use markers::bridge::{self, Bridges, Settings};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::num::NonZeroU16;
@@ -23,6 +26,42 @@ struct Node {
     server: &'static ApiServer,
     host: NetNs,
     links: Socket,
+    /// Version of the node after our own last change: older ones prove nothing.
+    changed: Cell<u64>,
+}
+
+/// The bridges that a node advertises, and the version of the node.
+#[derive(Debug, Clone, PartialEq)]
+struct Seen {
+    bridges: BTreeMap<String, String>,
+    version: u64,
+}
+
+impl Seen {
+    fn of(node: &Object<Value, Value>) -> Self {
+        let capacity = node
+            .status
+            .as_ref()
+            .and_then(|status| status["capacity"].as_object());
+        let bridges = capacity.into_iter().flatten().filter_map(|(key, value)| {
+            let bridge = key.strip_prefix(PREFIX)?.to_owned();
+            Some((bridge, value.as_str().unwrap_or_default().to_owned()))
+        });
+        let version = node.metadata.resource_version.as_deref().unwrap_or_default();
+        Self {
+            bridges: bridges.collect(),
+            version: version.parse().expect("a number"),
+        }
+    }
+}
+
+/// What the API server tells of nodes.
+type Watched = Watch<Name, Seen>;
+
+fn watch_nodes(client: Client) -> Watched {
+    let resource = object::NODE.api_resource();
+    let api: Api<DeserializeGuard<Object<Value, Value>>> = Api::all_with(client, &resource);
+    watch::start_named(api, &Options::all(), |node| Seen::of(&node))
 }
 
 impl Node {
@@ -39,6 +78,7 @@ impl Node {
             server,
             host,
             links,
+            changed: Cell::default(),
         })
     }
 
@@ -59,8 +99,10 @@ impl Node {
             "--type=merge",
             "--patch",
             &patch,
+            "--output=jsonpath={.metadata.resourceVersion}",
         ];
-        self.server.kubectl().run(arguments).expect("a patch");
+        let version = self.server.kubectl().run(arguments).expect("a patch");
+        self.changed.set(version.trim().parse().expect("a number"));
     }
 
     fn add_bridge(&mut self, name: &str) {
@@ -83,41 +125,24 @@ impl Node {
         }
     }
 
-    /// The capacity without what the kubelet reports.
-    fn capacity(&self) -> BTreeMap<String, String> {
-        let node = self
-            .server
-            .kubectl()
-            .json(["get", "node", self.name])
-            .expect("the node");
-        let capacity = node["status"]["capacity"]
-            .as_object()
-            .expect("a capacity")
-            .clone();
-        capacity
-            .into_iter()
-            .filter_map(|(key, value)| {
-                let bridge = key.strip_prefix(PREFIX)?.to_owned();
-                Some((bridge, value.as_str().unwrap_or_default().to_owned()))
-            })
-            .collect()
-    }
-
     /// Waits until these bridges are advertised and no others.
-    async fn advertises(&self, bridges: &[&str]) {
+    async fn advertises(&self, nodes: &mut Watched, bridges: &[&str]) {
         let expected: BTreeMap<String, String> = bridges
             .iter()
             .map(|bridge| ((*bridge).to_owned(), "1k".to_owned()))
             .collect();
+        let name = Name::new("", self.name);
+        let store = nodes.store();
+        let right = |seen: &Seen| seen.version >= self.changed.get() && seen.bridges == expected;
         let waited = tokio::time::timeout(DEADLINE, async {
-            while self.capacity() != expected {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+            while !store.with(&name, right).unwrap_or_default() {
+                nodes.next().await.expect("the watch goes on");
             }
         });
         assert!(
             waited.await.is_ok(),
             "expected {expected:?}, found {:?}",
-            self.capacity()
+            store.get(&name)
         );
     }
 
@@ -147,7 +172,7 @@ impl Node {
     }
 
     /// Runs the marker while `test` runs.
-    fn marked<F: Future<Output = ()>>(self, reconcile: Duration, test: impl FnOnce(Self) -> F) {
+    fn marked<F: Future<Output = ()>>(self, reconcile: Duration, test: impl FnOnce(Self, Watched) -> F) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -158,6 +183,9 @@ impl Node {
             let client = kube_kit::client::client_from("bridge-marker", Some(kubeconfig))
                 .await
                 .expect("a client");
+            let watcher = kube_kit::client::client_from("test", Some(kubeconfig))
+                .await
+                .expect("a client");
             let bridges = self
                 .host
                 .run(Bridges::open)
@@ -165,7 +193,7 @@ impl Node {
                 .expect("the bridges");
             tokio::select! {
                 outcome = bridge::mark(&settings, client, bridges) => panic!("the marker ended: {outcome:?}"),
-                () = test(self) => {}
+                () = test(self, watch_nodes(watcher)) => {}
             }
         });
     }
@@ -178,10 +206,10 @@ fn bridges_are_advertised_as_they_come_and_go() {
     };
     node.register();
     node.add_bridge("br1");
-    node.marked(Duration::from_hours(1), async |mut node| {
-        node.advertises(&["br1"]).await;
+    node.marked(Duration::from_hours(1), async |mut node, mut seen| {
+        node.advertises(&mut seen, &["br1"]).await;
         node.add_bridge("br-2");
-        node.advertises(&["br-2", "br1"]).await;
+        node.advertises(&mut seen, &["br-2", "br1"]).await;
         let renamed = LinkChange {
             name: Some("br3"),
             ..LinkChange::default()
@@ -190,9 +218,9 @@ fn bridges_are_advertised_as_they_come_and_go() {
         node.links
             .change_link(&link, "rename link", &renamed)
             .expect("a new name");
-        node.advertises(&["br1", "br3"]).await;
+        node.advertises(&mut seen, &["br1", "br3"]).await;
         node.links.delete_link_by_name("br1").expect("deleted");
-        node.advertises(&["br3"]).await;
+        node.advertises(&mut seen, &["br3"]).await;
     });
 }
 
@@ -205,8 +233,8 @@ fn a_name_that_is_no_resource_name_does_not_hide_the_others() {
     for name in ["br~1", "-br", "br1"] {
         node.add_bridge(name);
     }
-    node.marked(Duration::from_hours(1), async |node| {
-        node.advertises(&["br1"]).await;
+    node.marked(Duration::from_hours(1), async |node, mut seen| {
+        node.advertises(&mut seen, &["br1"]).await;
     });
 }
 
@@ -219,7 +247,7 @@ fn nothing_is_written_when_nothing_changes_and_others_changes_are_repaired() {
     node.register();
     node.add_bridge("br1");
     node.patch(&json!({"status": {"capacity": {"bridge.network.kubevirt.io/br1": "1k"}}}));
-    node.marked(Duration::from_secs(1), async |node| {
+    node.marked(Duration::from_secs(1), async |node, mut seen| {
         node.asked_twice(|(verb, _)| verb == "get").await;
         let requests = node.requests();
         assert!(requests.iter().all(|(verb, _)| verb == "get"), "{requests:?}");
@@ -228,10 +256,10 @@ fn nothing_is_written_when_nothing_changes_and_others_changes_are_repaired() {
             json!({"bridge.network.kubevirt.io/br1": "5"}),
         ] {
             node.patch(&json!({"status": {"capacity": change}}));
-            node.advertises(&["br1"]).await;
+            node.advertises(&mut seen, &["br1"]).await;
         }
         node.patch(&json!({"status": {"capacity": {"bridge.network.kubevirt.io/gone": "1k"}}}));
-        node.advertises(&["br1"]).await;
+        node.advertises(&mut seen, &["br1"]).await;
     });
 }
 
@@ -240,32 +268,9 @@ fn it_lives_on_while_the_api_fails() {
     // cni-plugins#63
     let Some(mut node) = Node::new("late") else { return };
     node.add_bridge("br1");
-    node.marked(Duration::from_hours(1), async |node| {
-        let address = "127.0.0.1:0".parse().expect("an address");
-        let health = Server::start(address, serve::probes(Readiness::new()))
-            .await
-            .expect("a server");
+    node.marked(Duration::from_hours(1), async |node, mut seen| {
         node.asked_twice(|(_, code)| *code == 404).await;
-        assert_eq!(healthz(health.address()).await, "ok");
         node.register();
-        node.advertises(&["br1"]).await;
+        node.advertises(&mut seen, &["br1"]).await;
     });
-}
-
-async fn healthz(address: std::net::SocketAddr) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address)
-        .await
-        .expect("a connection");
-    stream
-        .write_all(b"GET /healthz HTTP/1.0\r\n\r\n")
-        .await
-        .expect("a request");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("an answer");
-    assert!(
-        answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"),
-        "{answer}"
-    );
-    answer.rsplit("\r\n\r\n").next().unwrap_or_default().to_owned()
 }

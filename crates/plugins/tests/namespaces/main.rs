@@ -26,3 +26,4 @@ mod stage;
 #[path = "../../src/testing.rs"]
 mod testing;
 mod tuning;
+mod tuning_backup;

@@ -2,9 +2,11 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn run(program: &Path, arguments: &[&str]) -> Output {
     Command::new(program)
@@ -116,13 +118,13 @@ fn an_installer_that_stays_ends_at_sigterm() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
         .args(["install-plugins", "--host-dir", "/opt/cni/bin", "bridge"])
         .args([Path::new("--to"), &to, Path::new("--from"), &from])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .expect("it runs");
     let mut line = String::new();
     let stdout = child.stdout.take().expect("its output");
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).expect("a line");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
     assert_eq!(line, "Entering sleep... (success)\n");
     let killed = Command::new("kill")
         .arg(child.id().to_string())
@@ -134,4 +136,50 @@ fn an_installer_that_stays_ends_at_sigterm() {
         std::fs::read_to_string(to.join("cnv-bridge")).expect("a file"),
         "plugin"
     );
+}
+
+#[test]
+fn the_bridge_marker_lives_and_is_healthy_while_the_api_fails() {
+    // cni-plugins#63
+    let root = tempfile::tempdir().expect("a directory");
+    let kubeconfig = root.path().join("kubeconfig");
+    // Nobody listens on the first port.
+    let text = "{apiVersion: v1, kind: Config, current-context: c, \
+                clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], \
+                contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}";
+    std::fs::write(&kubeconfig, text).expect("a file");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = free.expect("a free port").port();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args([
+            "bridge-marker",
+            "-node-name",
+            "n",
+            "-health-probe-port",
+            &port.to_string(),
+        ])
+        .args([Path::new("--kubeconfig"), &kubeconfig])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let log = BufReader::new(child.stderr.take().expect("its log"));
+    let failures = log
+        .lines()
+        .map_while(Result::ok)
+        .filter(|line| line.contains("cannot read the node"));
+    assert_eq!(failures.take(2).count(), 2, "it ended instead of trying again");
+
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    stream
+        .write_all(b"GET /healthz HTTP/1.0\r\n\r\n")
+        .expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let status = answer.lines().next().unwrap_or_default();
+    assert!(
+        status.contains(" 200 ") && answer.ends_with("\r\n\r\nok"),
+        "{answer}"
+    );
+    assert!(child.try_wait().expect("its state").is_none(), "it lives");
+    child.kill().and_then(|()| child.wait()).expect("ended");
 }
