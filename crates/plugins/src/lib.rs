@@ -31,6 +31,7 @@ pub mod names;
 pub mod passthru;
 mod pod;
 mod record;
+mod ruleset;
 mod spoof_check;
 pub mod static_ipam;
 #[cfg(test)]

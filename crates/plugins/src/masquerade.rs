@@ -24,6 +24,7 @@ use crate::{
     hash::hashed,
     messages::{Explain, MASQUERADE_CHECK, MASQUERADE_COLLECT, MASQUERADE_SET_UP, MASQUERADE_TEAR_DOWN},
     record::AttachmentId,
+    ruleset::Ruleset,
 };
 
 /// What masquerades (`ipMasqBackend`).
@@ -73,9 +74,17 @@ impl Attachment<'_> {
 
 /// Masquerades what comes from these addresses and goes beyond their subnets. An address that another attachment had
 /// becomes this one's.
-pub(crate) fn set_up(backend: Backend, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<(), Error> {
+pub(crate) fn set_up(
+    rules: &mut Ruleset,
+    backend: Backend,
+    attachment: Attachment<'_>,
+    addresses: &[IpNet],
+) -> Result<(), Error> {
     match backend {
-        Backend::Nftables => nftables::set_up(attachment, addresses).explain(|| MASQUERADE_SET_UP.to_owned()),
+        Backend::Nftables => rules
+            .socket()
+            .and_then(|socket| nftables::add(socket, attachment, addresses))
+            .explain(|| MASQUERADE_SET_UP.to_owned()),
         Backend::Iptables => iptables::set_up(attachment, addresses)
             .map_err(|error| Error::internal(format!("{MASQUERADE_SET_UP}: {error}"))),
     }
@@ -83,32 +92,45 @@ pub(crate) fn set_up(backend: Backend, attachment: Attachment<'_>, addresses: &[
 
 /// Ends it. `known` is what is on record, which spares the search; established plugins' rules are found by searching
 /// only. Addresses that another attachment has by now stay.
-pub(crate) fn tear_down(attachment: Attachment<'_>, known: Option<(Backend, &[IpNet])>) -> Result<(), Error> {
-    let nftables = |outcome: linux::Result<()>| match outcome {
+pub(crate) fn tear_down(
+    rules: &mut Ruleset,
+    attachment: Attachment<'_>,
+    known: Option<(Backend, &[IpNet])>,
+) -> Result<(), Error> {
+    let removed = match known {
+        Some((Backend::Nftables, addresses)) => rules
+            .socket()
+            .and_then(|socket| nftables::remove(socket, attachment, addresses)),
+        Some((Backend::Iptables, _)) => Ok(()),
+        None => rules
+            .socket()
+            .and_then(|socket| nftables::search_and_remove(socket, attachment)),
+    };
+    let removed = match removed {
         // Nothing can be there, and an error of what is not in use counts for nothing.
         Err(error) if error.is_unsupported() => Ok(()),
         outcome => outcome.explain(|| MASQUERADE_TEAR_DOWN.to_owned()),
     };
-    let iptables = || {
-        iptables::tear_down(attachment)
-            .map_err(|error| Error::internal(format!("{MASQUERADE_TEAR_DOWN}: {error}")))
-    };
-    match known {
-        Some((Backend::Nftables, addresses)) => nftables(nftables::tear_down(attachment, addresses)),
-        Some((Backend::Iptables, _)) => iptables(),
-        None => {
-            let searched = nftables(nftables::search_and_tear_down(attachment));
-            searched.and(iptables())
-        }
+    if let Some((Backend::Nftables, _)) = known {
+        return removed;
     }
+    let by_iptables = iptables::tear_down(rules, attachment)
+        .map_err(|error| Error::internal(format!("{MASQUERADE_TEAR_DOWN}: {error}")));
+    removed.and(by_iptables)
 }
 
 /// An error if what comes from one of the addresses is not masqueraded, in our way or in that of established plugins.
-pub(crate) fn check(backend: Backend, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<(), Error> {
+pub(crate) fn check(
+    rules: &mut Ruleset,
+    backend: Backend,
+    attachment: Attachment<'_>,
+    addresses: &[IpNet],
+) -> Result<(), Error> {
     let missing = match backend {
-        Backend::Nftables => {
-            nftables::missing(attachment, addresses).explain(|| MASQUERADE_CHECK.to_owned())?
-        }
+        Backend::Nftables => rules
+            .socket()
+            .and_then(|socket| nftables::missing(socket, attachment, addresses))
+            .explain(|| MASQUERADE_CHECK.to_owned())?,
         Backend::Iptables => iptables::missing(attachment, addresses)
             .map_err(|error| Error::internal(format!("{MASQUERADE_CHECK}: {error}")))?,
     };
@@ -120,7 +142,11 @@ pub(crate) fn check(backend: Backend, attachment: Attachment<'_>, addresses: &[I
 
 /// Ends the masquerading of a network's attachments other than those in `valid`. Only what nftables hold carries its
 /// network.
-pub(crate) fn collect(network: &str, valid: &BTreeSet<AttachmentId>) -> Result<(), Error> {
+pub(crate) fn collect(
+    rules: &mut Ruleset,
+    network: &str,
+    valid: &BTreeSet<AttachmentId>,
+) -> Result<(), Error> {
     let hash = |key: &AttachmentId| {
         let attachment = Attachment {
             network,
@@ -130,7 +156,10 @@ pub(crate) fn collect(network: &str, valid: &BTreeSet<AttachmentId>) -> Result<(
         attachment.hash()
     };
     let valid = valid.iter().map(hash).collect();
-    match nftables::collect(network, &valid) {
+    match rules
+        .socket()
+        .and_then(|socket| nftables::collect(socket, network, &valid))
+    {
         Err(error) if error.is_unsupported() => Ok(()),
         outcome => outcome.explain(|| MASQUERADE_COLLECT.to_owned()),
     }

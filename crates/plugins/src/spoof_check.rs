@@ -26,6 +26,7 @@ use crate::{
         ALLOWED, ALLOWED_COMMENT, CHAIN, COMMENT_PREFIX, OLD_CHAIN_PREFIX, OLD_CHAIN_SUFFIX, PORTS,
         PORTS_COMMENT, RULE_COMMENT, TABLE_NAME,
     },
+    ruleset::Ruleset,
 };
 
 const TABLE: Table = Table {
@@ -105,24 +106,26 @@ impl Port<'_> {
 }
 
 /// Guards a port, in place of what its name and its owner had before.
-pub(crate) fn set_up(owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
-    Socket::open()
-        .and_then(|mut socket| add(&mut socket, owner, port))
+pub(crate) fn set_up(rules: &mut Ruleset, owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
+    rules
+        .socket()
+        .and_then(|socket| add(socket, owner, port))
         .explain(|| SPOOF_CHECK_SET_UP.to_owned())
 }
 
 /// Ends the guard of an attachment's port. `known` is the port if it is on record, which spares the search.
-pub(crate) fn tear_down(owner: Owner<'_>, known: Option<Port<'_>>) -> Result<(), Error> {
-    match Socket::open().and_then(|mut socket| remove(&mut socket, owner, known)) {
+pub(crate) fn tear_down(rules: &mut Ruleset, owner: Owner<'_>, known: Option<Port<'_>>) -> Result<(), Error> {
+    match rules.socket().and_then(|socket| remove(socket, owner, known)) {
         Err(error) if error.is_unsupported() => Ok(()),
         outcome => outcome.explain(|| SPOOF_CHECK_TEAR_DOWN.to_owned()),
     }
 }
 
 /// An error if the port is not guarded, in our way or in that of established plugins.
-pub(crate) fn check(owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
-    let guarded = Socket::open()
-        .and_then(|mut socket| is_guarded(&mut socket, owner, port))
+pub(crate) fn check(rules: &mut Ruleset, owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
+    let guarded = rules
+        .socket()
+        .and_then(|socket| is_guarded(socket, owner, port))
         .explain(|| "failed to read spoof-check".to_owned())?;
     if guarded {
         return Ok(());

@@ -29,6 +29,7 @@ use crate::{
     messages::{Explain, MAKE_VETH},
     pod::Pod,
     record::{AttachmentId, Journal},
+    ruleset::Ruleset,
     veth::{self, Pair},
 };
 
@@ -59,6 +60,7 @@ pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
         owner,
         config: &config,
         host,
+        rules: Ruleset::default(),
         pod,
         bridge,
         taken: vec![Step::Pair {
@@ -92,7 +94,7 @@ fn begin_record(call: &Call, key: &AttachmentId, host: &mut Socket, pod: &mut Po
         let port = left.iter().find_map(Step::pair).unwrap_or_default();
         return Err(veth::already_exists(ifname, port));
     }
-    steps::undo(host, Owner::new(call, key), &left)??;
+    steps::undo(host, &mut Ruleset::default(), Owner::new(call, key), &left)??;
     records.remove(key)?;
     records
         .begin(key)?
@@ -176,6 +178,7 @@ struct Attachment<'a> {
     owner: Owner<'a>,
     config: &'a Config,
     host: Socket,
+    rules: Ruleset,
     pod: Pod,
     bridge: Link,
     pair: Pair,
@@ -287,7 +290,7 @@ impl Attachment<'_> {
     /// Records a step and takes it.
     fn take(&mut self, step: Step) -> Result<(), Error> {
         self.journal.note(std::slice::from_ref(&step))?;
-        let outcome = step.take(self.owner);
+        let outcome = step.take(&mut self.rules, self.owner);
         self.taken.push(step);
         outcome
     }
@@ -433,7 +436,8 @@ impl Attachment<'_> {
     /// Takes back what was done, as far as that is possible; the error of ADD stays the one that counts. What could
     /// not be taken back stays recorded, for DEL and GC.
     fn roll_back(&mut self) {
-        let undone = steps::undo(&mut self.host, self.owner, &self.taken).and_then(|left| left);
+        let undone =
+            steps::undo(&mut self.host, &mut self.rules, self.owner, &self.taken).and_then(|left| left);
         let released = if self.leased { ipam::del(self.call) } else { Ok(()) };
         let forgotten = undone.and(released).and_then(|()| self.journal.remove());
         if let Err(error) = forgotten {

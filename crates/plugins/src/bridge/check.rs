@@ -14,7 +14,8 @@ use linux::{
 
 use super::{config::Config, existing_bridge, require_vlans, steps::Owner};
 use crate::{
-    check, ipam, masquerade, messages::Explain, names::kind, pod::Pod, record::AttachmentId, spoof_check,
+    check, ipam, masquerade, messages::Explain, names::kind, pod::Pod, record::AttachmentId,
+    ruleset::Ruleset, spoof_check,
 };
 
 /// An error that names the first difference.
@@ -156,16 +157,17 @@ fn check_rules(
 ) -> Result<(), Error> {
     let key = AttachmentId::of(call);
     let owner = Owner::new(call, &key);
+    let mut rules = Ruleset::default();
     if let Some(mac) = inner.mac.filter(|_| config.spoof_check) {
         let port = spoof_check::Port {
             name: &outer.name,
             mac,
         };
-        spoof_check::check(owner.of_port(), port)?;
+        spoof_check::check(&mut rules, owner.of_port(), port)?;
     }
     if let Some(backend) = config.masquerade {
         let addresses: Vec<_> = previous.ips.iter().map(|ip| ip.address).collect();
-        masquerade::check(backend, owner.of_addresses(), &addresses)?;
+        masquerade::check(&mut rules, backend, owner.of_addresses(), &addresses)?;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use crate::{
     messages::Explain as _,
     pod::Pod,
     record::{AttachmentId, valid_attachments},
+    ruleset::Ruleset,
     spoof_check,
 };
 
@@ -22,7 +23,7 @@ use crate::{
 /// fail must not keep a pod from going.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Rules {
+struct Wanted {
     macspoofchk: bool,
     ip_masq: bool,
 }
@@ -31,11 +32,12 @@ struct Rules {
 pub(super) fn del(call: &Call) -> Result<(), Error> {
     let (records, key) = (records(call), AttachmentId::of(call));
     let owner = Owner::new(call, &key);
+    let mut rules = Ruleset::default();
     let left = if let Some(taken) = records.steps::<Step>(&key)? {
-        steps::undo(&mut open()?, owner, &taken)?
+        steps::undo(&mut open()?, &mut rules, owner, &taken)?
     } else {
         delete_interface(call)?;
-        remove_unrecorded_rules(call, owner)
+        remove_unrecorded_rules(call, &mut rules, owner)
     };
     // Addresses are given back last: whoever gets them next must not meet what this attachment left.
     ipam::del(call)?;
@@ -61,14 +63,14 @@ fn delete_interface(call: &Call) -> Result<(), Error> {
 }
 
 /// Removes its rules, which are known by their comments.
-fn remove_unrecorded_rules(call: &Call, owner: Owner<'_>) -> Result<(), Error> {
-    let rules: Rules = call.config.read().unwrap_or_default();
+fn remove_unrecorded_rules(call: &Call, rules: &mut Ruleset, owner: Owner<'_>) -> Result<(), Error> {
+    let wanted: Wanted = call.config.read().unwrap_or_default();
     let mut left = Ok(());
-    if rules.macspoofchk {
-        left = spoof_check::tear_down(owner.of_port(), None);
+    if wanted.macspoofchk {
+        left = spoof_check::tear_down(rules, owner.of_port(), None);
     }
-    if rules.ip_masq {
-        left = left.and(masquerade::tear_down(owner.of_addresses(), None));
+    if wanted.ip_masq {
+        left = left.and(masquerade::tear_down(rules, owner.of_addresses(), None));
     }
     left
 }
@@ -85,18 +87,26 @@ pub(super) fn gc(call: &Call) -> Result<(), Error> {
         .collect();
     let records = records(call);
     let mut host = open()?;
+    let mut rules = Ruleset::default();
     let mut outcome = Ok(());
     for key in records.keys()?.iter().filter(|key| !valid.contains(key)) {
         let collected = records
             .steps::<Step>(key)
-            .and_then(|taken| steps::undo(&mut host, Owner::new(call, key), &taken.unwrap_or_default()))
+            .and_then(|taken| {
+                steps::undo(
+                    &mut host,
+                    &mut rules,
+                    Owner::new(call, key),
+                    &taken.unwrap_or_default(),
+                )
+            })
             .and_then(|left| left)
             .and_then(|()| records.remove(key));
         outcome = outcome.and(collected);
     }
-    let rules: Rules = call.config.read().unwrap_or_default();
-    if rules.ip_masq {
-        outcome = outcome.and(masquerade::collect(call.config.name(), &valid));
+    let wanted: Wanted = call.config.read().unwrap_or_default();
+    if wanted.ip_masq {
+        outcome = outcome.and(masquerade::collect(&mut rules, call.config.name(), &valid));
     }
     // One attachment that cannot be removed keeps nobody else's addresses from being collected.
     outcome.and(ipam::gc(call))

@@ -9,6 +9,7 @@ use crate::{
     masquerade::{self, Backend},
     messages::Explain as _,
     record::AttachmentId,
+    ruleset::Ruleset,
     spoof_check,
 };
 
@@ -82,10 +83,11 @@ impl Step {
     }
 
     /// Takes the step; that of the pair has been taken when its link is there.
-    pub(super) fn take(&self, owner: Owner<'_>) -> Result<(), Error> {
+    pub(super) fn take(&self, rules: &mut Ruleset, owner: Owner<'_>) -> Result<(), Error> {
         match self {
             Step::Pair { .. } => Ok(()),
             Step::SpoofCheck { port, mac } => spoof_check::set_up(
+                rules,
                 owner.of_port(),
                 spoof_check::Port {
                     name: port,
@@ -93,15 +95,16 @@ impl Step {
                 },
             ),
             Step::Masquerade { backend, addresses } => {
-                masquerade::set_up(*backend, owner.of_addresses(), addresses)
+                masquerade::set_up(rules, *backend, owner.of_addresses(), addresses)
             }
         }
     }
 
-    fn undo_rules(&self, owner: Owner<'_>) -> Result<(), Error> {
+    fn undo_rules(&self, rules: &mut Ruleset, owner: Owner<'_>) -> Result<(), Error> {
         match self {
             Step::Pair { .. } => Ok(()),
             Step::SpoofCheck { port, mac } => spoof_check::tear_down(
+                rules,
                 owner.of_port(),
                 Some(spoof_check::Port {
                     name: port,
@@ -109,23 +112,48 @@ impl Step {
                 }),
             ),
             Step::Masquerade { backend, addresses } => {
-                masquerade::tear_down(owner.of_addresses(), Some((*backend, addresses)))
+                masquerade::tear_down(rules, owner.of_addresses(), Some((*backend, addresses)))
             }
         }
     }
 }
 
-/// Takes steps back, the pair first, so that no frame passes unchecked. An error if the pair is still there; else the
-/// first error of what is left and harms nobody without it. What is gone already is fine.
-pub(super) fn undo(host: &mut Socket, owner: Owner<'_>, steps: &[Step]) -> Result<Result<(), Error>, Error> {
+/// Takes steps back. An error if the pair is still there; else the first error of what is left and harms nobody
+/// without it. What is gone already is fine.
+///
+/// The pair passes nothing any more before its rules go, so that no frame passes unchecked.
+pub(super) fn undo(
+    host: &mut Socket,
+    rules: &mut Ruleset,
+    owner: Owner<'_>,
+    steps: &[Step],
+) -> Result<Result<(), Error>, Error> {
+    let mut left = Ok(());
+    if steps.iter().any(|step| step.pair().is_none()) {
+        for port in steps.iter().filter_map(Step::pair) {
+            silence_port(host, port)?;
+        }
+        for step in steps {
+            left = left.and(step.undo_rules(rules, owner));
+        }
+    }
     for port in steps.iter().filter_map(Step::pair) {
         delete_port(host, port)?;
     }
-    let mut left = Ok(());
-    for step in steps {
-        left = left.and(step.undo_rules(owner));
-    }
     Ok(left)
+}
+
+/// Sets the host's end of a pair down.
+fn silence_port(host: &mut Socket, name: &str) -> Result<(), Error> {
+    let silenced = match host.find_link(name) {
+        Ok(Some(link)) => host.set_down(&link),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    match silenced {
+        Err(error) if error.is_not_found() => Ok(()),
+        done => done.explain(|| format!("failed to set \"{name}\" down")),
+    }
 }
 
 /// Removes the host's end of a pair; the container's goes with it.

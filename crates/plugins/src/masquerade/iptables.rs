@@ -18,6 +18,7 @@ use crate::{
         IPTABLES_CHAIN_PREFIX, IPTABLES_POSTROUTING, IPTABLES_TABLE, MULTICAST_IPV4, MULTICAST_IPV6,
         PROGRAM_DIRECTORIES,
     },
+    ruleset::Ruleset,
 };
 
 /// Longest name of a chain.
@@ -171,10 +172,10 @@ pub(super) fn missing(attachment: Attachment<'_>, addresses: &[IpNet]) -> Result
 }
 
 /// Removes the attachment's chains and the rules that lead to them, whoever made them.
-pub(super) fn tear_down(attachment: Attachment<'_>) -> Result<()> {
+pub(super) fn tear_down(ruleset: &mut Ruleset, attachment: Attachment<'_>) -> Result<()> {
     let chain = chain(attachment);
     for version in Version::ALL {
-        remove_from_nftables(version.table(), &chain)?;
+        remove_from_nftables(ruleset, version.table(), &chain)?;
         if uses_nat(version.legacy_tables()) {
             remove_from_legacy(version, &chain)?;
         }
@@ -182,7 +183,7 @@ pub(super) fn tear_down(attachment: Attachment<'_>) -> Result<()> {
     Ok(())
 }
 
-fn remove_from_nftables(table: Table, chain: &str) -> linux::Result<()> {
+fn remove_from_nftables(ruleset: &mut Ruleset, table: Table, chain: &str) -> linux::Result<()> {
     let jump = Expression::Verdict(Verdict::Jump(chain.to_owned()));
     let decide = |socket: &mut Socket| {
         let mut changes = Transaction::new();
@@ -198,7 +199,7 @@ fn remove_from_nftables(table: Table, chain: &str) -> linux::Result<()> {
         changes.delete_chain(table, chain);
         Ok(changes)
     };
-    match Socket::open().and_then(|mut socket| socket.update(decide)) {
+    match ruleset.socket().and_then(|socket| socket.update(decide)) {
         Err(error) if error.is_unsupported() => Ok(()),
         outcome => outcome,
     }

@@ -99,10 +99,6 @@ fn shortened(comment: &str) -> String {
     comment
 }
 
-pub(super) fn set_up(attachment: Attachment<'_>, addresses: &[IpNet]) -> linux::Result<()> {
-    add(&mut Socket::open()?, attachment, addresses)
-}
-
 pub(super) fn add(socket: &mut Socket, attachment: Attachment<'_>, addresses: &[IpNet]) -> linux::Result<()> {
     let network = attachment.network;
     let comment = comment(attachment);
@@ -145,10 +141,6 @@ pub(super) fn add(socket: &mut Socket, attachment: Attachment<'_>, addresses: &[
     })
 }
 
-pub(super) fn tear_down(attachment: Attachment<'_>, addresses: &[IpNet]) -> linux::Result<()> {
-    remove(&mut Socket::open()?, attachment, addresses)
-}
-
 pub(super) fn remove(
     socket: &mut Socket,
     attachment: Attachment<'_>,
@@ -174,8 +166,7 @@ pub(super) fn remove(
 }
 
 /// Finds what is there of the attachment, also rules of established plugins.
-pub(super) fn search_and_tear_down(attachment: Attachment<'_>) -> linux::Result<()> {
-    let mut socket = Socket::open()?;
+pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>) -> linux::Result<()> {
     let prefix = set_prefix(attachment.network);
     let hash = attachment.hash();
     socket.update(|socket| {
@@ -197,8 +188,11 @@ pub(super) fn search_and_tear_down(attachment: Attachment<'_>) -> linux::Result<
 }
 
 /// The first address that is not masqueraded for the attachment.
-pub(super) fn missing(attachment: Attachment<'_>, addresses: &[IpNet]) -> linux::Result<Option<IpNet>> {
-    let mut socket = Socket::open()?;
+pub(super) fn missing(
+    socket: &mut Socket,
+    attachment: Attachment<'_>,
+    addresses: &[IpNet],
+) -> linux::Result<Option<IpNet>> {
     let hash = attachment.hash();
     let entry = socket.rules(TABLE, POSTROUTING)?;
     let leads_there = Expression::Verdict(Verdict::Goto(CHECKS.to_owned()));
@@ -221,8 +215,7 @@ pub(super) fn missing(attachment: Attachment<'_>, addresses: &[IpNet]) -> linux:
 }
 
 /// Removes what belongs to attachments of the network whose hash is not in `valid`, and sets that hold nothing then.
-pub(super) fn collect(network: &str, valid: &BTreeSet<String>) -> linux::Result<()> {
-    let mut socket = Socket::open()?;
+pub(super) fn collect(socket: &mut Socket, network: &str, valid: &BTreeSet<String>) -> linux::Result<()> {
     let prefix = set_prefix(network);
     let of_network = format!("{}-", network_hash(network));
     let is_stale = |comment: &str| {

@@ -6,6 +6,22 @@ use rustix::mount::{MountFlags, mount};
 use super::*;
 use crate::testing::{Container, alone, install_iptables, load, output, ruleset};
 
+fn set_up(backend: Backend, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<(), Error> {
+    super::set_up(&mut Ruleset::default(), backend, attachment, addresses)
+}
+
+fn tear_down(attachment: Attachment<'_>, known: Option<(Backend, &[IpNet])>) -> Result<(), Error> {
+    super::tear_down(&mut Ruleset::default(), attachment, known)
+}
+
+fn check(backend: Backend, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<(), Error> {
+    super::check(&mut Ruleset::default(), backend, attachment, addresses)
+}
+
+fn collect(network: &str, valid: &BTreeSet<AttachmentId>) -> Result<(), Error> {
+    super::collect(&mut Ruleset::default(), network, valid)
+}
+
 const FIRST: Attachment<'_> = Attachment {
     network: "unit-test",
     ifname: "eth0",

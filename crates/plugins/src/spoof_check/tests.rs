@@ -3,6 +3,18 @@ use linux::{nft::Traffic, route};
 use super::*;
 use crate::testing::{Container, alone, bridge, load, ruleset};
 
+fn set_up(owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
+    super::set_up(&mut Ruleset::default(), owner, port)
+}
+
+fn tear_down(owner: Owner<'_>, known: Option<Port<'_>>) -> Result<(), Error> {
+    super::tear_down(&mut Ruleset::default(), owner, known)
+}
+
+fn check(owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
+    super::check(&mut Ruleset::default(), owner, port)
+}
+
 const OWNER: Owner<'_> = Owner {
     container_id: "c1",
     ifname: "net1",
