@@ -1,5 +1,7 @@
 //! Pods on a secondary network.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use crate::support::{NODES, Stage, TestNamespace, bridge_network, pod};
@@ -137,6 +139,53 @@ fn deleted_pods_leave_nothing_behind() {
             || stage.host_state(node),
         );
     }
+}
+
+#[test]
+fn a_pod_gets_an_address_of_a_range_and_rules_of_its_own() {
+    let Some(stage) = Stage::enter() else { return };
+    let ns = TestNamespace::create(&stage, "e2e-rules");
+    let mut network = bridge_network("lan", "br1");
+    network["spec"]["config"] = json!(
+        json!({
+            "cniVersion": "1.0.0", "name": "e2e-rules", "type": "cnv-bridge", "bridge": "br1",
+            "isGateway": true, "ipMasq": true, "macspoofchk": true,
+            "ipam": { "type": "host-local", "subnet": "10.77.9.0/24" },
+        })
+        .to_string()
+    );
+    ns.apply(&network);
+    let before = stage.host_state("node01");
+    for name in ["first", "second"] {
+        ns.apply(&pod(name, Some("node01"), &json!([{ "name": "lan" }])));
+    }
+    let mut addresses = BTreeSet::new();
+    for name in ["first", "second"] {
+        let network = ns.ready(name).network_status("lan");
+        addresses.insert(network["ips"][0].as_str().expect("an address").to_owned());
+    }
+    assert!(
+        addresses.len() == 2 && addresses.iter().all(|ip| ip.starts_with("10.77.9.")),
+        "{addresses:?}"
+    );
+    let during = stage.host_state("node01");
+    let rules = during.rules.iter().cloned().collect::<Vec<_>>().join("\n");
+    for address in &addresses {
+        assert!(rules.contains(address), "{rules}");
+    }
+    assert!(rules.contains("\"macspoofchk-"), "{rules}");
+    assert_eq!(during.records.len(), before.records.len() + 2);
+    // Ours assigns them, whatever lies beside it.
+    let leases = during.leases.iter().filter(|path| path.contains("e2e-rules"));
+    assert_eq!(leases.count(), 2, "{:?}", during.leases);
+
+    ns.exec("first", &["ping", "-c", "1", "-W", "60", "10.77.9.1"]);
+    ns.delete_pods();
+    stage.wait_equal("the node is as before", &before, || stage.host_state("node01"));
+    stage.node(
+        "node01",
+        &["ip", "address", "delete", "10.77.9.1/24", "dev", "br1"],
+    );
 }
 
 #[test]

@@ -34,6 +34,9 @@ pub struct HostState {
     pub scratch: BTreeSet<String>,
     pub results: BTreeSet<String>,
     pub leases: BTreeSet<String>,
+    pub records: BTreeSet<String>,
+    /// Lines of the ruleset that name an attachment.
+    pub rules: BTreeSet<String>,
 }
 
 impl Stage {
@@ -216,6 +219,11 @@ impl Stage {
             scratch: files("/var/lib/cni/multus"),
             results: files("/var/lib/cni/multus/results"),
             leases: lines(&["find", "/var/lib/cni/networks", "-type", "f", "-name", "*.*.*.*"]),
+            records: lines(&["find", "/run/cni/weft", "-type", "f"]),
+            rules: lines(&["nft", "list", "ruleset"])
+                .into_iter()
+                .filter(|line| line.contains("\"macspoofchk-") || line.contains(", id: "))
+                .collect(),
         }
     }
 
