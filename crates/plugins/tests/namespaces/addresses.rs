@@ -31,6 +31,7 @@ fn sysctl(path: &str) -> String {
         .to_owned()
 }
 
+// cni-plugins#11
 #[test]
 fn the_bridge_is_the_default_gateway_of_both_families() {
     on_a_host("default gateway", |host| {
@@ -76,6 +77,7 @@ fn the_bridge_is_the_default_gateway_of_both_families() {
     });
 }
 
+// cni-plugins#11, a bridge that others made
 #[test]
 fn a_bridge_without_a_mac_gets_one_of_its_own() {
     on_a_host("bridge without MAC", |host| {
