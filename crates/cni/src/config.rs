@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::error::{Error, code};
+use crate::error::Error;
 use crate::json::{self, Object};
 use crate::names::key;
 use crate::result::{CniResult, Dns};
@@ -118,7 +118,7 @@ impl NetworkConfig {
         let version = self.version(&Version::ALL)?;
         CniResult::parse(text.get().as_bytes(), version)
             .map(Some)
-            .map_err(|error| Error::new(code::DECODING, format!("could not parse prevResult: {error}")))
+            .map_err(|error| Error::internal(format!("could not parse prevResult: {error}")))
     }
 
     /// Whether GC was told what it must leave alone. `null` counts: it is how Go programs write an empty list.
@@ -189,6 +189,10 @@ mod tests {
         assert_eq!(config.prev_result().unwrap().unwrap().ips.len(), 1);
         let config = NetworkConfig::parse(br#"{"cniVersion":"1.0.0","prevResult":null}"#).unwrap();
         assert_eq!(config.prev_result(), Ok(None));
+        let config = NetworkConfig::parse(br#"{"cniVersion":"1.0.0","prevResult":[]}"#).unwrap();
+        let error = config.prev_result().unwrap_err();
+        assert_eq!(error.code, 999);
+        assert!(error.msg.starts_with("could not parse prevResult: "), "{error}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{Error, code};
+use crate::error::Error;
 use crate::json;
 use crate::version::Version;
 
@@ -183,8 +183,7 @@ impl CniResult {
     ///
     /// Keys match as Go matches them, because plugins in the wild print `CNIVersion`.
     pub fn parse(text: &[u8], fallback: Version) -> Result<Self, Error> {
-        let decoding =
-            |error: json::Error| Error::new(code::DECODING, format!("cannot read CNI result: {error}"));
+        let decoding = |error: json::Error| Error::internal(format!("cannot read CNI result: {error}"));
         let version = json::from_slice::<Versioned>(text).map_err(decoding)?.cni_version;
         let version = if version.is_empty() {
             fallback

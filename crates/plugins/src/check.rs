@@ -40,13 +40,17 @@ pub(crate) fn sandbox_interface<'a>(
 
 /// The container's interface; its MAC must be the one that ADD reported.
 pub(crate) fn sandbox_link(socket: &mut Socket, expected: &Interface) -> Result<Link, Error> {
-    let ifname = &expected.name;
-    let link = socket
-        .find_link(ifname)
-        .explain(|| format!("failed to lookup \"{ifname}\""))?
-        .ok_or_else(|| Error::internal(format!("Cannot find container link {ifname}")))?;
+    let link = container_link(socket, &expected.name)?;
     same_mac(&link, expected, "Interface")?;
     Ok(link)
+}
+
+/// A link that must be in the container.
+pub(crate) fn container_link(socket: &mut Socket, ifname: &str) -> Result<Link, Error> {
+    socket
+        .find_link(ifname)
+        .explain(|| format!("failed to lookup \"{ifname}\""))?
+        .ok_or_else(|| Error::internal(format!("Cannot find container link {ifname}")))
 }
 
 /// An error if ADD reported another MAC.

@@ -123,7 +123,7 @@ impl Plugin for Tuning {
         let mut pod = Pod::open(call)?;
         pod.inside(|socket| {
             sysctl::check(&sysctls)?;
-            let link = look_up(socket, ifname)?;
+            let link = check::container_link(socket, ifname)?;
             verify(&config.settings, &link)
         })
     }
@@ -287,34 +287,33 @@ fn restore(call: &Call, socket: &mut Socket, before: &Values) -> bool {
 /// Whether the link is as the config says.
 fn verify(settings: &Settings, link: &Link) -> Result<(), Error> {
     let ifname = &link.name;
-    if let Some(wanted) = settings.mac
-        && link.mac != Some(wanted)
-    {
-        let found = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
-        return Err(Error::internal(format!(
-            "Error: Tuning configured Ethernet of {ifname} is {wanted}, current value is {found}"
-        )));
-    }
     let differs = |what: &str, wanted: &dyn std::fmt::Display, found: &dyn std::fmt::Display| {
         Err(Error::internal(format!(
-            "Error: Tuning link {ifname} configured {what} is {wanted}, current value is {found}"
+            "Error: Tuning configured {what} of {ifname} is {wanted}, current value is {found}"
         )))
     };
+    if let Some(wanted) = settings.mac.filter(|mac| link.mac != Some(*mac)) {
+        let found = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+        return differs("Ethernet", &wanted, &found);
+    }
     let promisc = settings.promisc.unwrap_or_default();
     if promisc != link.is_promiscuous() {
-        return differs("promisc", &promisc, &link.promiscuity);
+        return Err(Error::internal(format!(
+            "Error: Tuning link {ifname} configured promisc is {promisc}, current value is {}",
+            link.promiscuity
+        )));
     }
     if let Some(mtu) = settings.mtu.filter(|mtu| *mtu != link.mtu) {
         return differs("MTU", &mtu, &link.mtu);
     }
     if let Some(allmulti) = settings.allmulti.filter(|on| *on != link.is_all_multicast()) {
-        return differs("allmulti", &allmulti, &link.is_all_multicast());
+        return differs("all-multicast mode", &allmulti, &link.is_all_multicast());
     }
     if let Some(length) = settings
         .tx_queue_len
         .filter(|length| *length != link.tx_queue_len)
     {
-        return differs("TxQLen", &length, &link.tx_queue_len);
+        return differs("Transmit Queue Length", &length, &link.tx_queue_len);
     }
     Ok(())
 }

@@ -201,6 +201,7 @@ impl Node {
 
 #[test]
 fn bridges_are_advertised_as_they_come_and_go() {
+    // cni-plugins#62
     let Some(mut node) = Node::new("come-and-go") else {
         return;
     };

@@ -148,7 +148,7 @@ mod tests {
         fs::read_to_string(root.join("bin").join(name)).expect("a file")
     }
 
-    // operands#5
+    // cni-plugins#71, operands#5
     #[test]
     fn the_established_script_installs_both_plugins_under_both_names() {
         let root = tempfile::tempdir().expect("a directory");
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    // operands#5
+    // cni-plugins#71, operands#5
     #[test]
     fn a_plugin_of_the_platform_stays() {
         let root = tempfile::tempdir().expect("a directory");

@@ -120,7 +120,8 @@ impl Config {
         let keep_default = wire.preserve_default_vlan.unwrap_or_default();
         let vlans = Vlans::new(wire.vlan, wire.vlan_trunk.as_deref(), keep_default)?;
         let mac = mac(&wire, args)?;
-        let backend = Backend::named(&wire.ip_masq_backend)?;
+        // Established plugins do not look at it where nothing is masqueraded.
+        let backend = wire.ip_masq.then(|| Backend::named(&wire.ip_masq_backend));
         if layer3 && wire.disable_container_interface {
             return Err(Error::internal(IPAM_WITHOUT_INTERFACE));
         }
@@ -144,7 +145,7 @@ impl Config {
             detect_duplicates: wire.enabledad,
             leave_down: wire.disable_container_interface,
             spoof_check: wire.macspoofchk,
-            masquerade: wire.ip_masq.then_some(backend),
+            masquerade: backend.transpose()?,
             mac,
             dns: wire.dns.given(),
             layer3,
@@ -251,9 +252,8 @@ mod tests {
         for (name, wanted) in [("nftables", Backend::Nftables), ("iptables", Backend::Iptables)] {
             let config = format!(r#"{{"ipMasq":true,"ipMasqBackend":"{name}"}}"#);
             assert_eq!(backend(&config), Some(wanted));
-            let off = format!(r#"{{"ipMasqBackend":"{name}"}}"#);
-            assert_eq!(backend(&off), None);
         }
+        assert_eq!(backend(r#"{"ipMasqBackend":"pf"}"#), None);
         assert_eq!(
             message(r#"{"ipMasq":true,"ipMasqBackend":"pf"}"#, true),
             "unknown ipmasq backend \"pf\""

@@ -69,6 +69,7 @@ fn established(comment: &str, address: &str, subnet: &str) -> String {
     )
 }
 
+// cni-plugins#22
 #[test]
 fn what_is_set_up_reads_as_specified_and_goes_again() {
     alone("masquerading by nftables", || {
@@ -148,6 +149,14 @@ fn an_address_that_was_taken_over_stays_with_the_second() {
         assert!(is_there(SECOND, &address));
         remove(SECOND, &address);
         assert!(!is_there(SECOND, &address));
+
+        // Or the second.
+        add(FIRST, &address);
+        let comment = format!("{}, net: unit-test, if: eth0, id: two", SECOND.hash());
+        load(&established(&comment, "10.1.2.3", "10.1.2.0/24"));
+        remove(FIRST, &address);
+        tear_down(FIRST, None).unwrap();
+        assert!(is_there(SECOND, &address) && ruleset().contains(&comment));
     });
 }
 
@@ -390,6 +399,7 @@ fn listing(program: &str) -> String {
     output(std::process::Command::new(path).args(["-t", "nat", "-S"]), "")
 }
 
+// cni-plugins#22, the other backend
 #[test]
 fn iptables_rules_are_the_established_ones_and_go_again() {
     for (variant, shown) in [("nft", "iptables"), ("legacy", "iptables-legacy")] {
@@ -412,7 +422,8 @@ fn iptables_rules_are_the_established_ones_and_go_again() {
             ];
             output(std::process::Command::new(program).args(foreign).arg(&other), "");
             let before = listing(shown);
-            let before6 = listing(&shown.replace("iptables", "ip6tables"));
+            let shown6 = shown.replace("iptables", "ip6tables");
+            let before6 = listing(&shown6);
 
             let [pod, outside, near] = node();
             let addresses = nets(&["10.1.2.3/24", "fd00::3/64"]);
@@ -429,13 +440,20 @@ fn iptables_rules_are_the_established_ones_and_go_again() {
                     + &format!("-A {chain} -d 10.1.2.0/24 {comment} -j ACCEPT\n")
                     + &format!("-A {chain} ! -d 224.0.0.0/4 {comment} -j MASQUERADE\n")
             );
+            assert_eq!(
+                listing(&shown6),
+                before6.clone()
+                    + &format!("-N {chain}\n-A POSTROUTING -s fd00::3/128 {comment} -j {chain}\n")
+                    + &format!("-A {chain} -d fd00::/64 {comment} -j ACCEPT\n")
+                    + &format!("-A {chain} ! -d ff00::/8 {comment} -j MASQUERADE\n")
+            );
             let from = pod.udp();
             assert_eq!(source(&from, &outside, "192.0.2.2").to_string(), "192.0.2.1");
             assert_eq!(source(&from, &near, "10.1.2.9").to_string(), "10.1.2.3");
 
             tear_down(FIRST, Some((Backend::Iptables, &addresses))).unwrap();
             assert_eq!(listing(shown), before);
-            assert_eq!(listing(&shown.replace("iptables", "ip6tables")), before6);
+            assert_eq!(listing(&shown6), before6);
             check(Backend::Iptables, FIRST, &addresses).unwrap_err();
             // Without a record, and when all is gone.
             set_up(Backend::Iptables, FIRST, &addresses).unwrap();

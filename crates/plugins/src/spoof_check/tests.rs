@@ -106,6 +106,7 @@ fn comments_are_the_established_ones_as_far_as_nft_reads_them_back() {
     );
 }
 
+// cni-plugins#30
 #[test]
 fn what_is_set_up_reads_as_specified_and_goes_again() {
     alone("spoof check", || {

@@ -31,6 +31,7 @@ fn sysctl(path: &str) -> String {
         .to_owned()
 }
 
+// cni-plugins#11
 #[test]
 fn the_bridge_is_the_default_gateway_of_both_families() {
     on_a_host("default gateway", |host| {
@@ -76,6 +77,7 @@ fn the_bridge_is_the_default_gateway_of_both_families() {
     });
 }
 
+// cni-plugins#11, a bridge that others made
 #[test]
 fn a_bridge_without_a_mac_gets_one_of_its_own() {
     on_a_host("bridge without MAC", |host| {
@@ -155,6 +157,10 @@ fn another_address_of_the_bridge_is_replaced_only_by_force() {
             refused.message(),
             "failed to set bridge addr: \"br0\" already has an IP address different from 2001:db8::1/48"
         );
+        assert_eq!(
+            host.addresses("br0"),
+            ["10.1.0.1/16", "2001:db8:1::1/64", "2001:db8::1/64"]
+        );
         one(host, "2001:db8::9/48", true).success();
         assert_eq!(
             host.addresses("br0"),
@@ -208,15 +214,19 @@ fn a_duplicate_address_is_noticed_where_that_is_wanted() {
 fn routes_are_installed_as_ipam_describes_them() {
     on_a_host("routes", |host| {
         let pod = host.pod();
-        let mut config = l3("1.1.0", &["10.1.2.2/24"]);
+        let mut config = l3("1.1.0", &["10.1.2.2/24", "2001:db8::2/64"]);
         config["ipam"]["routes"] = json!([
+            { "dst": "2001:db8:7::/48", "gw": "2001:db8::7", "priority": 77, "table": 1000 },
+            { "dst": "2001:db8:9::/48", "gw": "2001:db8::7" },
+            { "dst": "2001:db8:9::/48", "gw": "2001:db8::8" },
             { "dst": "10.7.0.0/16", "gw": "10.1.2.7", "priority": 77, "table": 1000, "mtu": 1280, "advmss": 1200 },
             { "dst": "10.8.0.0/16", "scope": 253 },
             { "dst": "10.9.0.0/16", "gw": "10.1.2.7" },
             { "dst": "10.9.0.0/16", "gw": "10.1.2.8" }
         ]);
         let result = host.add(&pod, &config);
-        let routes = pod.with(|socket| socket.routes(Family::V4));
+        let mut routes = pod.with(|socket| socket.routes(Family::V4));
+        routes.extend(pod.with(|socket| socket.routes(Family::V6)));
         let to = |dst: &str| {
             routes
                 .iter()
@@ -232,12 +242,17 @@ fn routes_are_installed_as_ipam_describes_them() {
             (to("10.8.0.0/16")[0].scope, to("10.8.0.0/16")[0].gateway),
             (Some(253), None)
         );
-        let mut both: Vec<_> = to("10.9.0.0/16")
-            .iter()
-            .map(|r| r.gateway.unwrap().to_string())
-            .collect();
-        both.sort();
-        assert_eq!(both, ["10.1.2.7", "10.1.2.8"]);
+        let first = to("2001:db8:7::/48");
+        assert_eq!(first.len(), 1, "{routes:#?}");
+        assert_eq!((first[0].priority, first[0].table), (Some(77), Some(1000)));
+        for (dst, gateways) in [
+            ("10.9.0.0/16", ["10.1.2.7", "10.1.2.8"]),
+            ("2001:db8:9::/48", ["2001:db8::7", "2001:db8::8"]),
+        ] {
+            let mut both: Vec<_> = to(dst).iter().map(|r| r.gateway.unwrap().to_string()).collect();
+            both.sort();
+            assert_eq!(both, gateways);
+        }
         host.check(&pod, &config, &result).success();
     });
 }

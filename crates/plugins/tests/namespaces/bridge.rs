@@ -30,6 +30,10 @@ fn a_layer_2_attachment_comes_and_goes() {
             );
             assert_eq!(outer.master, Some(bridge.index));
             assert!(outer.is_up());
+            for link in [&bridge, &outer] {
+                let file = format!("/proc/sys/net/ipv6/conf/{}/accept_ra", link.name);
+                assert_eq!(std::fs::read_to_string(file).unwrap().trim(), "0");
+            }
             assert_eq!(outer.queues, (1, 1));
             let inner = pod.net1();
             assert!(inner.is_up() && inner.is_kind("veth"));

@@ -1,8 +1,13 @@
 //! IPAM plugins that are other programs, and what happens when they or what follows them fails.
 
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
 use serde_json::{Value, json};
 
-use crate::stage::{l2, l3, on_a_host, with};
+use crate::stage::{finish, l2, l3, on_a_host, start, variables, with};
 
 fn fake(version: &str) -> Value {
     with(&l2(version), "ipam", json!({ "type": "fake" }))
@@ -56,6 +61,34 @@ fn an_answer_without_addresses_is_an_error() {
         assert_eq!(refused.message(), "IPAM plugin returned missing IP config");
         assert_eq!(host.fake_calls(), ["ADD", "DEL"]);
         assert!(pod.link("net1").is_none());
+    });
+}
+
+#[test]
+fn a_port_that_does_not_come_up_fails_the_attachment() {
+    on_a_host("ports that stay down", |host| {
+        let pod = host.pod();
+        // While addresses are assigned, the port is there and somebody sets it down.
+        let wait = ": > /run/asked; until [ -e /run/answer ]; do /bin/sleep 0.01; done";
+        let answer = r#"echo '{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24"}]}'"#;
+        host.script(
+            "fake",
+            &format!("[ $CNI_COMMAND = ADD ] || exit 0; {wait}; {answer}"),
+        );
+        let config = fake("1.0.0").to_string();
+        let add = start("bridge", &variables("ADD", &pod, "net1", ""), &config);
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !fs::exists("/run/asked").unwrap() {
+            assert!(Instant::now() < deadline, "IPAM is not asked");
+            std::thread::yield_now();
+        }
+        let port = host.veths().remove(0);
+        assert!(port.is_up());
+        host.socket.set_down(&port).unwrap();
+        fs::write("/run/answer", "").unwrap();
+        assert_eq!(finish(add).message(), "bridge port in error state: down");
+        assert!(pod.link("net1").is_none(), "a failed ADD leaves nothing");
+        assert_eq!(host.veths(), []);
     });
 }
 
@@ -130,7 +163,7 @@ fn status_and_gc_are_those_of_ipam() {
 #[test]
 fn static_runs_in_process_whatever_lies_in_the_path() {
     on_a_host("own IPAM plugins", |host| {
-        std::fs::remove_file("/run/plugins/static").unwrap();
+        fs::remove_file("/run/plugins/static").unwrap();
         host.script("static", "exit 1");
         let pod = host.pod();
         host.add(&pod, &l3("1.0.0", &["10.1.2.3/24"]));

@@ -266,7 +266,9 @@ impl Host {
 
     /// DEL that must succeed and say nothing.
     pub(crate) fn del(&self, pod: &Pod, config: &Value) {
-        assert_eq!(self.call("DEL", pod, config).success(), Value::Null);
+        let outcome = self.call("DEL", pod, config);
+        assert_eq!(outcome.success(), Value::Null);
+        assert_eq!(outcome.stderr, "", "{outcome:?}");
     }
 
     /// GC, for which there is no container.

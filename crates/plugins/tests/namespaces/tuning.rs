@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use linux::link::Link;
+use linux::link::{Link, LinkChange};
 use serde_json::{Value, json};
 
 use crate::stage::{Host, Pod, VERSIONS, l2, l3, on_a_host, with};
@@ -58,8 +58,8 @@ fn a_result_passes_through_in_every_version() {
     });
 }
 
-/// A setting: its key, the value, how a link shows it, the backup of what was before.
-type Setting = (&'static str, Value, fn(&Link) -> Value, Value);
+/// A setting: its key, the value, how a link shows it, the backup of what was before, what CHECK calls it.
+type Setting = (&'static str, Value, fn(&Link) -> Value, Value, &'static str);
 
 // cni-plugins#35
 #[test]
@@ -67,23 +67,44 @@ fn settings_are_made_checked_and_restored() {
     on_a_host("link settings", |host| {
         let mac = |link: &Link| json!(link.mac.unwrap().to_string());
         let settings: [Setting; 5] = [
-            ("mtu", json!(1454), |l| json!(l.mtu), json!(1500)),
-            ("mac", json!("c2:11:22:33:44:55"), mac, Value::Null),
+            (
+                "mtu",
+                json!(1454),
+                |l| json!(l.mtu),
+                json!(1500),
+                "configured MTU of net1",
+            ),
+            (
+                "mac",
+                json!("c2:11:22:33:44:55"),
+                mac,
+                Value::Null,
+                "configured Ethernet of net1",
+            ),
             (
                 "promisc",
                 json!(true),
                 |l| json!(l.is_promiscuous()),
                 json!(false),
+                "link net1 configured promisc",
             ),
             (
                 "allmulti",
                 json!(true),
                 |l| json!(l.is_all_multicast()),
                 json!(false),
+                "configured all-multicast mode of net1",
             ),
-            ("txQLen", json!(20000), |l| json!(l.tx_queue_len), json!(1000)),
+            (
+                "txQLen",
+                json!(20000),
+                |l| json!(l.tx_queue_len),
+                json!(1000),
+                "configured Transmit Queue Length of net1",
+            ),
         ];
-        for (key, value, read, was) in &settings {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        for (key, value, read, was, what) in &settings {
             for by_args in [false, true] {
                 let (pod, result) = attached(host);
                 let before = read(&pod.net1());
@@ -111,8 +132,14 @@ fn settings_are_made_checked_and_restored() {
                 host.del(&pod, &config);
                 assert_eq!(read(&pod.net1()), *was);
                 assert!(!fs::exists(&file).unwrap());
-                let message = host.call("CHECK", &pod, &config).message();
-                assert!(message.starts_with("Error: Tuning "), "{message}");
+                let found = if *key == "promisc" { "0".into() } else { text(was) };
+                assert_eq!(
+                    host.call("CHECK", &pod, &config).message(),
+                    format!(
+                        "Error: Tuning {what} is {}, current value is {found}",
+                        text(value)
+                    )
+                );
                 host.del(&pod, &config);
             }
         }
@@ -240,7 +267,8 @@ fn the_nodes_list_and_doubles_limit_sysctls() {
         let refused = host.run("tuning", &variables, &twice);
         assert_eq!(refused.message(), "duplicated sysctl keys are not allowed");
         let slash = host.call_with("ADD", &pod, "net/1", "", &arp);
-        assert_eq!(slash.code, 1, "{slash:?}");
+        let text = "interface name contains / or : or whitespace characters";
+        assert_eq!(slash.failure(), (4, text.into()));
     });
 }
 
@@ -273,22 +301,31 @@ fn a_failed_add_is_undone() {
 }
 
 #[test]
-fn an_explicit_false_turns_promiscuity_off() {
-    on_a_host("promisc false", |host| {
+fn an_explicit_false_turns_modes_off() {
+    on_a_host("modes turned off", |host| {
         let (pod, result) = attached(host);
+        let on = LinkChange {
+            promiscuous: Some(true),
+            all_multicast: Some(true),
+            ..LinkChange::default()
+        };
         let link = pod.net1();
-        pod.with(|socket| socket.set_promiscuous(&link, true));
-        let off = tuning(&result, &json!({ "promisc": false }));
+        pod.with(|socket| socket.change_link(&link, "set modes of link", &on));
+        let modes = || (pod.net1().is_promiscuous(), pod.net1().is_all_multicast());
+        let off = tuning(&result, &json!({ "promisc": false, "allmulti": false }));
         host.add(&pod, &off);
-        assert!(!pod.net1().is_promiscuous());
+        assert_eq!(modes(), (false, false));
         host.call("CHECK", &pod, &off).success();
         host.del(&pod, &off);
-        assert!(pod.net1().is_promiscuous(), "as it was before");
+        assert_eq!(modes(), (true, true), "as it was before");
         let message = host.call("CHECK", &pod, &off).message();
         assert_eq!(
             message,
             "Error: Tuning link net1 configured promisc is false, current value is 1"
         );
+        pod.with(|socket| socket.delete_link_by_name("net1"));
+        let message = host.call("CHECK", &pod, &off).message();
+        assert_eq!(message, "Cannot find container link net1");
     });
 }
 

@@ -165,6 +165,7 @@ fn the_default_vlan_is_the_one_of_the_bridge() {
     });
 }
 
+// cni-plugins#12
 #[test]
 fn vlans_on_a_bridge_that_does_not_filter_are_refused() {
     in_the_vm("bridges without filtering", |host| {
