@@ -274,7 +274,7 @@ impl Stored {
         };
         let text = match fs::read(path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Nothing),
+            Err(error) if files::is_absent(&error) => return Ok(Self::Nothing),
             Err(cause) => {
                 return Err(CacheError::Io {
                     path: path.to_owned(),

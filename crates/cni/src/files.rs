@@ -72,10 +72,18 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Whether an error says that there is no such file, nor can be: names come from users and may be too long for one.
+pub fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename
+    )
+}
+
 /// Removes a file; one that is gone already is fine.
 pub fn remove_if_present(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Err(error) if !is_absent(&error) => Err(error),
         _ => Ok(()),
     }
 }
@@ -97,5 +105,6 @@ mod tests {
         assert!(write_atomically(&folder.path().join("no/such"), b"x", 0o600).is_err());
         remove_if_present(&path).unwrap();
         remove_if_present(&path).unwrap();
+        remove_if_present(&folder.path().join("a".repeat(300))).unwrap();
     }
 }

@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cni::{Error, config::ValidAttachment, error::code, plugin::Call};
+use cni::{Error, config::ValidAttachment, error::code, files, plugin::Call};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -143,7 +143,7 @@ impl Records {
         let path = self.folder.join(key.file_name());
         match fs::read(&path) {
             Ok(text) => Ok(Some(whole_lines(&text))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if files::is_absent(&error) => Ok(None),
             Err(error) => Err(failed("read", &path, &error)),
         }
     }
@@ -157,7 +157,7 @@ impl Records {
     pub(crate) fn keys(&self) -> Result<Vec<AttachmentId>, Error> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if files::is_absent(&error) => return Ok(Vec::new()),
             Err(error) => return Err(failed("list", &self.folder, &error)),
         };
         let mut keys = Vec::new();
@@ -171,7 +171,7 @@ impl Records {
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
-    cni::files::remove_if_present(path).map_err(|error| failed("remove", path, &error))
+    files::remove_if_present(path).map_err(|error| failed("remove", path, &error))
 }
 
 fn failed(doing: &str, path: &Path, error: &dyn std::fmt::Display) -> Error {

@@ -95,6 +95,8 @@ fn begin_record(call: &Call, key: &AttachmentId, host: &mut Socket, pod: &mut Po
         return Err(veth::already_exists(ifname, port));
     }
     steps::undo(host, &mut Ruleset::default(), Owner::new(call, key), &left)??;
+    // Nobody has its addresses any more, and with them it would be refused others.
+    ipam::del(call)?;
     records.remove(key)?;
     records
         .begin(key)?

@@ -77,7 +77,7 @@ impl Store {
         let path = data_dir.join(network);
         match Self::lock(path.clone(), network, index) {
             Ok(store) => Ok(Some(store)),
-            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) if files::is_absent(&error) => Ok(None),
             Err(error) => Err(failed("open", &path, &error)),
         }
     }
@@ -339,13 +339,6 @@ fn addresses(directory: &Path) -> io::Result<BTreeSet<IpAddr>> {
         );
     }
     Ok(found)
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> Error {

@@ -110,6 +110,54 @@ fn an_add_after_a_killed_one_begins_anew() {
 }
 
 #[test]
+fn an_add_after_a_killed_one_gets_addresses() {
+    on_a_host("killed ADD with addresses", |host| {
+        let first = host.pod();
+        let config = everything();
+        host.add(&first, &config);
+        let again = host.pod_like(&first);
+        let before = ruleset();
+        host.add(&again, &config);
+        assert_eq!(again.addresses().len(), 2);
+        assert_eq!(first.link("net1"), None);
+        let count = |rules: &str| rules.matches(&first.id).count();
+        assert_eq!(count(&ruleset()), count(&before), "{}", ruleset());
+        host.del(&again, &config);
+        assert_eq!(count(&ruleset()), 0);
+        assert!(!host.state(&again).contains(&again.id), "{}", host.state(&again));
+    });
+}
+
+#[test]
+fn what_a_record_does_not_tell_is_found_without_it() {
+    on_a_host("DEL by a record without steps", |host| {
+        let (neighbour, pod) = (host.pod(), host.pod());
+        let config = everything();
+        host.add(&neighbour, &config);
+        let before = state(host, &pod);
+        for text in ["", "{\"pair\":{\"po", "{\"unknown\":1}\n"] {
+            host.add(&pod, &config);
+            host.write_record(&pod, text);
+            host.del(&pod, &config);
+            assert_eq!(state(host, &pod), before, "{text:?}");
+        }
+    });
+}
+
+#[test]
+fn a_name_that_no_file_can_have_keeps_no_container_from_going() {
+    on_a_host("a long name", |host| {
+        let pod = host.pod();
+        let config = with(&everything(), "name", "n".repeat(300).into());
+        let refused = host.call("ADD", &pod, &config).message();
+        assert!(refused.starts_with("failed to create the record"), "{refused}");
+        host.del(&pod, &config);
+        collect(host, &config, &[]);
+        assert!(pod.link("net1").is_none());
+    });
+}
+
+#[test]
 fn a_second_add_fails_and_leaves_the_first_ones_work_alone() {
     on_a_host("a second ADD", |host| {
         let pod = host.pod();
