@@ -276,6 +276,14 @@ impl Pods<'_> {
 pub struct Container<'a>(&'a mut Map<String, Value>);
 
 impl Container<'_> {
+    fn missing(&self, part: impl Into<String>) -> Error {
+        let name = self.0.get("name").and_then(Value::as_str).unwrap_or_default();
+        Error::Missing {
+            object: format!("container {name}"),
+            part: part.into(),
+        }
+    }
+
     /// Sets the image, and when it is pulled where the container says so at all. Native containers
     /// always do.
     pub fn run(&mut self, image: Image<'_>, pull_policy: &str) -> &mut Self {
@@ -296,6 +304,17 @@ impl Container<'_> {
             "startupProbe",
             json!({ "exec": { "command": command }, "periodSeconds": 1, "failureThreshold": 300 }),
         )
+    }
+
+    /// Replaces the command of a probe; its times stay.
+    pub fn probe_command(&mut self, probe: &str, command: &[&str]) -> Result<&mut Self, Error> {
+        let missing = self.missing(probe);
+        let slot = self
+            .0
+            .get_mut(probe)
+            .and_then(|probe| probe.pointer_mut("/exec/command"));
+        *slot.ok_or(missing)? = json!(command);
+        Ok(self)
     }
 
     /// Probes from the first moment on, every ten seconds.

@@ -1,7 +1,9 @@
-//! The objects of each component, field by field, against operands §1, §3, §10 and §13.
+//! The objects of each component, field by field, against operands §1 to §3, §5, §6, §8, §10 and
+//! §13.
 
 mod linux_bridge;
 mod multus;
+mod ovs;
 mod stamps;
 
 use api::network_addons::NetworkAddonsConfigSpec;
@@ -67,6 +69,7 @@ fn images(native: bool) -> Images {
             "MULTUS_IMAGE" => "multus:4",
             "LINUX_BRIDGE_IMAGE" => "plugins:1",
             "LINUX_BRIDGE_MARKER_IMAGE" => "marker:1",
+            "OVS_CNI_IMAGE" => "ovs:1",
             _ => "other:1",
         };
         (!native).then(|| image.to_owned())
@@ -140,6 +143,28 @@ fn assert_objects(found: &[Value], expected: &[Value]) {
             serde_json::to_string_pretty(found).expect("JSON"),
             serde_json::to_string_pretty(expected).expect("JSON")
         );
+    }
+}
+
+/// Checks what the status tells about the containers of a specification, and that the labels and the owner of the
+/// common steps are on all objects and pods: a component can't leave them out.
+fn assert_containers(native: bool, spec: Value, expected: &[[&str; 4]]) {
+    let setting = Setting {
+        native,
+        scc: true,
+        ..Setting::default()
+    };
+    let groups = setting.with(spec, |context| {
+        render(context, &stamps::stamp()).expect("objects")
+    });
+    let found = containers(&groups);
+    let found: Vec<_> = found
+        .iter()
+        .map(|c| [&*c.parent_kind, &*c.parent_name, &*c.name, &*c.image])
+        .collect();
+    assert_eq!(found, expected);
+    for object in groups.iter().flat_map(|group| &group.objects) {
+        stamps::assert_stamped(object);
     }
 }
 
@@ -226,9 +251,9 @@ fn what_is_rendered_is_watched() {
 
 #[test]
 fn components_that_are_not_deployed_are_named() {
-    let spec = json!({ "multus": {}, "ovs": {}, "kubeMacPool": {}, "nmstate": {} });
+    let spec = json!({ "multus": {}, "kubeMacPool": {}, "nmstate": {} });
     Setting::default().with(spec, |context| {
-        assert_eq!(not_deployed(context), ["kubeMacPool", "ovs", "nmstate"]);
+        assert_eq!(not_deployed(context), ["kubeMacPool", "nmstate"]);
         let groups = render(context, &stamps::stamp()).expect("objects");
         let names: Vec<_> = groups
             .iter()
