@@ -298,6 +298,18 @@ impl Container<'_> {
         self.set("command", json!(command))
     }
 
+    /// Names the ConfigMap whose keys become environment variables.
+    pub fn env_from_config_map(&mut self, name: &str) -> Result<&mut Self, Error> {
+        let missing = self.missing("ConfigMap to take the environment from");
+        let sources = self.0.get_mut("envFrom").and_then(Value::as_array_mut);
+        let slot = sources
+            .into_iter()
+            .flatten()
+            .find_map(|source| source.pointer_mut("/configMapRef/name"));
+        *slot.ok_or(missing)? = json!(name);
+        Ok(self)
+    }
+
     /// Sets the startup probe: a command, once a second, for five minutes at most.
     pub fn startup_command(&mut self, command: &[&str]) -> &mut Self {
         self.set(

@@ -2,6 +2,7 @@
 //! §13.
 
 mod linux_bridge;
+mod macvtap;
 mod multus;
 mod ovs;
 mod stamps;
@@ -70,6 +71,7 @@ fn images(native: bool) -> Images {
             "LINUX_BRIDGE_IMAGE" => "plugins:1",
             "LINUX_BRIDGE_MARKER_IMAGE" => "marker:1",
             "OVS_CNI_IMAGE" => "ovs:1",
+            "MACVTAP_CNI_IMAGE" => "macvtap:1",
             _ => "other:1",
         };
         (!native).then(|| image.to_owned())
