@@ -150,6 +150,14 @@ impl Manifest {
         }
     }
 
+    /// Replaces the text under a key of a ConfigMap.
+    pub fn set_data(&mut self, key: &str, text: &str) -> Result<(), Error> {
+        let missing = self.missing(key);
+        let slot = self.0.get_mut("data").and_then(|data| data.get_mut(key));
+        *slot.ok_or(missing)? = json!(text);
+        Ok(())
+    }
+
     /// The pods of a workload.
     pub fn pods(&mut self) -> Result<Pods<'_>, Error> {
         let missing = self.missing("pod template");
@@ -240,16 +248,27 @@ impl Pods<'_> {
 
     /// Sets the path on the host of a volume.
     pub fn host_path(&mut self, volume: &str, path: &str) -> Result<(), Error> {
-        let missing = self.missing(format!("host path volume {volume}"));
+        let missing = self.missing(format!("host path of volume {volume}"));
+        let host_path = self.volume(volume)?.get_mut("hostPath");
+        let slot = host_path.and_then(|host_path| host_path.get_mut("path"));
+        *slot.ok_or(missing)? = json!(path);
+        Ok(())
+    }
+
+    fn volume(&mut self, name: &str) -> Result<&mut Map<String, Value>, Error> {
+        let missing = self.missing(format!("volume {name}"));
         let volumes = self.spec()?.get_mut("volumes").and_then(Value::as_array_mut);
         let found = volumes
             .into_iter()
             .flatten()
-            .find(|found| found["name"] == volume);
-        let slot = found
-            .and_then(|found| found.pointer_mut("/hostPath/path"))
-            .ok_or(missing)?;
-        *slot = json!(path);
+            .find(|volume| volume["name"] == name);
+        found.and_then(Value::as_object_mut).ok_or(missing)
+    }
+
+    /// Turns a volume of a file on the host into one of a directory that has to be there.
+    pub fn host_directory(&mut self, volume: &str, path: &str) -> Result<(), Error> {
+        let found = self.volume(volume)?;
+        found.insert("hostPath".into(), json!({ "path": path, "type": "Directory" }));
         Ok(())
     }
 
@@ -326,6 +345,24 @@ impl Container<'_> {
             .get_mut(probe)
             .and_then(|probe| probe.pointer_mut("/exec/command"));
         *slot.ok_or(missing)? = json!(command);
+        Ok(self)
+    }
+
+    /// Lets a probe begin at the first moment; its period stays.
+    pub fn probe_at_once(&mut self, probe: &str) -> Result<&mut Self, Error> {
+        let missing = self.missing(probe);
+        let found = self.0.get_mut(probe).and_then(Value::as_object_mut);
+        found.ok_or(missing)?.remove("initialDelaySeconds");
+        Ok(self)
+    }
+
+    /// Sets where a volume is mounted.
+    pub fn mount_at(&mut self, volume: &str, path: &str) -> Result<&mut Self, Error> {
+        let missing = self.missing(format!("mount of {volume}"));
+        let mounts = self.0.get_mut("volumeMounts").and_then(Value::as_array_mut);
+        let found = mounts.into_iter().flatten().find(|mount| mount["name"] == volume);
+        let slot = found.and_then(|mount| mount.get_mut("mountPath"));
+        *slot.ok_or(missing)? = json!(path);
         Ok(self)
     }
 

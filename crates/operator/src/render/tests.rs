@@ -1,6 +1,7 @@
 //! The objects of each component, field by field, against operands §1 to §3, §5, §6, §8, §10 and
 //! §13.
 
+mod dynamic_networks;
 mod linux_bridge;
 mod macvtap;
 mod multus;
@@ -70,6 +71,7 @@ fn images(native: bool) -> Images {
             "MULTUS_IMAGE" => "multus:4",
             "LINUX_BRIDGE_IMAGE" => "plugins:1",
             "LINUX_BRIDGE_MARKER_IMAGE" => "marker:1",
+            "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE" => "dynamic:1",
             "OVS_CNI_IMAGE" => "ovs:1",
             "MACVTAP_CNI_IMAGE" => "macvtap:1",
             _ => "other:1",
