@@ -96,8 +96,8 @@ impl Manifest {
         }
     }
 
-    /// Moves the object, and the service accounts that it binds, into the namespace. A Namespace gets
-    /// its name; an object without a namespace has none.
+    /// Moves the object, and the service accounts that it binds and the webhook services that it names, into
+    /// the namespace. A Namespace gets its name; an object without a namespace has none.
     pub fn set_namespace(&mut self, namespace: &str) {
         if self.kind() == "Namespace" {
             self.0["metadata"]["name"] = json!(namespace);
@@ -116,6 +116,17 @@ impl Manifest {
                 *bound = json!(namespace);
             }
         }
+        for webhook in self
+            .0
+            .get_mut("webhooks")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(served) = webhook.pointer_mut("/clientConfig/service/namespace") {
+                *served = json!(namespace);
+            }
+        }
     }
 
     /// Labels of the object.
@@ -127,6 +138,14 @@ impl Manifest {
     /// Annotations of the object.
     pub fn annotations(&self) -> Option<&Map<String, Value>> {
         self.0.pointer("/metadata/annotations").and_then(Value::as_object)
+    }
+
+    /// Adds an annotation to the object.
+    pub fn annotate(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let missing = self.missing("annotations");
+        let annotations = object_at(self.metadata()?, "annotations").ok_or(missing)?;
+        annotations.insert(key.to_owned(), json!(value));
+        Ok(())
     }
 
     fn metadata(&mut self) -> Result<&mut Map<String, Value>, Error> {
@@ -150,11 +169,10 @@ impl Manifest {
         }
     }
 
-    /// Replaces the text under a key of a ConfigMap.
-    pub fn set_data(&mut self, key: &str, text: &str) -> Result<(), Error> {
-        let missing = self.missing(key);
-        let slot = self.0.get_mut("data").and_then(|data| data.get_mut(key));
-        *slot.ok_or(missing)? = json!(text);
+    /// Replaces what is at a JSON pointer.
+    pub fn replace(&mut self, pointer: &str, value: Value) -> Result<(), Error> {
+        let missing = self.missing(pointer);
+        *self.0.pointer_mut(pointer).ok_or(missing)? = value;
         Ok(())
     }
 
@@ -263,6 +281,24 @@ impl Pods<'_> {
             .flatten()
             .find(|volume| volume["name"] == name);
         found.and_then(Value::as_object_mut).ok_or(missing)
+    }
+
+    /// Sets which Secret is in a volume.
+    pub fn secret(&mut self, volume: &str, name: &str) -> Result<(), Error> {
+        let missing = self.missing(format!("Secret of volume {volume}"));
+        let secret = self.volume(volume)?.get_mut("secret");
+        let slot = secret.and_then(|secret| secret.get_mut("secretName"));
+        *slot.ok_or(missing)? = json!(name);
+        Ok(())
+    }
+
+    /// Sets the user that all containers run as.
+    pub fn run_as_user(&mut self, user: u32) -> Result<(), Error> {
+        let missing = self.missing("security context");
+        let context = self.spec()?.get_mut("securityContext");
+        let context = context.and_then(Value::as_object_mut).ok_or(missing)?;
+        context.insert("runAsUser".into(), json!(user));
+        Ok(())
     }
 
     /// Turns a volume of a file on the host into one of a directory that has to be there.

@@ -85,7 +85,7 @@ impl Component for MultusDynamicNetworks {
                     "criSocketPath": in_container(cri_socket(context)),
                     "multusSocketPath": MULTUS_SOCKET,
                 });
-                object.set_data("dynamic-networks-config.json", &config.to_string())?;
+                object.replace("/data/dynamic-networks-config.json", json!(config.to_string()))?;
             }
         }
         Ok(objects)
