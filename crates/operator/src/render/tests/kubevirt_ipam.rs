@@ -1,5 +1,7 @@
 //! Operands §8.
 
+mod definition;
+
 use super::*;
 use crate::components::kubevirt_ipam_controller::KubevirtIpamController;
 
@@ -17,58 +19,6 @@ enum Issuer {
 fn labelled(mut object: Value) -> Value {
     object["metadata"]["labels"] = json!({ "app": "ipam-virt-workloads" });
     object
-}
-
-fn definition() -> Value {
-    let condition = json!({
-        "type": "object",
-        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
-        "properties": {
-            "lastTransitionTime": { "type": "string", "format": "date-time" },
-            "message": { "type": "string" },
-            "observedGeneration": { "type": "integer", "format": "int64" },
-            "reason": { "type": "string" },
-            "status": { "type": "string" },
-            "type": { "type": "string" },
-        },
-    });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": "ipamclaims.k8s.cni.cncf.io",
-            "annotations": { "controller-gen.kubebuilder.io/version": "v0.13.0" },
-        },
-        "spec": {
-            "group": "k8s.cni.cncf.io",
-            "scope": "Namespaced",
-            "names": {
-                "kind": "IPAMClaim", "listKind": "IPAMClaimList", "plural": "ipamclaims", "singular": "ipamclaim",
-            },
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true,
-                "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
-                    "apiVersion": { "type": "string" },
-                    "kind": { "type": "string" },
-                    "metadata": { "type": "object" },
-                    "spec": {
-                        "type": "object",
-                        "required": ["interface", "network"],
-                        "properties": { "interface": { "type": "string" }, "network": { "type": "string" } },
-                    },
-                    "status": {
-                        "type": "object",
-                        "required": ["ips"],
-                        "properties": {
-                            "ips": { "type": "array", "items": { "type": "string" } },
-                            "ownerPod": { "type": "object", "properties": { "name": { "type": "string" } } },
-                            "conditions": { "type": "array", "items": condition },
-                        },
-                    },
-                } } },
-            }],
-        },
-    })
 }
 
 fn access() -> Vec<Value> {
@@ -271,7 +221,7 @@ fn webhook(issuer: Issuer) -> [Value; 2] {
 fn expected(setting: Setting, issuer: Issuer, arguments: &[&str]) -> Vec<Value> {
     let mut all = Vec::new();
     if !setting.openshift4 {
-        all.push(definition());
+        all.push(definition::expected());
     }
     let mut own_namespace = namespace();
     own_namespace["metadata"]["labels"] = json!({ "app": "ipam-virt-workloads", "control-plane": "manager" });
