@@ -1,6 +1,7 @@
 //! The objects of each component, field by field, against operands §1 to §3, §5, §6, §8, §10 and
 //! §13.
 
+mod access;
 mod dynamic_networks;
 mod kubevirt_ipam;
 mod linux_bridge;
@@ -59,6 +60,14 @@ impl Setting {
             namespace: "addons",
         })
     }
+}
+
+/// A specification that asks for everything.
+fn all_components() -> Value {
+    json!({
+        "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "kubeMacPool": {}, "ovs": {}, "macvtap": {},
+        "kubeSecondaryDNS": {}, "kubevirtIpamController": {}, "nmstate": {},
+    })
 }
 
 fn complete(spec: Value) -> NetworkAddonsConfigSpec {
@@ -255,11 +264,7 @@ fn what_is_rendered_is_watched() {
         scc: true,
         ..Setting::default()
     };
-    let spec = json!({
-        "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "ovs": {}, "macvtap": {},
-        "kubevirtIpamController": {},
-    });
-    let groups = setting.with(spec, |context| {
+    let groups = setting.with(all_components(), |context| {
         render(context, &stamps::stamp()).expect("objects")
     });
     let watched = crate::watches::rendered_kinds(Platform {
