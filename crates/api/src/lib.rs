@@ -3,11 +3,13 @@
 //! ```text
 //! user ── NetworkAddonsConfig ──> operator        (network_addons)
 //! user ── NetworkAttachmentDefinition ──> multus  (net_attach_def)
+//! KubeVirt IPAM ── IPAMClaim ──> CNI plugin       (ipam_claim)
 //! ```
 //!
 //! Types and schemas only: nothing here does I/O. The custom resource definitions are generated
 //! from the types, checked in under `deploy/crds/`, and a test fails when the files are stale.
 
+pub mod ipam_claim;
 pub mod names;
 pub mod net_attach_def;
 pub mod network_addons;

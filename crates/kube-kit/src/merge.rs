@@ -9,6 +9,7 @@
 //! The rules are those of operator.md §9.1: compare, then update with the live `resourceVersion`.
 
 mod compare;
+mod definition;
 
 pub use compare::Difference;
 
@@ -195,6 +196,8 @@ fn merge(rendered: &Value, live: &Value, policy: &Policy) -> Value {
         && fields.get("aggregationRule").is_some_and(Value::is_object)
     {
         keep(fields, live, "rules");
+    } else if is_kind(live, object::CUSTOM_RESOURCE_DEFINITION) && definition::is_wider(live, rendered) {
+        keep(fields, live, "spec");
     }
     merged
 }

@@ -66,7 +66,7 @@ pub trait Component: Sync {
     }
 
     /// Objects of earlier versions that stand in the way of this one: removed before it is applied.
-    fn leftovers(&self) -> &'static [Leftover] {
+    fn leftovers(&self, _cluster: &Cluster) -> &'static [Leftover] {
         &[]
     }
 }
@@ -141,6 +141,15 @@ impl Context<'_> {
             .placement_configuration
             .as_ref()
             .and_then(|p| p.workloads.clone())
+            .unwrap_or_default()
+    }
+
+    /// Placement of what runs beside the cluster's own controllers.
+    pub fn infra(&self) -> Placement {
+        self.spec
+            .placement_configuration
+            .as_ref()
+            .and_then(|p| p.infra.clone())
             .unwrap_or_default()
     }
 

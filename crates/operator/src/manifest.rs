@@ -96,8 +96,8 @@ impl Manifest {
         }
     }
 
-    /// Moves the object, and the service accounts that it binds, into the namespace. A Namespace gets
-    /// its name; an object without a namespace has none.
+    /// Moves the object, and the service accounts that it binds and the webhook services that it names, into
+    /// the namespace. A Namespace gets its name; an object without a namespace has none.
     pub fn set_namespace(&mut self, namespace: &str) {
         if self.kind() == "Namespace" {
             self.0["metadata"]["name"] = json!(namespace);
@@ -116,6 +116,17 @@ impl Manifest {
                 *bound = json!(namespace);
             }
         }
+        for webhook in self
+            .0
+            .get_mut("webhooks")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(served) = webhook.pointer_mut("/clientConfig/service/namespace") {
+                *served = json!(namespace);
+            }
+        }
     }
 
     /// Labels of the object.
@@ -127,6 +138,14 @@ impl Manifest {
     /// Annotations of the object.
     pub fn annotations(&self) -> Option<&Map<String, Value>> {
         self.0.pointer("/metadata/annotations").and_then(Value::as_object)
+    }
+
+    /// Adds an annotation to the object.
+    pub fn annotate(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let missing = self.missing("annotations");
+        let annotations = object_at(self.metadata()?, "annotations").ok_or(missing)?;
+        annotations.insert(key.to_owned(), json!(value));
+        Ok(())
     }
 
     fn metadata(&mut self) -> Result<&mut Map<String, Value>, Error> {
@@ -148,6 +167,13 @@ impl Manifest {
         if let Some(members) = self.0.as_object_mut() {
             members.insert(key.to_owned(), value);
         }
+    }
+
+    /// Replaces what is at a JSON pointer.
+    pub fn replace(&mut self, pointer: &str, value: Value) -> Result<(), Error> {
+        let missing = self.missing(pointer);
+        *self.0.pointer_mut(pointer).ok_or(missing)? = value;
+        Ok(())
     }
 
     /// The pods of a workload.
@@ -240,16 +266,45 @@ impl Pods<'_> {
 
     /// Sets the path on the host of a volume.
     pub fn host_path(&mut self, volume: &str, path: &str) -> Result<(), Error> {
-        let missing = self.missing(format!("host path volume {volume}"));
+        let missing = self.missing(format!("host path of volume {volume}"));
+        let host_path = self.volume(volume)?.get_mut("hostPath");
+        let slot = host_path.and_then(|host_path| host_path.get_mut("path"));
+        *slot.ok_or(missing)? = json!(path);
+        Ok(())
+    }
+
+    fn volume(&mut self, name: &str) -> Result<&mut Map<String, Value>, Error> {
+        let missing = self.missing(format!("volume {name}"));
         let volumes = self.spec()?.get_mut("volumes").and_then(Value::as_array_mut);
         let found = volumes
             .into_iter()
             .flatten()
-            .find(|found| found["name"] == volume);
-        let slot = found
-            .and_then(|found| found.pointer_mut("/hostPath/path"))
-            .ok_or(missing)?;
-        *slot = json!(path);
+            .find(|volume| volume["name"] == name);
+        found.and_then(Value::as_object_mut).ok_or(missing)
+    }
+
+    /// Sets which Secret is in a volume.
+    pub fn secret(&mut self, volume: &str, name: &str) -> Result<(), Error> {
+        let missing = self.missing(format!("Secret of volume {volume}"));
+        let secret = self.volume(volume)?.get_mut("secret");
+        let slot = secret.and_then(|secret| secret.get_mut("secretName"));
+        *slot.ok_or(missing)? = json!(name);
+        Ok(())
+    }
+
+    /// Sets the user that all containers run as.
+    pub fn run_as_user(&mut self, user: u32) -> Result<(), Error> {
+        let missing = self.missing("security context");
+        let context = self.spec()?.get_mut("securityContext");
+        let context = context.and_then(Value::as_object_mut).ok_or(missing)?;
+        context.insert("runAsUser".into(), json!(user));
+        Ok(())
+    }
+
+    /// Turns a volume of a file on the host into one of a directory that has to be there.
+    pub fn host_directory(&mut self, volume: &str, path: &str) -> Result<(), Error> {
+        let found = self.volume(volume)?;
+        found.insert("hostPath".into(), json!({ "path": path, "type": "Directory" }));
         Ok(())
     }
 
@@ -276,6 +331,14 @@ impl Pods<'_> {
 pub struct Container<'a>(&'a mut Map<String, Value>);
 
 impl Container<'_> {
+    fn missing(&self, part: impl Into<String>) -> Error {
+        let name = self.0.get("name").and_then(Value::as_str).unwrap_or_default();
+        Error::Missing {
+            object: format!("container {name}"),
+            part: part.into(),
+        }
+    }
+
     /// Sets the image, and when it is pulled where the container says so at all. Native containers
     /// always do.
     pub fn run(&mut self, image: Image<'_>, pull_policy: &str) -> &mut Self {
@@ -290,12 +353,53 @@ impl Container<'_> {
         self.set("command", json!(command))
     }
 
+    /// Names the ConfigMap whose keys become environment variables.
+    pub fn env_from_config_map(&mut self, name: &str) -> Result<&mut Self, Error> {
+        let missing = self.missing("ConfigMap to take the environment from");
+        let sources = self.0.get_mut("envFrom").and_then(Value::as_array_mut);
+        let slot = sources
+            .into_iter()
+            .flatten()
+            .find_map(|source| source.pointer_mut("/configMapRef/name"));
+        *slot.ok_or(missing)? = json!(name);
+        Ok(self)
+    }
+
     /// Sets the startup probe: a command, once a second, for five minutes at most.
     pub fn startup_command(&mut self, command: &[&str]) -> &mut Self {
         self.set(
             "startupProbe",
             json!({ "exec": { "command": command }, "periodSeconds": 1, "failureThreshold": 300 }),
         )
+    }
+
+    /// Replaces the command of a probe; its times stay.
+    pub fn probe_command(&mut self, probe: &str, command: &[&str]) -> Result<&mut Self, Error> {
+        let missing = self.missing(probe);
+        let slot = self
+            .0
+            .get_mut(probe)
+            .and_then(|probe| probe.pointer_mut("/exec/command"));
+        *slot.ok_or(missing)? = json!(command);
+        Ok(self)
+    }
+
+    /// Lets a probe begin at the first moment; its period stays.
+    pub fn probe_at_once(&mut self, probe: &str) -> Result<&mut Self, Error> {
+        let missing = self.missing(probe);
+        let found = self.0.get_mut(probe).and_then(Value::as_object_mut);
+        found.ok_or(missing)?.remove("initialDelaySeconds");
+        Ok(self)
+    }
+
+    /// Sets where a volume is mounted.
+    pub fn mount_at(&mut self, volume: &str, path: &str) -> Result<&mut Self, Error> {
+        let missing = self.missing(format!("mount of {volume}"));
+        let mounts = self.0.get_mut("volumeMounts").and_then(Value::as_array_mut);
+        let found = mounts.into_iter().flatten().find(|mount| mount["name"] == volume);
+        let slot = found.and_then(|mount| mount.get_mut("mountPath"));
+        *slot.ok_or(missing)? = json!(path);
+        Ok(self)
     }
 
     /// Probes from the first moment on, every ten seconds.

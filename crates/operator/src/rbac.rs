@@ -132,7 +132,7 @@ const NAMESPACE: [Rule; 12] = [
 /// What ours may do more in its namespace: watch what it renders.
 const NAMESPACE_ADDITIONS: [Rule; 2] = [
     rule("-", "serviceaccounts", "list watch"),
-    rule(RBAC, "rolebindings", "list watch"),
+    rule(RBAC, "roles rolebindings", "list watch"),
 ];
 
 /// Rules of the cluster role.

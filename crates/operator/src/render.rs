@@ -59,7 +59,7 @@ pub fn not_deployed(context: &Context<'_>) -> Vec<&'static str> {
 /// Objects of earlier versions that have to go before the enabled components are applied.
 pub fn leftovers(context: &Context<'_>) -> Vec<ObjectId> {
     enabled(context)
-        .flat_map(components::Component::leftovers)
+        .flat_map(|component| component.leftovers(context.cluster))
         .map(|leftover| leftover.id(context.namespace))
         .collect()
 }

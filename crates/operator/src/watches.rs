@@ -12,9 +12,15 @@ use serde_json::Value;
 
 use crate::{cluster_facts::Platform, names, settings::Settings};
 
-/// Kinds of rendered objects.
-const RENDERED: [Kind; 7] = [
+/// Kinds of rendered objects. Those of cert-manager are not among them: it may come later or never, and a watch of what
+/// is not served would keep everything else waiting. Their objects are looked at in each reconcile instead.
+const RENDERED: [Kind; 12] = [
     object::DAEMON_SET,
+    object::DEPLOYMENT,
+    object::SERVICE,
+    object::ROLE,
+    object::ROLE_BINDING,
+    object::MUTATING_WEBHOOK_CONFIGURATION,
     object::CONFIG_MAP,
     object::SERVICE_ACCOUNT,
     object::NETWORK_POLICY,
@@ -24,7 +30,7 @@ const RENDERED: [Kind; 7] = [
 ];
 
 /// Kinds that are rendered only where there are security context constraints.
-const RENDERED_WITH_SCC: [Kind; 2] = [object::ROLE_BINDING, object::SECURITY_CONTEXT_CONSTRAINTS];
+const RENDERED_WITH_SCC: [Kind; 1] = [object::SECURITY_CONTEXT_CONSTRAINTS];
 
 /// Kinds of objects that are watched by their label on such a platform.
 pub fn rendered_kinds(platform: Platform) -> Vec<Kind> {
@@ -50,7 +56,7 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Plat
     let mut watch = |kind: Kind, namespace: &str, options: &Options| {
         let namespace = kind.namespaced.then_some(namespace);
         let trim = match kind {
-            object::DAEMON_SET | object::NETWORK_ADDONS_CONFIG => cache::keep_all,
+            object::DAEMON_SET | object::DEPLOYMENT | object::NETWORK_ADDONS_CONFIG => cache::keep_all,
             object::CUSTOM_RESOURCE_DEFINITION if options.labels.is_none() => drop_spec,
             _ => cache::drop_status,
         };

@@ -444,3 +444,73 @@ fn an_empty_affinity_is_written_and_empty_settings_are_not() {
     let dns = api::network_addons::KubeSecondaryDNS::default();
     assert_eq!(serde_json::to_value(dns).expect("JSON"), json!({}));
 }
+
+#[test]
+fn an_address_claim_is_the_one_that_cni_plugins_know() {
+    let crd = api::ipam_claim::crd().expect("a definition");
+    let value = serde_json::to_value(&crd).expect("JSON");
+    assert_eq!(
+        value["metadata"],
+        json!({
+            "name": "ipamclaims.k8s.cni.cncf.io",
+            "annotations": { "controller-gen.kubebuilder.io/version": "v0.13.0" },
+        })
+    );
+    assert_eq!(value["spec"]["group"], "k8s.cni.cncf.io");
+    assert_eq!(value["spec"]["scope"], "Namespaced");
+    assert_eq!(
+        value["spec"]["names"],
+        json!({
+            "kind": "IPAMClaim", "listKind": "IPAMClaimList", "plural": "ipamclaims", "singular": "ipamclaim",
+        })
+    );
+    assert_eq!(value["spec"]["versions"].as_array().map(Vec::len), Some(1));
+    let version = &value["spec"]["versions"][0];
+    assert_eq!(
+        (&version["name"], &version["served"], &version["storage"]),
+        (&json!("v1alpha1"), &json!(true), &json!(true))
+    );
+    assert_eq!(version["subresources"], json!({ "status": {} }));
+    assert_eq!(version.get("additionalPrinterColumns"), None);
+    let expected = [
+        ("", "object"),
+        (".apiVersion", "string"),
+        (".kind", "string"),
+        (".metadata", "object"),
+        (".spec", "object"),
+        (".spec.interface", "string"),
+        (".spec.network", "string"),
+        (".status", "object"),
+        (".status.conditions", "array"),
+        (".status.conditions[]", "object"),
+        (".status.conditions[].lastTransitionTime", "string date-time"),
+        (".status.conditions[].message", "string"),
+        (".status.conditions[].observedGeneration", "integer int64"),
+        (".status.conditions[].reason", "string"),
+        (".status.conditions[].status", "string"),
+        (".status.conditions[].type", "string"),
+        (".status.ips", "array"),
+        (".status.ips[]", "string"),
+        (".status.ownerPod", "object"),
+        (".status.ownerPod.name", "string"),
+    ];
+    let schema = schema(&crd, 0);
+    assert_eq!(
+        nodes_of(&schema),
+        expected
+            .map(|(path, kind)| (path.to_owned(), kind.to_owned()))
+            .into()
+    );
+    let mut required = BTreeSet::new();
+    walk(&schema, "", &mut |path, node| {
+        for name in node["required"].as_array().into_iter().flatten() {
+            required.insert(format!("{path}.{}", name.as_str().expect("a name")));
+        }
+    });
+    let condition = ["lastTransitionTime", "message", "reason", "status", "type"];
+    let expected = [".spec.interface", ".spec.network", ".status.ips"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(condition.map(|name| format!(".status.conditions[].{name}")));
+    assert_eq!(required, expected.collect());
+}

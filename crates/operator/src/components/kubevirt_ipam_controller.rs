@@ -1,12 +1,68 @@
 //! KubeVirt IPAM: addresses that virtual machines keep (operands §8).
 
 use api::network_addons::NetworkAddonsConfigSpec;
+use kube_kit::object;
+use serde_json::json;
 
-use super::{Component, Context};
-use crate::manifest::{Error, Manifest};
+use super::{Component, Context, Leftover, Place};
+use crate::{
+    cluster_facts::Cluster,
+    images::Image,
+    manifest::{Error, Manifest},
+    names,
+    tls::TlsSettings,
+};
+
+/// Name of the Service in front of the webhook. OpenShift puts its certificate into a Secret of the same name.
+const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
+
+/// Name of the Certificate that is wanted of cert-manager.
+const CERTIFICATE: &str = "kubevirt-ipam-controller-serving-cert";
+
+/// User of the established image, and of ours.
+const USER: u32 = 65532;
 
 /// See the module.
 pub struct KubevirtIpamController;
+
+/// Where the webhook has its certificate from.
+#[derive(Clone, Copy)]
+enum Certificates {
+    /// cert-manager, which is asked by objects of its own.
+    CertManager,
+    /// OpenShift, which is asked by annotations.
+    OpenShift,
+    /// The operator itself.
+    Operator,
+}
+
+impl Certificates {
+    fn of(context: &Context<'_>, image: Image<'_>) -> Self {
+        if context.cluster.platform.openshift4 {
+            Self::OpenShift
+        } else if image.is_native() {
+            Self::Operator
+        } else {
+            Self::CertManager
+        }
+    }
+
+    /// The Secret with the certificate.
+    fn secret(self) -> &'static str {
+        match self {
+            Self::OpenShift => SERVICE,
+            Self::CertManager | Self::Operator => "webhook-server-cert",
+        }
+    }
+
+    /// Where the Secret is mounted, and what the controller is told about that: nothing where it looks by itself.
+    fn directories(self) -> [&'static str; 2] {
+        match self {
+            Self::OpenShift => ["/etc/ipam-controller/certificates"; 2],
+            Self::CertManager | Self::Operator => ["/tmp/k8s-webhook-server/serving-certs", ""],
+        }
+    }
+}
 
 impl Component for KubevirtIpamController {
     fn name(&self) -> &'static str {
@@ -17,11 +73,185 @@ impl Component for KubevirtIpamController {
         spec.kubevirt_ipam_controller.is_some()
     }
 
-    fn render(&self, _context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        Ok(Vec::new())
+    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+        let image = context.images.of(names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE)?;
+        let certificates = Certificates::of(context, image);
+        let mut objects = Vec::new();
+        if !context.cluster.platform.openshift4 {
+            // OpenShift has its own.
+            let definition = api::ipam_claim::crd().map_err(|error| Error::Syntax {
+                file: "CustomResourceDefinition",
+                cause: error.to_string(),
+            })?;
+            objects.push(Manifest::of("CustomResourceDefinition", &definition)?);
+        }
+        let mut controller = context.objects(
+            "kubevirt_ipam_controller/controller.yaml",
+            include_str!("kubevirt_ipam_controller/controller.yaml"),
+        )?;
+        for object in &mut controller {
+            if object.has_pods() {
+                complete(object, context, image, certificates)?;
+            } else if object.kind() == "Service" && matches!(certificates, Certificates::OpenShift) {
+                object.annotate("service.beta.openshift.io/serving-cert-secret-name", SERVICE)?;
+            }
+        }
+        objects.extend(controller);
+        if matches!(certificates, Certificates::CertManager) {
+            objects.extend(cert_manager(context)?);
+        }
+        objects.extend(webhook(context, certificates)?);
+        Ok(objects)
     }
 
-    fn deployed(&self) -> bool {
-        false
+    fn leftovers(&self, cluster: &Cluster) -> &'static [Leftover] {
+        if cluster.platform.openshift4 {
+            let [openshift @ .., _, _] = &OLD;
+            openshift
+        } else {
+            &OLD
+        }
     }
+}
+
+const fn old(kind: object::Kind, place: Place, name: &'static str) -> Leftover {
+    Leftover { kind, place, name }
+}
+
+/// The objects of release 0.94.0 (operator §9.3); the last two are cert-manager's. The webhook configuration goes
+/// first: without its server it would block everybody.
+const OLD: [Leftover; 10] = [
+    old(
+        object::MUTATING_WEBHOOK_CONFIGURATION,
+        Place::Cluster,
+        "kubevirt-ipam-claims-mutating-webhook-configuration",
+    ),
+    old(
+        object::DEPLOYMENT,
+        Place::Operands,
+        "kubevirt-ipam-claims-controller-manager",
+    ),
+    old(
+        object::SERVICE_ACCOUNT,
+        Place::Operands,
+        "kubevirt-ipam-claims-controller-manager",
+    ),
+    old(
+        object::ROLE,
+        Place::Operands,
+        "kubevirt-ipam-claims-leader-election-role",
+    ),
+    old(
+        object::CLUSTER_ROLE,
+        Place::Cluster,
+        "kubevirt-ipam-claims-manager-role",
+    ),
+    old(
+        object::ROLE_BINDING,
+        Place::Operands,
+        "kubevirt-ipam-claims-leader-election-rolebinding",
+    ),
+    old(
+        object::CLUSTER_ROLE_BINDING,
+        Place::Cluster,
+        "kubevirt-ipam-claims-manager-rolebinding",
+    ),
+    old(
+        object::SERVICE,
+        Place::Operands,
+        "kubevirt-ipam-claims-webhook-service",
+    ),
+    old(
+        object::CERTIFICATE,
+        Place::Operands,
+        "kubevirt-ipam-claims-serving-cert",
+    ),
+    old(
+        object::ISSUER,
+        Place::Operands,
+        "kubevirt-ipam-claims-selfsigned-issuer",
+    ),
+];
+
+fn complete(
+    workload: &mut Manifest,
+    context: &Context<'_>,
+    image: Image<'_>,
+    certificates: Certificates,
+) -> Result<(), Error> {
+    let platform = context.cluster.platform;
+    let [mounted, told] = certificates.directories();
+    let mut pods = workload.pods()?;
+    pods.place(&context.infra())?;
+    pods.secret("cert", certificates.secret())?;
+    if platform.openshift4 {
+        pods.annotate(names::REQUIRED_SCC, "restricted-v2")?;
+    }
+    if image.is_native() && !platform.scc {
+        pods.run_as_user(USER)?;
+    }
+    let mut manager = pods.container("manager")?;
+    manager
+        .run(image, context.pull_policy())
+        .set("args", json!(arguments(context.spec, told)))
+        .mount_at("cert", mounted)?;
+    if image.is_native() {
+        manager.command(&["/weft", "kubevirt-ipam"]);
+    }
+    Ok(())
+}
+
+/// Arguments of the controller; what is not set is left out.
+fn arguments(spec: &NetworkAddonsConfigSpec, certificates: &str) -> Vec<String> {
+    let settings = spec.kubevirt_ipam_controller.as_ref();
+    let network = settings
+        .map(|settings| &settings.default_network_nad_namespace)
+        .filter(|namespace| !namespace.is_empty())
+        .map(|namespace| format!("--default-network-nad-namespace={namespace}"));
+    // The profile is valid, or only the names of the objects count: they are to be removed.
+    let tls = TlsSettings::of(spec.tls_security_profile.as_ref());
+    let tls = tls.map(|tls| tls.arguments()).unwrap_or_default();
+    let first = [
+        "--leader-elect".to_owned(),
+        format!("--certificates-dir={certificates}"),
+    ];
+    first.into_iter().chain(network).chain(tls).collect()
+}
+
+fn cert_manager(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = context.objects(
+        "kubevirt_ipam_controller/cert-manager.yaml",
+        include_str!("kubevirt_ipam_controller/cert-manager.yaml"),
+    )?;
+    for object in &mut objects {
+        if object.name() == CERTIFICATE {
+            let namespace = context.namespace;
+            let names = ["svc", "svc.cluster.local"].map(|domain| format!("{SERVICE}.{namespace}.{domain}"));
+            object.replace("/spec/dnsNames", json!(names))?;
+        }
+    }
+    Ok(objects)
+}
+
+fn webhook(context: &Context<'_>, certificates: Certificates) -> Result<Vec<Manifest>, Error> {
+    let mut objects = context.objects(
+        "kubevirt_ipam_controller/webhook.yaml",
+        include_str!("kubevirt_ipam_controller/webhook.yaml"),
+    )?;
+    for object in &mut objects {
+        if object.kind() != object::MUTATING_WEBHOOK_CONFIGURATION.kind {
+            continue;
+        }
+        match certificates {
+            Certificates::CertManager => {
+                let certificate = format!("{}/{CERTIFICATE}", context.namespace);
+                object.annotate("cert-manager.io/inject-ca-from", &certificate)?;
+            }
+            Certificates::OpenShift => {
+                object.annotate("service.beta.openshift.io/inject-cabundle", "true")?;
+            }
+            Certificates::Operator => {}
+        }
+    }
+    Ok(objects)
 }

@@ -6,6 +6,7 @@ use super::{Component, Context};
 use crate::{
     cluster_facts::Cluster,
     manifest::{Error, Manifest},
+    names,
 };
 
 /// ConfigMap of the device plugin when the specification names none.
@@ -47,11 +48,47 @@ impl Component for Macvtap {
         }
     }
 
-    fn render(&self, _context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        Ok(Vec::new())
+    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+        let mut objects = context.namespace_object()?;
+        objects.extend(context.objects("macvtap/account.yaml", include_str!("macvtap/account.yaml"))?);
+        if context.cluster.platform.scc {
+            objects.extend(context.objects("macvtap/scc.yaml", include_str!("macvtap/scc.yaml"))?);
+        }
+        let mut node = context.objects("macvtap/node.yaml", include_str!("macvtap/node.yaml"))?;
+        for workload in node.iter_mut().filter(|object| object.has_pods()) {
+            complete(workload, context)?;
+        }
+        objects.extend(node);
+        Ok(objects)
     }
+}
 
-    fn deployed(&self) -> bool {
-        false
+fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
+    let image = context.images.of(names::env::MACVTAP_CNI_IMAGE)?;
+    let mut pods = workload.pods()?;
+    pods.place(&context.workloads())?;
+    pods.host_path("cni", context.cluster.platform.cni_bin_dir())?;
+    let mut install = pods.container("install-cni")?;
+    install.run(image, context.pull_policy());
+    if image.is_native() {
+        install.command(&["/weft", "install-plugins", "--to", "/host/opt/cni/bin", "macvtap"]);
     }
+    let mut plugin = pods.container("macvtap-cni")?;
+    plugin
+        .run(image, context.pull_policy())
+        .env_from_config_map(device_plugin_config(context))?;
+    if image.is_native() {
+        plugin.command(&["/weft", "macvtap-device-plugin"]);
+    }
+    Ok(())
+}
+
+/// Name of the ConfigMap that the device plugin reads. A complete specification has one; one that an operator before
+/// ours wrote down need not be complete.
+fn device_plugin_config<'a>(context: &Context<'a>) -> &'a str {
+    let settings = context.spec.macvtap.as_ref();
+    settings
+        .map(|settings| settings.device_plugin_config.as_str())
+        .filter(|name| !name.is_empty())
+        .unwrap_or(DEVICE_PLUGIN_CONFIG)
 }

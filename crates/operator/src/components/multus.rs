@@ -56,7 +56,7 @@ impl Component for Multus {
         Ok(objects)
     }
 
-    fn leftovers(&self) -> &'static [Leftover] {
+    fn leftovers(&self, _cluster: &Cluster) -> &'static [Leftover] {
         // The DaemonSet of thin multus; it would go on writing the configuration of the node.
         const OLD: [Leftover; 1] = [Leftover {
             kind: DAEMON_SET,

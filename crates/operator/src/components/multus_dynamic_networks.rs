@@ -1,11 +1,15 @@
 //! Dynamic networks: attaches running pods to networks (operands §2).
 
-use api::network_addons::NetworkAddonsConfigSpec;
+use std::collections::BTreeMap;
+
+use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
+use serde_json::json;
 
 use super::{Component, Context};
 use crate::{
     cluster_facts::Cluster,
     manifest::{Error, Manifest},
+    names,
 };
 
 /// Sockets of container runtimes that are supported; the first is the default.
@@ -14,6 +18,12 @@ const CRI_SOCKETS: [&str; 3] = [
     "/run/containerd/containerd.sock",
     "/run/k3s/containerd/containerd.sock",
 ];
+
+/// The controller's configuration in its container.
+const CONFIG: &str = "/etc/dynamic-networks-controller/dynamic-networks-config.json";
+
+/// The multus daemon's socket in the controller's container.
+const MULTUS_SOCKET: &str = "/host/run/multus/multus.sock";
 
 /// See the module.
 pub struct MultusDynamicNetworks;
@@ -62,11 +72,69 @@ impl Component for MultusDynamicNetworks {
         }
     }
 
-    fn render(&self, _context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        Ok(Vec::new())
+    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+        let mut objects = context.objects(
+            "multus_dynamic_networks/controller.yaml",
+            include_str!("multus_dynamic_networks/controller.yaml"),
+        )?;
+        for object in &mut objects {
+            if object.has_pods() {
+                complete(object, context)?;
+            } else if object.kind() == "ConfigMap" {
+                let config = json!({
+                    "criSocketPath": in_container(cri_socket(context)),
+                    "multusSocketPath": MULTUS_SOCKET,
+                });
+                object.replace("/data/dynamic-networks-config.json", json!(config.to_string()))?;
+            }
+        }
+        Ok(objects)
     }
+}
 
-    fn deployed(&self) -> bool {
-        false
+fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
+    let image = context.images.of(names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE)?;
+    let socket = cri_socket(context);
+    let mut pods = workload.pods()?;
+    pods.place(&Placement {
+        // On all nodes, as established: where multus is not, these pods wait for it.
+        node_selector: BTreeMap::new(),
+        ..context.workloads()
+    })?;
+    pods.host_path("cri-socket", socket)?;
+    if image.is_native() {
+        // The directory instead of the socket: a daemon that is restarted makes a new one.
+        pods.host_directory("multus-server-socket", "/run/multus")?;
     }
+    let mut container = pods.container("dynamic-networks-controller")?;
+    container
+        .run(image, context.pull_policy())
+        .mount_at("cri-socket", &in_container(socket))?;
+    if image.is_native() {
+        container
+            .command(&["/weft", "dynamic-networks"])
+            .set("args", json!([format!("--config={CONFIG}")]))
+            .mount_at("multus-server-socket", "/host/run/multus")?;
+        for probe in ["livenessProbe", "readinessProbe"] {
+            container
+                .probe_command(probe, &["/weft", "dynamic-networks", "--check"])?
+                .probe_at_once(probe)?;
+        }
+    }
+    Ok(())
+}
+
+/// The socket of the nodes' container runtime. A complete specification has one; one that an operator before ours
+/// wrote down need not be complete.
+fn cri_socket<'a>(context: &Context<'a>) -> &'a str {
+    let settings = context.spec.multus_dynamic_networks.as_ref();
+    settings
+        .map(|settings| settings.host_cri_socket_path.as_str())
+        .filter(|path| !path.is_empty())
+        .unwrap_or(CRI_SOCKETS[0])
+}
+
+/// Where the container sees a path of the host.
+fn in_container(host_path: &str) -> String {
+    format!("/host{host_path}")
 }

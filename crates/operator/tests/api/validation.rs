@@ -159,10 +159,10 @@ fn another_name_is_ignored() {
 #[test]
 fn a_component_that_is_not_deployed_yet_is_told_about_and_the_others_are_deployed() {
     let fixture = Fixture::running("validation-undeployed");
-    fixture.configure(&json!({ "ovs": {}, "multus": {} }));
+    fixture.configure(&json!({ "nmstate": {}, "multus": {} }));
     fixture.wait_until_progressing();
     fixture.wait_for_event(
-        "Warning NotYetDeployed: spec.ovs is accepted, but this version of the operator does not deploy it yet",
+        "Warning NotYetDeployed: spec.nmstate is accepted, but this version of the operator does not deploy it yet",
     );
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();

@@ -27,23 +27,6 @@ fn definition() -> Value {
     })
 }
 
-/// Takes the descriptions out of a schema: their words are free.
-fn without_descriptions(mut value: Value) -> Value {
-    match &mut value {
-        Value::Object(members) => {
-            members.retain(|key, member| key != "description" || !member.is_string());
-            members
-                .values_mut()
-                .for_each(|member| *member = without_descriptions(member.take()));
-        }
-        Value::Array(items) => items
-            .iter_mut()
-            .for_each(|item| *item = without_descriptions(item.take())),
-        _ => {}
-    }
-    value
-}
-
 fn config_map() -> Value {
     let config = json!({
         "chrootDir": "/hostroot", "cniVersion": "0.3.1", "logLevel": "verbose", "logToStderr": true,

@@ -51,47 +51,61 @@ fn a_version_becomes_a_label() {
 
 #[test]
 fn every_object_is_labelled_and_owned_but_for_three_exceptions() {
+    for object in rendered(&stamp()) {
+        assert_stamped(&object);
+    }
+}
+
+/// Checks the labels of operator §8.2 and the owner of §8.3, as [`stamp`] has them.
+pub(super) fn assert_stamped(object: &Value) {
     let owner = json!([{
         "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
         "name": "cluster", "uid": "1-2-3", "controller": true, "blockOwnerDeletion": true,
     }]);
-    for object in rendered(&stamp()) {
-        let (kind, metadata) = (object["kind"].as_str().expect("a kind"), &object["metadata"]);
-        let what = format!("{kind} {}", metadata["name"]);
-        if kind == "Namespace" {
-            assert_eq!(metadata.get("ownerReferences"), None, "{what}");
-            let labels = metadata.get("labels").and_then(Value::as_object);
-            assert!(labels.is_none_or(serde_json::Map::is_empty), "{what}");
-            continue;
+    let (kind, metadata) = (object["kind"].as_str().expect("a kind"), &object["metadata"]);
+    let what = format!("{kind} {}", metadata["name"]);
+    let common = [
+        ("prometheus.cnao.io", "true"),
+        ("app.kubernetes.io/managed-by", "cnao-operator"),
+        ("app.kubernetes.io/component", "network"),
+    ];
+    let version = "networkaddonsoperator.network.kubevirt.io/version";
+    if kind == "Namespace" {
+        assert_eq!(metadata.get("ownerReferences"), None, "{what}");
+        for key in common
+            .iter()
+            .map(|(key, _)| *key)
+            .chain([version, "control-plane"])
+        {
+            assert_eq!(
+                metadata.pointer("/labels").and_then(|labels| labels.get(key)),
+                None,
+                "{what}: {key}"
+            );
         }
-        let common = [
-            ("prometheus.cnao.io", "true"),
-            ("app.kubernetes.io/managed-by", "cnao-operator"),
-            ("app.kubernetes.io/component", "network"),
-        ];
-        let version = "networkaddonsoperator.network.kubevirt.io/version";
-        assert_eq!(metadata["labels"][version], "Avalanches_of_water", "{what}");
-        let template = object.pointer("/spec/template/metadata/labels");
-        for (key, value) in common {
-            assert_eq!(metadata["labels"][key], value, "{what}");
-            match template {
-                Some(template) => assert_eq!(template[key], value, "{what}"),
-                None => assert_ne!(kind, "DaemonSet"),
-            }
-        }
-        for copied in ["app.kubernetes.io/part-of", "app.kubernetes.io/version"] {
-            assert_eq!(metadata["labels"].get(copied), None, "{what}");
-        }
-        if let Some(template) = template {
-            assert_eq!(template.get(version), None, "the version is on the object only");
-        }
-        let owned = metadata.get("ownerReferences");
-        assert_eq!(
-            owned,
-            (kind != "CustomResourceDefinition").then_some(&owner),
-            "{what}"
-        );
+        return;
     }
+    assert_eq!(metadata["labels"][version], "Avalanches_of_water", "{what}");
+    let template = object.pointer("/spec/template/metadata/labels");
+    for (key, value) in common {
+        assert_eq!(metadata["labels"][key], value, "{what}");
+        match template {
+            Some(template) => assert_eq!(template[key], value, "{what}"),
+            None => assert!(kind != "DaemonSet" && kind != "Deployment", "{what}"),
+        }
+    }
+    for copied in ["app.kubernetes.io/part-of", "app.kubernetes.io/version"] {
+        assert_eq!(metadata["labels"].get(copied), None, "{what}");
+    }
+    if let Some(template) = template {
+        assert_eq!(template.get(version), None, "the version is on the object only");
+    }
+    let owned = metadata.get("ownerReferences");
+    assert_eq!(
+        owned,
+        (kind != "CustomResourceDefinition").then_some(&owner),
+        "{what}"
+    );
 }
 
 // operator#25
