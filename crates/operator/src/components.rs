@@ -12,6 +12,8 @@ use crate::{
     cluster_facts::Cluster,
     images::Images,
     manifest::{self, Error, Manifest},
+    settings::Prometheus,
+    tls::TlsSettings,
 };
 
 pub mod kube_mac_pool;
@@ -19,6 +21,7 @@ pub mod kube_secondary_dns;
 pub mod kubevirt_ipam_controller;
 pub mod linux_bridge;
 pub mod macvtap;
+pub mod monitoring;
 pub mod multus;
 pub mod multus_dynamic_networks;
 pub mod network_policies;
@@ -94,7 +97,7 @@ pub enum Place {
 }
 
 /// All components in the order in which they are applied (operator §8.1).
-pub const ALL: [&dyn Component; 10] = [
+pub const ALL: [&dyn Component; 11] = [
     &multus::Multus,
     &multus_dynamic_networks::MultusDynamicNetworks,
     &linux_bridge::LinuxBridge,
@@ -104,6 +107,7 @@ pub const ALL: [&dyn Component; 10] = [
     &kube_secondary_dns::KubeSecondaryDns,
     &kubevirt_ipam_controller::KubevirtIpamController,
     &nmstate::NMState,
+    &monitoring::Monitoring,
     &network_policies::NetworkPolicies,
 ];
 
@@ -118,6 +122,8 @@ pub struct Context<'a> {
     pub images: &'a Images,
     /// Namespace of the operands.
     pub namespace: &'a str,
+    /// Who monitors them.
+    pub prometheus: &'a Prometheus,
 }
 
 impl Context<'_> {
@@ -142,6 +148,22 @@ impl Context<'_> {
             .as_ref()
             .and_then(|p| p.workloads.clone())
             .unwrap_or_default()
+    }
+
+    /// Placement of what serves the whole cluster.
+    pub fn infra(&self) -> Placement {
+        self.spec
+            .placement_configuration
+            .as_ref()
+            .and_then(|p| p.infra.clone())
+            .unwrap_or_default()
+    }
+
+    /// Arguments of servers, from the TLS profile.
+    pub fn tls_arguments(&self) -> Result<Vec<String>, Error> {
+        TlsSettings::of(self.spec.tls_security_profile.as_ref())
+            .map(|settings| settings.arguments())
+            .map_err(Error::Tls)
     }
 
     /// When images are pulled.

@@ -238,6 +238,7 @@ impl Reconciler {
             cluster: &cluster,
             images: &settings.images,
             namespace: &settings.operand_namespace,
+            prometheus: &settings.prometheus,
         };
         let stamp = cr.stamp(&settings);
         let cannot_render = |error: manifest::Error| Stop::retry(reason::RENDER, error.to_string());

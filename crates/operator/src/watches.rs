@@ -1,6 +1,8 @@
 //! What is watched, so that nothing has to be asked for: the configuration resource, and everything that
 //! was rendered, by the label that it all carries.
 
+use std::collections::BTreeSet;
+
 use api::names::MANAGED_BY_LABEL;
 use kube::Client;
 use kube_kit::{
@@ -13,23 +15,42 @@ use serde_json::Value;
 use crate::{cluster_facts::Platform, names, settings::Settings};
 
 /// Kinds of rendered objects.
-const RENDERED: [Kind; 7] = [
+const RENDERED: [Kind; 10] = [
     object::DAEMON_SET,
+    object::DEPLOYMENT,
     object::CONFIG_MAP,
+    object::SERVICE,
     object::SERVICE_ACCOUNT,
     object::NETWORK_POLICY,
     object::CLUSTER_ROLE,
     object::CLUSTER_ROLE_BINDING,
+    object::MUTATING_WEBHOOK_CONFIGURATION,
     object::CUSTOM_RESOURCE_DEFINITION,
 ];
 
 /// Kinds that are rendered only where there are security context constraints.
 const RENDERED_WITH_SCC: [Kind; 2] = [object::ROLE_BINDING, object::SECURITY_CONTEXT_CONSTRAINTS];
 
+/// Kinds that are rendered only where there is monitoring.
+const RENDERED_WITH_MONITORING: [Kind; 4] = [
+    object::ROLE,
+    object::ROLE_BINDING,
+    object::SERVICE_MONITOR,
+    object::PROMETHEUS_RULE,
+];
+
 /// Kinds of objects that are watched by their label on such a platform.
 pub fn rendered_kinds(platform: Platform) -> Vec<Kind> {
     let with_scc: &[Kind] = if platform.scc { &RENDERED_WITH_SCC } else { &[] };
-    RENDERED.iter().chain(with_scc).copied().collect()
+    let with_monitoring: &[Kind] = if platform.monitoring {
+        &RENDERED_WITH_MONITORING
+    } else {
+        &[]
+    };
+    let mut kinds: Vec<_> = [&RENDERED, with_scc, with_monitoring].concat();
+    let mut seen = BTreeSet::new();
+    kinds.retain(|kind| seen.insert(*kind));
+    kinds
 }
 
 /// Name of the definition of the configuration resource.
@@ -50,7 +71,7 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Plat
     let mut watch = |kind: Kind, namespace: &str, options: &Options| {
         let namespace = kind.namespaced.then_some(namespace);
         let trim = match kind {
-            object::DAEMON_SET | object::NETWORK_ADDONS_CONFIG => cache::keep_all,
+            object::DAEMON_SET | object::DEPLOYMENT | object::NETWORK_ADDONS_CONFIG => cache::keep_all,
             object::CUSTOM_RESOURCE_DEFINITION if options.labels.is_none() => drop_spec,
             _ => cache::drop_status,
         };

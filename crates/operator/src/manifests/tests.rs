@@ -133,7 +133,8 @@ const NAMESPACED: &str = "
 /// What may be added to it: watching what is rendered.
 const NAMESPACED_ADDITIONS: &str = "
     !serviceaccounts: list watch
-    rbac.authorization.k8s.io!rolebindings: list watch";
+    rbac.authorization.k8s.io!roles,rolebindings: list watch
+    monitoring.coreos.com!prometheusrules,servicemonitors: list watch";
 
 #[test]
 fn the_operator_may_do_what_the_table_says_and_nothing_else() {

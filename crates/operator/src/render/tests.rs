@@ -1,6 +1,9 @@
-//! The objects of each component, field by field, against operands §1, §3, §10 and §13.
+//! The objects of each component, field by field, against operands.
 
+mod cluster_services;
+mod kube_mac_pool;
 mod linux_bridge;
+mod monitoring;
 mod multus;
 mod stamps;
 
@@ -14,6 +17,7 @@ use crate::{
     images::Images,
     labels::Stamp,
     manifest::Manifest,
+    settings::Prometheus,
 };
 
 /// Which flavour, on which platform.
@@ -24,6 +28,7 @@ struct Setting {
     scc: bool,
     openshift4: bool,
     openshift_network: bool,
+    monitoring: bool,
 }
 
 impl Setting {
@@ -40,7 +45,7 @@ impl Setting {
             platform: Platform {
                 openshift4: self.openshift4,
                 scc: self.scc,
-                monitoring: false,
+                monitoring: self.monitoring,
             },
             openshift_network: self.openshift_network.then_some(OpenShiftNetwork {
                 multus_disabled: false,
@@ -52,6 +57,7 @@ impl Setting {
             cluster: &cluster,
             images: &images,
             namespace: "addons",
+            prometheus: &prometheus(),
         })
     }
 }
@@ -61,12 +67,22 @@ fn complete(spec: Value) -> NetworkAddonsConfigSpec {
     configuration::complete(&spec, None, [1, 2])
 }
 
+/// A monitoring stack that is not the usual one.
+fn prometheus() -> Prometheus {
+    Prometheus {
+        namespace: "observers".into(),
+        service_account: "prometheus".into(),
+        runbook_url_template: "https://runbooks.example/%s.html".into(),
+    }
+}
+
 fn images(native: bool) -> Images {
     let established = |name: &str| {
         let image = match name {
             "MULTUS_IMAGE" => "multus:4",
             "LINUX_BRIDGE_IMAGE" => "plugins:1",
             "LINUX_BRIDGE_MARKER_IMAGE" => "marker:1",
+            "KUBEMACPOOL_IMAGE" => "pool:1",
             _ => "other:1",
         };
         (!native).then(|| image.to_owned())
@@ -152,6 +168,50 @@ fn place(pod: &mut Value) {
     pod["tolerations"] = json!([{ "key": DEFAULT_TOLERATION, "operator": "Exists", "effect": "NoSchedule" }]);
 }
 
+/// Puts the default placement of what serves the whole cluster into a pod.
+fn place_infra(pod: &mut Value) {
+    let prefer = |weight: u32, role: &str| {
+        let key = format!("node-role.kubernetes.io/{role}");
+        json!({ "weight": weight, "preference": { "matchExpressions": [{ "key": key, "operator": "Exists" }] } })
+    };
+    pod["affinity"] = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+        prefer(10, "control-plane"), prefer(1, "master"),
+    ] } });
+}
+
+/// The role and the binding by which the monitoring stack finds what it scrapes.
+fn scraping(name: &str) -> [Value; 2] {
+    let rbac = "rbac.authorization.k8s.io";
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": name, "namespace": "addons" },
+            "rules": [{
+                "apiGroups": [""], "resources": ["services", "endpoints", "pods"], "verbs": ["get", "list", "watch"],
+            }],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": name, "namespace": "addons" },
+            "roleRef": { "apiGroup": rbac, "kind": "Role", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": "prometheus", "namespace": "observers" }],
+        }),
+    ]
+}
+
+/// A policy that lets everybody in at a port of some pods.
+fn ingress(name: &str, pods: &Value, protocol: &str, port: u16) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": { "name": name, "namespace": "addons" },
+        "spec": {
+            "podSelector": { "matchLabels": pods },
+            "policyTypes": ["Ingress"],
+            "ingress": [{ "ports": [{ "protocol": protocol, "port": port }] }],
+        },
+    })
+}
+
 fn policy(name: &str, egress: &Value) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -205,13 +265,16 @@ fn network_policies_follow_the_platform() {
 fn what_is_rendered_is_watched() {
     let setting = Setting {
         scc: true,
+        monitoring: true,
         ..Setting::default()
     };
-    let groups = setting.with(json!({ "multus": {}, "linuxBridge": {} }), |context| {
+    let spec = json!({ "multus": {}, "linuxBridge": {}, "kubeMacPool": {} });
+    let groups = setting.with(spec, |context| {
         render(context, &stamps::stamp()).expect("objects")
     });
     let watched = crate::watches::rendered_kinds(Platform {
         scc: true,
+        monitoring: true,
         ..Platform::default()
     });
     for object in groups.iter().flat_map(|group| &group.objects) {
@@ -226,9 +289,9 @@ fn what_is_rendered_is_watched() {
 
 #[test]
 fn components_that_are_not_deployed_are_named() {
-    let spec = json!({ "multus": {}, "ovs": {}, "kubeMacPool": {}, "nmstate": {} });
+    let spec = json!({ "multus": {}, "ovs": {}, "macvtap": {} });
     Setting::default().with(spec, |context| {
-        assert_eq!(not_deployed(context), ["kubeMacPool", "ovs", "nmstate"]);
+        assert_eq!(not_deployed(context), ["ovs", "macvtap"]);
         let groups = render(context, &stamps::stamp()).expect("objects");
         let names: Vec<_> = groups
             .iter()
