@@ -2,6 +2,7 @@
 
 mod cluster_services;
 mod kube_mac_pool;
+mod kube_secondary_dns;
 mod linux_bridge;
 mod monitoring;
 mod multus;
@@ -83,6 +84,8 @@ fn images(native: bool) -> Images {
             "LINUX_BRIDGE_IMAGE" => "plugins:1",
             "LINUX_BRIDGE_MARKER_IMAGE" => "marker:1",
             "KUBEMACPOOL_IMAGE" => "pool:1",
+            "KUBE_SECONDARY_DNS_IMAGE" => "zones:1",
+            "CORE_DNS_IMAGE" => "dns:1",
             _ => "other:1",
         };
         (!native).then(|| image.to_owned())
@@ -268,7 +271,7 @@ fn what_is_rendered_is_watched() {
         monitoring: true,
         ..Setting::default()
     };
-    let spec = json!({ "multus": {}, "linuxBridge": {}, "kubeMacPool": {} });
+    let spec = json!({ "multus": {}, "linuxBridge": {}, "kubeMacPool": {}, "kubeSecondaryDNS": {} });
     let groups = setting.with(spec, |context| {
         render(context, &stamps::stamp()).expect("objects")
     });

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-const SERVICES: &str = r#"{ "kubeMacPool": {} }"#;
+const SERVICES: &str = r#"{ "kubeMacPool": {}, "kubeSecondaryDNS": {} }"#;
 
 fn services() -> Value {
     serde_json::from_str(SERVICES).expect("JSON")
@@ -27,7 +27,11 @@ fn workload_pods(spec: Value) -> Vec<(String, Value)> {
         .collect()
 }
 
-const DEPLOYMENTS: [&str; 2] = ["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"];
+const DEPLOYMENTS: [&str; 3] = [
+    "kubemacpool-cert-manager",
+    "kubemacpool-mac-controller-manager",
+    "secondary-dns",
+];
 
 /// Node selector, affinity and tolerations of a pod.
 fn constraints(pod: &Value) -> [Option<Value>; 3] {
@@ -123,6 +127,8 @@ fn their_containers_are_those_of_the_summary() {
         [
             "Deployment kubemacpool-cert-manager manager pool:1",
             "Deployment kubemacpool-mac-controller-manager manager pool:1",
+            "Deployment secondary-dns secondary-dns dns:1",
+            "Deployment secondary-dns status-monitor zones:1",
         ]
     );
     assert!(
