@@ -3,6 +3,7 @@
 //! ```text
 //! user ── NetworkAddonsConfig ──> operator        (network_addons)
 //! user ── NetworkAttachmentDefinition ──> multus  (net_attach_def)
+//! user ── NMState ──> node state operator         (node_state)
 //! ```
 //!
 //! Types and schemas only: nothing here does I/O. The custom resource definitions are generated
@@ -11,6 +12,7 @@
 pub mod names;
 pub mod net_attach_def;
 pub mod network_addons;
+pub mod node_state;
 pub mod placement;
 mod schema;
 

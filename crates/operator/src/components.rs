@@ -9,7 +9,7 @@
 use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
 
 use crate::{
-    cluster_facts::Cluster,
+    cluster_facts::{Cluster, NodeState},
     images::Images,
     manifest::{self, Error, Manifest},
     settings::Prometheus,
@@ -124,6 +124,8 @@ pub struct Context<'a> {
     pub namespace: &'a str,
     /// Who monitors them.
     pub prometheus: &'a Prometheus,
+    /// What there is of the API by which node state is wished for.
+    pub node_state: &'a NodeState,
 }
 
 impl Context<'_> {

@@ -79,6 +79,11 @@ impl Images {
         established.or_else(own).ok_or(UnknownImage { variable })
     }
 
+    /// The operator's own image, if it is known.
+    pub fn own(&self) -> Option<&str> {
+        self.own.as_deref()
+    }
+
     /// Checks that every container has an image.
     pub fn complete(&self) -> Result<(), UnknownImage> {
         names::env::IMAGES

@@ -32,6 +32,13 @@ pub enum Error {
     /// The TLS profile means nothing: the text for the condition.
     #[error("{0}")]
     Tls(String),
+    /// There is nothing to run in a container that only our own image can run.
+    #[error(
+        "the operator's own image is unknown: set environment variable {} or {}",
+        crate::names::env::POD_NAME,
+        crate::names::env::OPERATOR_IMAGE
+    )]
+    OwnImage,
     /// There is nothing to run in a container.
     #[error(transparent)]
     Image(#[from] crate::images::UnknownImage),

@@ -8,7 +8,7 @@ use kube::Client;
 use kube_kit::{
     cache::{self, Cache, Changes},
     object::{self, Kind, ObjectId},
-    watch::Options,
+    watch::{Options, Watch},
 };
 use serde_json::Value;
 
@@ -63,6 +63,36 @@ fn definition() -> String {
 /// watched.
 pub fn is_definition(id: &ObjectId) -> bool {
     id.kind == object::CUSTOM_RESOURCE_DEFINITION.kind && id.name == definition()
+}
+
+/// Identity of the definition of the API by which node state is wished for.
+pub fn node_state_definition() -> ObjectId {
+    let name = format!("{}.{}", object::NMSTATE.plural, object::NMSTATE.group);
+    object::CUSTOM_RESOURCE_DEFINITION.object(None, &name)
+}
+
+/// Watches that definition, whoever deployed it.
+pub fn definitions(client: &Client, cache: &Cache) -> Watch<ObjectId, cache::Object> {
+    let named = Options::all().named(&node_state_definition().name);
+    cache.watch(
+        client.clone(),
+        object::CUSTOM_RESOURCE_DEFINITION,
+        None,
+        &named,
+        drop_spec,
+    )
+}
+
+/// Watches wishes for node state. To be started when their API is defined; nobody may wait for what it
+/// knows, because that API need not have our version.
+pub fn node_state(client: &Client) -> Watch<ObjectId, cache::Object> {
+    Cache::new().watch(
+        client.clone(),
+        object::NMSTATE,
+        None,
+        &Options::all(),
+        cache::drop_status,
+    )
 }
 
 /// Starts all watches; the cache looks things up in them.

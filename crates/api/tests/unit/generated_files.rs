@@ -15,6 +15,10 @@ fn checked_in_definitions_are_fresh() {
         &crds.join("network-attachment-definition.crd.yaml"),
         &api::net_attach_def::crd().expect("a definition"),
     );
+    check(
+        &crds.join("nmstate.crd.yaml"),
+        &api::node_state::crd().expect("a definition"),
+    );
 }
 
 fn check(path: &Path, definition: &impl Serialize) {

@@ -6,6 +6,7 @@ mod kube_secondary_dns;
 mod linux_bridge;
 mod monitoring;
 mod multus;
+mod nmstate;
 mod stamps;
 
 use api::network_addons::NetworkAddonsConfigSpec;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    cluster_facts::{Cluster, OpenShiftNetwork, Platform},
+    cluster_facts::{Cluster, NodeState, OpenShiftNetwork, Platform},
     configuration,
     images::Images,
     labels::Stamp,
@@ -59,6 +60,7 @@ impl Setting {
             images: &images,
             namespace: "addons",
             prometheus: &prometheus(),
+            node_state: &NodeState::default(),
         })
     }
 }
@@ -271,7 +273,8 @@ fn what_is_rendered_is_watched() {
         monitoring: true,
         ..Setting::default()
     };
-    let spec = json!({ "multus": {}, "linuxBridge": {}, "kubeMacPool": {}, "kubeSecondaryDNS": {} });
+    let spec =
+        json!({ "multus": {}, "linuxBridge": {}, "kubeMacPool": {}, "kubeSecondaryDNS": {}, "nmstate": {} });
     let groups = setting.with(spec, |context| {
         render(context, &stamps::stamp()).expect("objects")
     });

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-const SERVICES: &str = r#"{ "kubeMacPool": {}, "kubeSecondaryDNS": {} }"#;
+const SERVICES: &str = r#"{ "kubeMacPool": {}, "kubeSecondaryDNS": {}, "nmstate": {} }"#;
 
 fn services() -> Value {
     serde_json::from_str(SERVICES).expect("JSON")
@@ -27,10 +27,11 @@ fn workload_pods(spec: Value) -> Vec<(String, Value)> {
         .collect()
 }
 
-const DEPLOYMENTS: [&str; 3] = [
+const DEPLOYMENTS: [&str; 4] = [
     "kubemacpool-cert-manager",
     "kubemacpool-mac-controller-manager",
     "secondary-dns",
+    "nmstate-operator",
 ];
 
 /// Node selector, affinity and tolerations of a pod.
@@ -129,6 +130,7 @@ fn their_containers_are_those_of_the_summary() {
             "Deployment kubemacpool-mac-controller-manager manager pool:1",
             "Deployment secondary-dns secondary-dns dns:1",
             "Deployment secondary-dns status-monitor zones:1",
+            "Deployment nmstate-operator nmstate-operator weft:1",
         ]
     );
     assert!(
