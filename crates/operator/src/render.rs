@@ -76,7 +76,7 @@ impl Leftover {
 }
 
 /// Objects that operators before ours left behind, and that go if the configuration resource owns them
-/// (operator §9.2): the old node state component, and the passt binding.
+/// (operator §9.2): the old node state component, the passt binding, and what else was forgotten.
 pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
     const fn operands(kind: Kind, name: &'static str) -> Leftover {
         Leftover {
@@ -92,7 +92,7 @@ pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
             name,
         }
     }
-    const LEGACY: [Leftover; 15] = [
+    const LEGACY: [Leftover; 21] = [
         operands(object::SERVICE_ACCOUNT, "nmstate-handler"),
         operands(object::DAEMON_SET, "nmstate-handler"),
         operands(object::ROLE, "nmstate-handler"),
@@ -113,6 +113,14 @@ pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
         },
         // Of the first generation's kubemacpool (operands §12).
         operands(object::POD_DISRUPTION_BUDGET, "mac-controller-manager"),
+        // Of releases that forgot them when the secondary DNS was given up (secondary-dns §1). Where it is
+        // asked for, they are rendered, and stay.
+        operands(object::CONFIG_MAP, "secondary-dns"),
+        cluster(object::CLUSTER_ROLE, "secondary"),
+        cluster(object::CLUSTER_ROLE_BINDING, "secondary"),
+        operands(object::SERVICE_ACCOUNT, "secondary"),
+        operands(object::DEPLOYMENT, "secondary-dns"),
+        operands(object::NETWORK_POLICY, "allow-ingress-to-secondary-dns"),
     ];
     LEGACY
         .iter()

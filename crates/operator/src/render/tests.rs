@@ -356,11 +356,17 @@ fn what_earlier_operators_left_is_known() {
         "(apps/v1, Kind=DaemonSet) ns/passt-binding-cni",
         "(k8s.cni.cncf.io/v1, Kind=NetworkAttachmentDefinition) default/primary-udn-kubevirt-binding",
         "(policy/v1, Kind=PodDisruptionBudget) ns/mac-controller-manager",
+        "(/v1, Kind=ConfigMap) ns/secondary-dns",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRole) /secondary",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRoleBinding) /secondary",
+        "(/v1, Kind=ServiceAccount) ns/secondary",
+        "(apps/v1, Kind=Deployment) ns/secondary-dns",
+        "(networking.k8s.io/v1, Kind=NetworkPolicy) ns/allow-ingress-to-secondary-dns",
     ] {
         assert!(
             ids.contains(&expected.to_owned()),
             "{expected} is not among {ids:#?}"
         );
     }
-    assert_eq!(ids.len(), 15);
+    assert_eq!(ids.len(), 21);
 }

@@ -218,3 +218,19 @@ fn flavours_can_be_mixed() {
         assert_objects(&rendered, &objects("", "", flavour));
     }
 }
+
+// secondary-dns §1: what is asked for is not taken for a leftover of a former release.
+#[test]
+fn what_is_deployed_is_no_leftover() {
+    let pruned = |spec: Value| -> Vec<ObjectId> {
+        let groups = Setting::default().with(spec, |context| {
+            render(context, &stamps::stamp()).expect("objects")
+        });
+        let rendered = inventory(&groups);
+        let planned = rendered.union(&Inventory::of(legacy("addons")));
+        planned.prune(&rendered, is_kept)
+    };
+    let ours = |ids: Vec<ObjectId>| ids.iter().filter(|id| id.name.contains("secondary")).count();
+    assert_eq!(ours(pruned(json!({ "kubeSecondaryDNS": {} }))), 0);
+    assert_eq!(ours(pruned(json!({}))), 6);
+}
