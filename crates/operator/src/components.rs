@@ -152,7 +152,7 @@ impl Context<'_> {
             .unwrap_or_default()
     }
 
-    /// Placement of what serves the whole cluster.
+    /// Placement of what runs beside the cluster's own controllers.
     pub fn infra(&self) -> Placement {
         self.spec
             .placement_configuration
@@ -161,15 +161,15 @@ impl Context<'_> {
             .unwrap_or_default()
     }
 
+    /// When images are pulled.
+    pub fn pull_policy(&self) -> &str {
+        &self.spec.image_pull_policy
+    }
+
     /// Arguments of servers, from the TLS profile.
     pub fn tls_arguments(&self) -> Result<Vec<String>, Error> {
         TlsSettings::of(self.spec.tls_security_profile.as_ref())
             .map(|settings| settings.arguments())
             .map_err(Error::Tls)
-    }
-
-    /// When images are pulled.
-    pub fn pull_policy(&self) -> &str {
-        &self.spec.image_pull_policy
     }
 }

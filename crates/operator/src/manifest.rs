@@ -106,8 +106,8 @@ impl Manifest {
         }
     }
 
-    /// Moves the object, and the service accounts that it binds, into the namespace. A Namespace gets
-    /// its name; an object without a namespace has none.
+    /// Moves the object, and the service accounts that it binds and the webhook services that it names, into
+    /// the namespace. A Namespace gets its name; an object without a namespace has none.
     pub fn set_namespace(&mut self, namespace: &str) {
         if self.kind() == "Namespace" {
             self.0["metadata"]["name"] = json!(namespace);
@@ -137,33 +137,6 @@ impl Manifest {
                 *served = json!(namespace);
             }
         }
-    }
-
-    /// Binds the role of a binding to one service account.
-    pub fn bind_to(&mut self, namespace: &str, account: &str) {
-        self.set(
-            "subjects",
-            json!([{ "kind": "ServiceAccount", "name": account, "namespace": namespace }]),
-        );
-    }
-
-    /// Sets an entry of a ConfigMap, which has it already.
-    pub fn set_data(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        let missing = self.missing(&format!("entry {key}"));
-        let entry = self.0.get_mut("data").and_then(|data| data.get_mut(key));
-        *entry.ok_or(missing)? = json!(value);
-        Ok(())
-    }
-
-    /// The rules of a `PrometheusRule`, of all its groups.
-    pub fn prometheus_rules(&mut self) -> impl Iterator<Item = &mut Map<String, Value>> {
-        let groups = self.0.pointer_mut("/spec/groups").and_then(Value::as_array_mut);
-        groups
-            .into_iter()
-            .flatten()
-            .filter_map(|group| group.get_mut("rules").and_then(Value::as_array_mut))
-            .flatten()
-            .filter_map(Value::as_object_mut)
     }
 
     /// Labels of the object.
@@ -216,6 +189,33 @@ impl Manifest {
             .and_then(Value::as_object_mut)
             .ok_or(missing)?;
         Ok(Pods { object, template })
+    }
+
+    /// Binds the role of a binding to one service account.
+    pub fn bind_to(&mut self, namespace: &str, account: &str) {
+        self.set(
+            "subjects",
+            json!([{ "kind": "ServiceAccount", "name": account, "namespace": namespace }]),
+        );
+    }
+
+    /// Sets an entry of a ConfigMap, which has it already.
+    pub fn set_data(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let missing = self.missing(&format!("entry {key}"));
+        let entry = self.0.get_mut("data").and_then(|data| data.get_mut(key));
+        *entry.ok_or(missing)? = json!(value);
+        Ok(())
+    }
+
+    /// The rules of a `PrometheusRule`, of all its groups.
+    pub fn prometheus_rules(&mut self) -> impl Iterator<Item = &mut Map<String, Value>> {
+        let groups = self.0.pointer_mut("/spec/groups").and_then(Value::as_array_mut);
+        groups
+            .into_iter()
+            .flatten()
+            .filter_map(|group| group.get_mut("rules").and_then(Value::as_array_mut))
+            .flatten()
+            .filter_map(Value::as_object_mut)
     }
 
     /// Whether the object is a workload, with a template of its pods.

@@ -132,13 +132,13 @@ const NAMESPACE: [Rule; 12] = [
 
 /// What ours may do more in its namespace: watch what it renders.
 const NAMESPACE_ADDITIONS: [Rule; 3] = [
-    rule("-", "serviceaccounts", "list watch"),
-    rule(RBAC, "roles rolebindings", "list watch"),
     rule(
         "monitoring.coreos.com",
         "prometheusrules servicemonitors",
         "list watch",
     ),
+    rule("-", "serviceaccounts", "list watch"),
+    rule(RBAC, "roles rolebindings", "list watch"),
 ];
 
 /// Rules of the cluster role.

@@ -1,8 +1,6 @@
 //! What is watched, so that nothing has to be asked for: the configuration resource, and everything that
 //! was rendered, by the label that it all carries.
 
-use std::collections::BTreeSet;
-
 use api::names::MANAGED_BY_LABEL;
 use kube::Client;
 use kube_kit::{
@@ -14,43 +12,37 @@ use serde_json::Value;
 
 use crate::{cluster_facts::Platform, names, settings::Settings};
 
-/// Kinds of rendered objects.
-const RENDERED: [Kind; 10] = [
+/// Kinds of rendered objects. Those of cert-manager are not among them: it may come later or never, and a watch of what
+/// is not served would keep everything else waiting. Their objects are looked at in each reconcile instead.
+const RENDERED: [Kind; 12] = [
     object::DAEMON_SET,
     object::DEPLOYMENT,
-    object::CONFIG_MAP,
     object::SERVICE,
+    object::ROLE,
+    object::ROLE_BINDING,
+    object::MUTATING_WEBHOOK_CONFIGURATION,
+    object::CONFIG_MAP,
     object::SERVICE_ACCOUNT,
     object::NETWORK_POLICY,
     object::CLUSTER_ROLE,
     object::CLUSTER_ROLE_BINDING,
-    object::MUTATING_WEBHOOK_CONFIGURATION,
     object::CUSTOM_RESOURCE_DEFINITION,
 ];
 
 /// Kinds that are rendered only where there are security context constraints.
-const RENDERED_WITH_SCC: [Kind; 2] = [object::ROLE_BINDING, object::SECURITY_CONTEXT_CONSTRAINTS];
-
-/// Kinds that are rendered only where there is monitoring.
-const RENDERED_WITH_MONITORING: [Kind; 4] = [
-    object::ROLE,
-    object::ROLE_BINDING,
-    object::SERVICE_MONITOR,
-    object::PROMETHEUS_RULE,
-];
+const RENDERED_WITH_SCC: [Kind; 1] = [object::SECURITY_CONTEXT_CONSTRAINTS];
 
 /// Kinds of objects that are watched by their label on such a platform.
 pub fn rendered_kinds(platform: Platform) -> Vec<Kind> {
+    /// Kinds that are rendered only where there is monitoring.
+    const WITH_MONITORING: [Kind; 2] = [object::SERVICE_MONITOR, object::PROMETHEUS_RULE];
     let with_scc: &[Kind] = if platform.scc { &RENDERED_WITH_SCC } else { &[] };
     let with_monitoring: &[Kind] = if platform.monitoring {
-        &RENDERED_WITH_MONITORING
+        &WITH_MONITORING
     } else {
         &[]
     };
-    let mut kinds: Vec<_> = [&RENDERED, with_scc, with_monitoring].concat();
-    let mut seen = BTreeSet::new();
-    kinds.retain(|kind| seen.insert(*kind));
-    kinds
+    [&RENDERED, with_scc, with_monitoring].concat()
 }
 
 /// Name of the definition of the configuration resource.

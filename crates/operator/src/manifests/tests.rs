@@ -168,9 +168,9 @@ fn the_node_state_operator_may_do_what_its_table_says() {
 
 /// What may be added to it: watching what is rendered.
 const NAMESPACED_ADDITIONS: &str = "
+    monitoring.coreos.com!prometheusrules,servicemonitors: list watch
     !serviceaccounts: list watch
-    rbac.authorization.k8s.io!roles,rolebindings: list watch
-    monitoring.coreos.com!prometheusrules,servicemonitors: list watch";
+    rbac.authorization.k8s.io!roles,rolebindings: list watch";
 
 #[test]
 fn the_operator_may_do_what_the_table_says_and_nothing_else() {
