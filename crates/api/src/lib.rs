@@ -4,6 +4,7 @@
 //! user ── NetworkAddonsConfig ──> operator        (network_addons)
 //! user ── NetworkAttachmentDefinition ──> multus  (net_attach_def)
 //! KubeVirt IPAM ── IPAMClaim ──> CNI plugin       (ipam_claim)
+//! user ── NMState ──> node state operator         (node_state)
 //! ```
 //!
 //! Types and schemas only: nothing here does I/O. The custom resource definitions are generated
@@ -13,6 +14,7 @@ pub mod ipam_claim;
 pub mod names;
 pub mod net_attach_def;
 pub mod network_addons;
+pub mod node_state;
 pub mod placement;
 mod schema;
 

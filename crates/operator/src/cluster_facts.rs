@@ -1,5 +1,7 @@
 //! What the operator knows about the cluster it runs in (operator §2.1).
 
+use serde_json::Value;
+
 /// Facts that are found out once, at start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Platform {
@@ -46,4 +48,39 @@ impl Platform {
             "/etc/cni/net.d"
         }
     }
+}
+
+/// What there is of the API by which node state is wished for, and which somebody else may have brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeState {
+    /// Its definition.
+    pub definition: NodeStateDefinition,
+    /// Its objects.
+    pub wish: NodeStateWish,
+}
+
+/// The definition of the API by which node state is wished for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum NodeStateDefinition {
+    /// There is none.
+    #[default]
+    None,
+    /// We deployed it.
+    Ours,
+    /// Somebody else did, and has an operator for it.
+    SomebodyElses,
+}
+
+/// Wishes for node state. There is one at most: of several, node state operators keep the oldest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum NodeStateWish {
+    /// There can't be any yet.
+    #[default]
+    NotServed,
+    /// There is none.
+    None,
+    /// Ours, with these settings.
+    Ours(Value),
+    /// Somebody else's.
+    SomebodyElses,
 }

@@ -9,9 +9,11 @@
 use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
 
 use crate::{
-    cluster_facts::Cluster,
+    cluster_facts::{Cluster, NodeState},
     images::Images,
     manifest::{self, Error, Manifest},
+    settings::Prometheus,
+    tls::TlsSettings,
 };
 
 pub mod kube_mac_pool;
@@ -19,6 +21,7 @@ pub mod kube_secondary_dns;
 pub mod kubevirt_ipam_controller;
 pub mod linux_bridge;
 pub mod macvtap;
+pub mod monitoring;
 pub mod multus;
 pub mod multus_dynamic_networks;
 pub mod network_policies;
@@ -60,8 +63,9 @@ pub trait Component: Sync {
     /// enabled, with a complete specification. Labels and owners are put on later.
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error>;
 
-    /// Whether this version deploys the component. If not, it is accepted, and the user is told.
-    fn deployed(&self) -> bool {
+    /// Whether this version has every program that the component needs here. If not, it is accepted and not deployed,
+    /// and the user is told: a webhook without its server would keep pods from being created.
+    fn has_programs(&self, _context: &Context<'_>) -> bool {
         true
     }
 
@@ -94,7 +98,7 @@ pub enum Place {
 }
 
 /// All components in the order in which they are applied (operator §8.1).
-pub const ALL: [&dyn Component; 10] = [
+pub const ALL: [&dyn Component; 11] = [
     &multus::Multus,
     &multus_dynamic_networks::MultusDynamicNetworks,
     &linux_bridge::LinuxBridge,
@@ -104,6 +108,7 @@ pub const ALL: [&dyn Component; 10] = [
     &kube_secondary_dns::KubeSecondaryDns,
     &kubevirt_ipam_controller::KubevirtIpamController,
     &nmstate::NMState,
+    &monitoring::Monitoring,
     &network_policies::NetworkPolicies,
 ];
 
@@ -118,6 +123,10 @@ pub struct Context<'a> {
     pub images: &'a Images,
     /// Namespace of the operands.
     pub namespace: &'a str,
+    /// Who monitors them.
+    pub prometheus: &'a Prometheus,
+    /// What there is of the API by which node state is wished for.
+    pub node_state: &'a NodeState,
 }
 
 impl Context<'_> {
@@ -156,5 +165,12 @@ impl Context<'_> {
     /// When images are pulled.
     pub fn pull_policy(&self) -> &str {
         &self.spec.image_pull_policy
+    }
+
+    /// Arguments of servers, from the TLS profile.
+    pub fn tls_arguments(&self) -> Result<Vec<String>, Error> {
+        TlsSettings::of(self.spec.tls_security_profile.as_ref())
+            .map(|settings| settings.arguments())
+            .map_err(Error::Tls)
     }
 }

@@ -40,7 +40,12 @@ pub enum Error {
 /// A running operator.
 pub struct Operator {
     reconciler: Reconciler,
+    client: Client,
     cache: Cache,
+    /// Definitions of others.
+    definitions: Cache,
+    /// Whether wishes for node state are watched: once their API was defined.
+    watches_node_state: bool,
     changes: Changes,
     queue: Queue<()>,
     /// When to ask again for the configuration resource, whose definition has changed.
@@ -62,14 +67,19 @@ impl Operator {
         let settings = Settings { images, ..settings };
 
         let cache = Cache::new();
-        let changes = watches::start(&client, &cache, &settings, platform);
+        let definitions = Cache::new();
+        let mut changes = watches::start(&client, &cache, &settings, platform);
+        changes.push(watches::definitions(&client, &definitions));
         let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
         let applier = Applier::with_cache(client.clone(), policy, cache.clone());
-        let recorder = Recorder::new(client, names::EVENT_COMPONENT);
-        let reconciler = Reconciler::new(applier, recorder, settings, platform);
+        let recorder = Recorder::new(client.clone(), names::EVENT_COMPONENT);
+        let reconciler = Reconciler::new(applier, recorder, settings, platform, definitions.clone());
         Ok(Self {
             reconciler,
+            client,
             cache,
+            definitions,
+            watches_node_state: false,
             changes,
             queue: Queue::new(),
             ask_again: None,
@@ -83,7 +93,7 @@ impl Operator {
         loop {
             let ask_again = self.ask_again;
             let settled = self.reconciler.is_settled();
-            let ready = settled && self.cache.is_synced();
+            let ready = settled && self.cache.is_synced() && self.definitions.is_synced();
             tokio::select! {
                 // Changes come first: many of them are one reconcile.
                 biased;
@@ -114,6 +124,9 @@ impl Operator {
                     self.ask_again = Some(Instant::now() + SERVED);
                     return;
                 }
+                if *id == watches::node_state_definition() {
+                    self.watch_node_state();
+                }
                 if !self.reconciler.concerns(id) {
                     return;
                 }
@@ -122,6 +135,16 @@ impl Operator {
             Change::Synced => {}
         }
         self.queue.add(());
+    }
+
+    /// Hears of wishes for node state, from the moment on when there can be any.
+    fn watch_node_state(&mut self) {
+        if !self.watches_node_state {
+            self.watches_node_state = true;
+            self.changes.push(watches::node_state(&self.client));
+        }
+        self.changes.retry();
+        self.ask_again = Some(Instant::now() + SERVED);
     }
 
     fn done(&mut self, result: Result<(), crate::reconcile::Error>) {

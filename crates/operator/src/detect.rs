@@ -1,6 +1,7 @@
 //! Finds out, once at start, what kind of cluster this is and which image the operator itself runs
 //! (operator §2.1).
 
+use api::names::{MANAGED_BY_LABEL, NETWORK_ADDONS_KIND};
 use kube::{
     Api, Client,
     core::{DynamicObject, params::ListParams},
@@ -9,10 +10,10 @@ use kube_kit::{
     client,
     object::{self, Kind},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    cluster_facts::{OpenShiftNetwork, Platform},
+    cluster_facts::{NodeState, NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
     names,
     settings::Settings,
 };
@@ -121,6 +122,46 @@ pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwor
     Ok(list.items.first().map(|network| read_network(&network.data)))
 }
 
+/// What there is of the API by which node state is wished for. `definition` is what is known of the
+/// definition of that API; without one, nothing is asked for.
+pub async fn node_state(client: &Client, definition: Option<&Value>) -> Result<NodeState, kube::Error> {
+    let Some(definition) = definition else {
+        return Ok(NodeState::default());
+    };
+    let managed_by = definition
+        .pointer("/metadata/labels")
+        .and_then(|labels| labels.get(MANAGED_BY_LABEL));
+    let definition = if managed_by.and_then(Value::as_str) == Some(names::MANAGED_BY) {
+        NodeStateDefinition::Ours
+    } else {
+        NodeStateDefinition::SomebodyElses
+    };
+    let wish = match api(client, object::NMSTATE, None)
+        .list(&ListParams::default())
+        .await
+    {
+        Ok(list) => read_wishes(
+            list.items
+                .iter()
+                .filter_map(|wish| serde_json::to_value(wish).ok()),
+        ),
+        Err(kube::Error::Api(status)) if status.code == 404 => NodeStateWish::NotServed,
+        Err(error) => return Err(error),
+    };
+    Ok(NodeState { definition, wish })
+}
+
+fn read_wishes(wishes: impl Iterator<Item = Value>) -> NodeStateWish {
+    let mut found = NodeStateWish::None;
+    for wish in wishes {
+        if object::owned_by(&wish, NETWORK_ADDONS_KIND) {
+            return NodeStateWish::Ours(wish.get("spec").cloned().unwrap_or_else(|| json!({})));
+        }
+        found = NodeStateWish::SomebodyElses;
+    }
+    found
+}
+
 fn read_network(network: &Value) -> OpenShiftNetwork {
     let disabled = network
         .pointer("/spec/disableMultiNetwork")
@@ -141,7 +182,6 @@ fn api(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObjec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     // operator#47, the reading
     #[test]
@@ -154,6 +194,29 @@ mod tests {
         ] {
             let found = read_network(&json!({ "spec": spec }));
             assert_eq!(found.multus_disabled, disabled, "{spec}");
+        }
+    }
+
+    #[test]
+    fn somebody_elses_wish_for_node_state_is_respected() {
+        let wish = |owner: Option<&str>, spec: &Value| {
+            let owners: Vec<_> = owner.into_iter().map(|kind| json!({ "kind": kind })).collect();
+            json!({ "metadata": { "ownerReferences": owners }, "spec": spec })
+        };
+        let ours = wish(Some("NetworkAddonsConfig"), &json!({ "logLevel": "debug" }));
+        let read = |wishes: &[Value]| read_wishes(wishes.iter().cloned());
+        assert_eq!(read(&[]), NodeStateWish::None);
+        assert_eq!(
+            read(std::slice::from_ref(&ours)),
+            NodeStateWish::Ours(json!({ "logLevel": "debug" }))
+        );
+        for stranger in [wish(None, &json!({})), wish(Some("HyperConverged"), &json!({}))] {
+            assert_eq!(
+                read(std::slice::from_ref(&stranger)),
+                NodeStateWish::SomebodyElses
+            );
+            // Which of two stays, the node state operator decides.
+            assert!(matches!(read(&[stranger, ours.clone()]), NodeStateWish::Ours(_)));
         }
     }
 

@@ -60,6 +60,13 @@ impl Images {
         }
     }
 
+    /// Whether variables name the images of all these containers.
+    pub fn are_established(&self, variables: &[&str]) -> bool {
+        variables
+            .iter()
+            .all(|variable| self.established.contains_key(variable))
+    }
+
     /// With the operator's own image.
     #[must_use]
     pub fn with_own(self, own: Option<String>) -> Self {
@@ -77,6 +84,11 @@ impl Images {
             .map(|image| Image::Established(image));
         let own = || self.own.as_deref().map(Image::Native);
         established.or_else(own).ok_or(UnknownImage { variable })
+    }
+
+    /// The operator's own image, if it is known.
+    pub fn own(&self) -> Option<&str> {
+        self.own.as_deref()
     }
 
     /// Checks that every container has an image.

@@ -29,6 +29,16 @@ pub enum Error {
         /// What it lacks.
         part: String,
     },
+    /// The TLS profile means nothing: the text for the condition.
+    #[error("{0}")]
+    Tls(String),
+    /// There is nothing to run in a container that only our own image can run.
+    #[error(
+        "the operator's own image is unknown: set environment variable {} or {}",
+        crate::names::env::POD_NAME,
+        crate::names::env::OPERATOR_IMAGE
+    )]
+    OwnImage,
     /// There is nothing to run in a container.
     #[error(transparent)]
     Image(#[from] crate::images::UnknownImage),
@@ -162,6 +172,14 @@ impl Manifest {
         Ok(())
     }
 
+    /// Sets a member of the object's specification.
+    pub fn set_spec(&mut self, key: &str, value: Value) -> Result<(), Error> {
+        let missing = self.missing("specification");
+        let spec = self.0.get_mut("spec").and_then(Value::as_object_mut);
+        spec.ok_or(missing)?.insert(key.to_owned(), value);
+        Ok(())
+    }
+
     /// Sets any member of the object.
     pub fn set(&mut self, key: &str, value: Value) {
         if let Some(members) = self.0.as_object_mut() {
@@ -186,6 +204,33 @@ impl Manifest {
             .and_then(Value::as_object_mut)
             .ok_or(missing)?;
         Ok(Pods { object, template })
+    }
+
+    /// Binds the role of a binding to one service account.
+    pub fn bind_to(&mut self, namespace: &str, account: &str) {
+        self.set(
+            "subjects",
+            json!([{ "kind": "ServiceAccount", "name": account, "namespace": namespace }]),
+        );
+    }
+
+    /// Sets an entry of a ConfigMap, which has it already.
+    pub fn set_data(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let missing = self.missing(&format!("entry {key}"));
+        let entry = self.0.get_mut("data").and_then(|data| data.get_mut(key));
+        *entry.ok_or(missing)? = json!(value);
+        Ok(())
+    }
+
+    /// The rules of a `PrometheusRule`, of all its groups.
+    pub fn prometheus_rules(&mut self) -> impl Iterator<Item = &mut Map<String, Value>> {
+        let groups = self.0.pointer_mut("/spec/groups").and_then(Value::as_array_mut);
+        groups
+            .into_iter()
+            .flatten()
+            .filter_map(|group| group.get_mut("rules").and_then(Value::as_array_mut))
+            .flatten()
+            .filter_map(Value::as_object_mut)
     }
 
     /// Whether the object is a workload, with a template of its pods.
@@ -261,6 +306,16 @@ impl Pods<'_> {
                 None => spec.remove(key),
             };
         }
+        Ok(())
+    }
+
+    /// Leaves the user of the pods to the security context constraints.
+    pub fn without_user(&mut self) -> Result<(), Error> {
+        let missing = self.missing("security context");
+        let context = self.spec()?.get_mut("securityContext");
+        let context = context.and_then(Value::as_object_mut).ok_or(missing)?;
+        context.remove("runAsNonRoot");
+        context.remove("runAsUser");
         Ok(())
     }
 
@@ -411,6 +466,40 @@ impl Container<'_> {
             }
         }
         self
+    }
+
+    /// Probes readiness from the first moment on, every second.
+    pub fn eager_readiness(&mut self) -> &mut Self {
+        if let Some(probe) = self.0.get_mut("readinessProbe").and_then(Value::as_object_mut) {
+            probe.remove("initialDelaySeconds");
+            probe.insert("periodSeconds".into(), json!(1));
+        }
+        self
+    }
+
+    /// Adds arguments after those that are there.
+    pub fn add_arguments(&mut self, arguments: &[String]) -> &mut Self {
+        let all = self.0.entry("args").or_insert_with(|| json!([]));
+        if let Some(all) = all.as_array_mut() {
+            all.extend(arguments.iter().map(|argument| json!(argument)));
+        }
+        self
+    }
+
+    /// Sets an environment variable, which the container has already.
+    pub fn variable(&mut self, name: &str, value: &str) -> Result<&mut Self, Error> {
+        let container = self.0.get("name").and_then(Value::as_str).unwrap_or_default();
+        let missing = Error::Missing {
+            object: format!("container {container}"),
+            part: format!("environment variable {name}"),
+        };
+        let variables = self.0.get_mut("env").and_then(Value::as_array_mut);
+        let variable = variables
+            .into_iter()
+            .flatten()
+            .find(|variable| variable["name"] == name);
+        *variable.ok_or(missing)? = json!({ "name": name, "value": value });
+        Ok(self)
     }
 
     /// Sets any member.

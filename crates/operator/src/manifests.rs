@@ -85,11 +85,16 @@ pub fn render_install(install: &Install<'_>) -> Result<Vec<(&'static str, String
     for object in &mut deployment {
         complete(object, install)?;
     }
+    // Rights of what the operator deploys, and could not grant.
+    let granted = manifest::parse(operator, include_str!("manifests/nmstate-role.yaml"))?;
     let example_objects = manifest::parse(example, include_str!("manifests/example.yaml"))?;
     Ok(vec![
         (namespace, documents(namespace, &namespaces)?),
         (definition, yaml(definition, &api::network_addons::crd()?)?),
-        (operator, documents(operator, &[accounts, deployment].concat())?),
+        (
+            operator,
+            documents(operator, &[accounts, deployment, granted].concat())?,
+        ),
         (example, documents(example, &example_objects)?),
     ])
 }

@@ -90,11 +90,12 @@ const CLUSTER: [Rule; 33] = [
 ];
 
 /// What ours may do more in the whole cluster: watch what it renders, and take security context
-/// constraints away again.
-const CLUSTER_ADDITIONS: [Rule; 3] = [
+/// constraints away again, and wish for node state.
+const CLUSTER_ADDITIONS: [Rule; 4] = [
     rule("apiextensions.k8s.io", "customresourcedefinitions", "list watch"),
     rule(RBAC, "clusterroles clusterrolebindings", "list watch"),
     rule(SCC, "securitycontextconstraints", "watch delete"),
+    rule("nmstate.io", "nmstates", "get list watch create update delete"),
 ];
 
 /// Rules of the established operator in its namespace.
@@ -130,7 +131,12 @@ const NAMESPACE: [Rule; 12] = [
 ];
 
 /// What ours may do more in its namespace: watch what it renders.
-const NAMESPACE_ADDITIONS: [Rule; 2] = [
+const NAMESPACE_ADDITIONS: [Rule; 3] = [
+    rule(
+        "monitoring.coreos.com",
+        "prometheusrules servicemonitors",
+        "list watch",
+    ),
     rule("-", "serviceaccounts", "list watch"),
     rule(RBAC, "roles rolebindings", "list watch"),
 ];

@@ -15,6 +15,7 @@ use std::{
     io::Read,
 };
 
+use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::{
     apply::{self, Applier},
     cache::{Cache, Lookup},
@@ -26,7 +27,7 @@ use serde_json::Value;
 
 use crate::{
     applied::{self, Applied},
-    cluster_facts::{Cluster, OpenShiftNetwork, Platform},
+    cluster_facts::{Cluster, NodeState, OpenShiftNetwork, Platform},
     components::Context,
     configuration, detect, manifest, messages,
     names::reason,
@@ -34,6 +35,7 @@ use crate::{
     resource::{self, Resource},
     settings::Settings,
     status::Finding,
+    watches,
     workloads::Failure,
 };
 
@@ -54,6 +56,8 @@ pub struct Reconciler {
     recorder: Recorder,
     settings: Settings,
     platform: Platform,
+    /// Definitions of others, which decide what is deployed.
+    definitions: Cache,
     memory: Memory,
     /// What decides whether a change of the configuration resource needs work.
     configuration_seen: Option<[Value; 4]>,
@@ -110,12 +114,19 @@ impl Stop {
 
 impl Reconciler {
     /// A reconciler that believes the cache.
-    pub fn new(applier: Applier, recorder: Recorder, settings: Settings, platform: Platform) -> Self {
+    pub fn new(
+        applier: Applier,
+        recorder: Recorder,
+        settings: Settings,
+        platform: Platform,
+        definitions: Cache,
+    ) -> Self {
         Self {
             applier,
             recorder,
             settings,
             platform,
+            definitions,
             memory: Memory::default(),
             configuration_seen: None,
         }
@@ -232,12 +243,15 @@ impl Reconciler {
             }
         }
 
+        let node_state = self.node_state(&spec).await?;
         let settings = self.settings.clone();
         let context = Context {
             spec: &spec,
             cluster: &cluster,
             images: &settings.images,
             namespace: &settings.operand_namespace,
+            prometheus: &settings.prometheus,
+            node_state: &node_state,
         };
         let stamp = cr.stamp(&settings);
         let cannot_render = |error: manifest::Error| Stop::retry(reason::RENDER, error.to_string());
@@ -253,6 +267,19 @@ impl Reconciler {
         self.prune(&planned, &rendered).await?;
         self.announce(cr, &render::not_deployed(&context)).await;
         Ok(groups)
+    }
+
+    /// What there is of the API by which node state is wished for; only looked at when it is needed.
+    async fn node_state(&self, spec: &NetworkAddonsConfigSpec) -> Result<NodeState, Stop> {
+        if spec.nmstate.is_none() {
+            return Ok(NodeState::default());
+        }
+        let definition = match self.definitions.lookup(&watches::node_state_definition()) {
+            Lookup::Present(definition) => Some(definition),
+            _ => None,
+        };
+        let node_state = detect::node_state(self.applier.client(), definition.as_deref()).await;
+        node_state.map_err(|error| Stop::retry(reason::RENDER, client::message(&error)))
     }
 
     async fn openshift_network(&self) -> Result<Option<OpenShiftNetwork>, Stop> {

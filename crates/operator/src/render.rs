@@ -22,24 +22,26 @@ pub struct Group {
     pub objects: Vec<Value>,
 }
 
-/// The objects of all enabled components, complete with labels and owners.
+/// The objects of all components that are deployed, complete with labels and owners.
 pub fn render(context: &Context<'_>, stamp: &Stamp) -> Result<Vec<Group>, Error> {
-    let mut groups = Vec::new();
-    for component in enabled(context) {
-        let mut objects = component.render(context)?;
-        for object in &mut objects {
-            stamp.put_on(object)?;
-        }
-        let objects = objects
-            .into_iter()
-            .map(crate::manifest::Manifest::into_value)
-            .collect();
-        groups.push(Group {
-            component: component.name(),
-            objects,
-        });
+    deployed(context)
+        .map(|component| group(component, context, stamp))
+        .collect()
+}
+
+fn group(component: &dyn Component, context: &Context<'_>, stamp: &Stamp) -> Result<Group, Error> {
+    let mut objects = component.render(context)?;
+    for object in &mut objects {
+        stamp.put_on(object)?;
     }
-    Ok(groups)
+    let objects = objects
+        .into_iter()
+        .map(crate::manifest::Manifest::into_value)
+        .collect();
+    Ok(Group {
+        component: component.name(),
+        objects,
+    })
 }
 
 fn enabled<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn Component> + 'a {
@@ -48,17 +50,21 @@ fn enabled<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn Co
         .filter(|component| component.enabled(context.spec))
 }
 
+fn deployed<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn Component> + 'a {
+    enabled(context).filter(|component| component.has_programs(context))
+}
+
 /// Components that the specification asks for, and that this version does not deploy.
 pub fn not_deployed(context: &Context<'_>) -> Vec<&'static str> {
     enabled(context)
-        .filter(|component| !component.deployed())
+        .filter(|component| !component.has_programs(context))
         .map(Component::name)
         .collect()
 }
 
 /// Objects of earlier versions that have to go before the enabled components are applied.
 pub fn leftovers(context: &Context<'_>) -> Vec<ObjectId> {
-    enabled(context)
+    deployed(context)
         .flat_map(|component| component.leftovers(context.cluster))
         .map(|leftover| leftover.id(context.namespace))
         .collect()
@@ -76,7 +82,7 @@ impl Leftover {
 }
 
 /// Objects that operators before ours left behind, and that go if the configuration resource owns them
-/// (operator §9.2): the old node state component, and the passt binding.
+/// (operator §9.2): the old node state component, the passt binding, and what else was forgotten.
 pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
     const fn operands(kind: Kind, name: &'static str) -> Leftover {
         Leftover {
@@ -92,7 +98,7 @@ pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
             name,
         }
     }
-    const LEGACY: [Leftover; 15] = [
+    const LEGACY: [Leftover; 21] = [
         operands(object::SERVICE_ACCOUNT, "nmstate-handler"),
         operands(object::DAEMON_SET, "nmstate-handler"),
         operands(object::ROLE, "nmstate-handler"),
@@ -113,6 +119,14 @@ pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
         },
         // Of the first generation's kubemacpool (operands §12).
         operands(object::POD_DISRUPTION_BUDGET, "mac-controller-manager"),
+        // Of releases that forgot them when the secondary DNS was given up (secondary-dns §1). Where it is
+        // asked for, they are rendered, and stay.
+        operands(object::CONFIG_MAP, "secondary-dns"),
+        cluster(object::CLUSTER_ROLE, "secondary"),
+        cluster(object::CLUSTER_ROLE_BINDING, "secondary"),
+        operands(object::SERVICE_ACCOUNT, "secondary"),
+        operands(object::DEPLOYMENT, "secondary-dns"),
+        operands(object::NETWORK_POLICY, "allow-ingress-to-secondary-dns"),
     ];
     LEGACY
         .iter()

@@ -17,6 +17,52 @@ pub struct Settings {
     pub operator_image: Option<String>,
     /// Images that variables name; the operator's own is found out later.
     pub images: Images,
+    /// Who monitors what is deployed.
+    pub prometheus: Prometheus,
+}
+
+/// The monitoring stack of the cluster.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Prometheus {
+    /// Namespace of its service account.
+    pub namespace: String,
+    /// Name of its service account.
+    pub service_account: String,
+    /// Where alerts link to; `%s` stands for the name of the alert, exactly once.
+    pub runbook_url_template: String,
+}
+
+/// What stands for the name of the alert in a template of links.
+const ALERT: &str = "%s";
+
+impl Default for Prometheus {
+    fn default() -> Self {
+        Self {
+            namespace: "monitoring".into(),
+            service_account: "prometheus-k8s".into(),
+            runbook_url_template: "https://kubevirt.io/monitoring/runbooks/%s".into(),
+        }
+    }
+}
+
+impl Prometheus {
+    fn read(set: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let default = Self::default();
+        let template = set(env::RUNBOOK_URL_TEMPLATE).unwrap_or(default.runbook_url_template);
+        if template.matches(ALERT).count() != 1 {
+            return Err(Error::RunbookUrlTemplate);
+        }
+        Ok(Self {
+            namespace: set(env::MONITORING_NAMESPACE).unwrap_or(default.namespace),
+            service_account: set(env::MONITORING_SERVICE_ACCOUNT).unwrap_or(default.service_account),
+            runbook_url_template: template,
+        })
+    }
+
+    /// Where an alert links to.
+    pub fn runbook_url(&self, alert: &str) -> String {
+        self.runbook_url_template.replacen(ALERT, alert, 1)
+    }
 }
 
 /// What is missing in the environment.
@@ -28,6 +74,9 @@ pub enum Error {
     /// The namespace to watch, which may be empty.
     #[error("WATCH_NAMESPACE must be set")]
     WatchNamespace,
+    /// Where alerts link to.
+    #[error("runbook URL template must have exactly 1 %s substring")]
+    RunbookUrlTemplate,
 }
 
 impl Settings {
@@ -43,6 +92,7 @@ impl Settings {
             pod_name: set(env::POD_NAME),
             operator_image: set(env::OPERATOR_IMAGE),
             images: Images::read(&lookup),
+            prometheus: Prometheus::read(set)?,
         })
     }
 }
@@ -120,6 +170,39 @@ mod tests {
             (settings.operand_namespace.as_str(), settings.pod_name),
             ("other", None)
         );
+    }
+
+    #[test]
+    fn the_monitoring_stack_is_the_usual_one_unless_told_otherwise() {
+        let base = [("OPERATOR_NAMESPACE", "ns"), ("WATCH_NAMESPACE", "")];
+        let prometheus = |more: &[(&str, &str)]| read(&[&base, more].concat()).map(|it| it.prometheus);
+        let found = prometheus(&[("MONITORING_NAMESPACE", ""), ("MONITORING_SERVICE_ACCOUNT", "")]);
+        let found = found.expect("settings");
+        assert_eq!(found.namespace, "monitoring");
+        assert_eq!(found.service_account, "prometheus-k8s");
+        assert_eq!(
+            found.runbook_url("CnaoDown"),
+            "https://kubevirt.io/monitoring/runbooks/CnaoDown"
+        );
+        let found = prometheus(&[
+            ("MONITORING_NAMESPACE", "openshift-monitoring"),
+            ("MONITORING_SERVICE_ACCOUNT", "prometheus"),
+            ("RUNBOOK_URL_TEMPLATE", "https://runbooks.example/%s.html"),
+        ]);
+        let found = found.expect("settings");
+        assert_eq!(found.namespace, "openshift-monitoring");
+        assert_eq!(found.service_account, "prometheus");
+        assert_eq!(
+            found.runbook_url("CnaoDown"),
+            "https://runbooks.example/CnaoDown.html"
+        );
+        for template in ["https://runbooks.example/", "%s/%s"] {
+            let error = prometheus(&[("RUNBOOK_URL_TEMPLATE", template)]).expect_err("no template");
+            assert_eq!(
+                error.to_string(),
+                "runbook URL template must have exactly 1 %s substring"
+            );
+        }
     }
 
     #[test]

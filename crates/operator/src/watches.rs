@@ -6,7 +6,7 @@ use kube::Client;
 use kube_kit::{
     cache::{self, Cache, Changes},
     object::{self, Kind, ObjectId},
-    watch::Options,
+    watch::{Options, Watch},
 };
 use serde_json::Value;
 
@@ -34,8 +34,15 @@ const RENDERED_WITH_SCC: [Kind; 1] = [object::SECURITY_CONTEXT_CONSTRAINTS];
 
 /// Kinds of objects that are watched by their label on such a platform.
 pub fn rendered_kinds(platform: Platform) -> Vec<Kind> {
+    /// Kinds that are rendered only where there is monitoring.
+    const WITH_MONITORING: [Kind; 2] = [object::SERVICE_MONITOR, object::PROMETHEUS_RULE];
     let with_scc: &[Kind] = if platform.scc { &RENDERED_WITH_SCC } else { &[] };
-    RENDERED.iter().chain(with_scc).copied().collect()
+    let with_monitoring: &[Kind] = if platform.monitoring {
+        &WITH_MONITORING
+    } else {
+        &[]
+    };
+    [&RENDERED, with_scc, with_monitoring].concat()
 }
 
 /// Name of the definition of the configuration resource.
@@ -48,6 +55,36 @@ fn definition() -> String {
 /// watched.
 pub fn is_definition(id: &ObjectId) -> bool {
     id.kind == object::CUSTOM_RESOURCE_DEFINITION.kind && id.name == definition()
+}
+
+/// Identity of the definition of the API by which node state is wished for.
+pub fn node_state_definition() -> ObjectId {
+    let name = format!("{}.{}", object::NMSTATE.plural, object::NMSTATE.group);
+    object::CUSTOM_RESOURCE_DEFINITION.object(None, &name)
+}
+
+/// Watches that definition, whoever deployed it.
+pub fn definitions(client: &Client, cache: &Cache) -> Watch<ObjectId, cache::Object> {
+    let named = Options::all().named(&node_state_definition().name);
+    cache.watch(
+        client.clone(),
+        object::CUSTOM_RESOURCE_DEFINITION,
+        None,
+        &named,
+        drop_spec,
+    )
+}
+
+/// Watches wishes for node state. To be started when their API is defined; nobody may wait for what it
+/// knows, because that API need not have our version.
+pub fn node_state(client: &Client) -> Watch<ObjectId, cache::Object> {
+    Cache::new().watch(
+        client.clone(),
+        object::NMSTATE,
+        None,
+        &Options::all(),
+        cache::drop_status,
+    )
 }
 
 /// Starts all watches; the cache looks things up in them.

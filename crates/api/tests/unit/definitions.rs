@@ -6,9 +6,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 
 /// Path of a node → its type, with format and nullability, such as `string`, `integer int32`, `object null`.
-type Nodes = BTreeMap<String, String>;
+pub(crate) type Nodes = BTreeMap<String, String>;
 
-fn nodes_of(schema: &Value) -> Nodes {
+pub(crate) fn nodes_of(schema: &Value) -> Nodes {
     let mut nodes = Nodes::new();
     collect(schema, "", &mut nodes);
     nodes
@@ -243,7 +243,7 @@ fn expected_enum(path: &str) -> Option<Value> {
 }
 
 /// Calls `check` with the path and the schema of each node.
-fn walk(node: &Value, path: &str, check: &mut dyn FnMut(&str, &Value)) {
+pub(crate) fn walk(node: &Value, path: &str, check: &mut dyn FnMut(&str, &Value)) {
     check(path, node);
     for (name, child) in node
         .get("properties")
@@ -260,7 +260,7 @@ fn walk(node: &Value, path: &str, check: &mut dyn FnMut(&str, &Value)) {
     }
 }
 
-fn schema(crd: &CustomResourceDefinition, version: usize) -> Value {
+pub(crate) fn schema(crd: &CustomResourceDefinition, version: usize) -> Value {
     let schema = crd.spec.versions[version]
         .schema
         .as_ref()

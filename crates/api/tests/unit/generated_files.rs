@@ -19,6 +19,10 @@ fn checked_in_definitions_are_fresh() {
         &crds.join("ipam-claim.crd.yaml"),
         &api::ipam_claim::crd().expect("a definition"),
     );
+    check(
+        &crds.join("nmstate.crd.yaml"),
+        &api::node_state::crd().expect("a definition"),
+    );
 }
 
 fn check(path: &Path, definition: &impl Serialize) {

@@ -4,3 +4,5 @@
 mod definitions;
 #[cfg(test)]
 mod generated_files;
+#[cfg(test)]
+mod node_state;

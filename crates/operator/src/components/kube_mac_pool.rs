@@ -2,12 +2,16 @@
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
-use super::{Component, Context};
+use super::{Component, Context, monitoring};
 use crate::{
     cluster_facts::Cluster,
     mac,
     manifest::{Error, Manifest},
+    names,
 };
+
+/// The Deployment that answers webhooks; the other one renews its certificates.
+const MANAGER: &str = "kubemacpool-mac-controller-manager";
 
 /// See the module.
 pub struct KubeMacPool;
@@ -49,11 +53,62 @@ impl Component for KubeMacPool {
         };
     }
 
-    fn render(&self, _context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
-        Ok(Vec::new())
+    fn has_programs(&self, context: &Context<'_>) -> bool {
+        context.images.are_established(&[names::env::KUBEMACPOOL_IMAGE])
     }
 
-    fn deployed(&self) -> bool {
-        false
+    fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+        let mut objects = monitoring::objects(
+            context,
+            "kube_mac_pool/monitoring.yaml",
+            include_str!("kube_mac_pool/monitoring.yaml"),
+        )?;
+        objects.extend(context.namespace_object()?);
+        let mut base = context.objects("kube_mac_pool/base.yaml", include_str!("kube_mac_pool/base.yaml"))?;
+        if let Some(pool) = &context.spec.kube_mac_pool {
+            for ranges in base.iter_mut().filter(|object| object.kind() == "ConfigMap") {
+                ranges.set_data("RANGE_START", &pool.range_start)?;
+                ranges.set_data("RANGE_END", &pool.range_end)?;
+            }
+        }
+        objects.extend(base);
+        let mut workloads = context.objects(
+            "kube_mac_pool/workloads.yaml",
+            include_str!("kube_mac_pool/workloads.yaml"),
+        )?;
+        for workload in workloads.iter_mut().filter(|object| object.has_pods()) {
+            complete(workload, context)?;
+        }
+        objects.extend(workloads);
+        objects.extend(context.objects(
+            "kube_mac_pool/webhook.yaml",
+            include_str!("kube_mac_pool/webhook.yaml"),
+        )?);
+        Ok(objects)
     }
+}
+
+fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
+    let image = context.images.of(names::env::KUBEMACPOOL_IMAGE)?;
+    let serves = workload.name() == MANAGER;
+    let mut pods = workload.pods()?;
+    pods.place(&context.infra())?;
+    if context.cluster.platform.scc {
+        pods.without_user()?;
+    }
+    let mut manager = pods.container("manager")?;
+    manager.run(image, context.pull_policy());
+    if image.is_native() {
+        manager.command(&["/weft", "kubemacpool"]).eager_readiness();
+    }
+    if serves {
+        manager.add_arguments(&context.tls_arguments()?);
+    } else if let Some(intervals) = &context.spec.self_sign_configuration {
+        manager
+            .variable("CA_ROTATE_INTERVAL", &intervals.ca_rotate_interval)?
+            .variable("CA_OVERLAP_INTERVAL", &intervals.ca_overlap_interval)?
+            .variable("CERT_ROTATE_INTERVAL", &intervals.cert_rotate_interval)?
+            .variable("CERT_OVERLAP_INTERVAL", &intervals.cert_overlap_interval)?;
+    }
+    Ok(())
 }

@@ -73,6 +73,12 @@ impl Component for KubevirtIpamController {
         spec.kubevirt_ipam_controller.is_some()
     }
 
+    fn has_programs(&self, context: &Context<'_>) -> bool {
+        context
+            .images
+            .are_established(&[names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE])
+    }
+
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let image = context.images.of(names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE)?;
         let certificates = Certificates::of(context, image);

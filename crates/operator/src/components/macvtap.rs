@@ -48,6 +48,10 @@ impl Component for Macvtap {
         }
     }
 
+    fn has_programs(&self, context: &Context<'_>) -> bool {
+        context.images.are_established(&[names::env::MACVTAP_CNI_IMAGE])
+    }
+
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let mut objects = context.namespace_object()?;
         objects.extend(context.objects("macvtap/account.yaml", include_str!("macvtap/account.yaml"))?);

@@ -72,6 +72,12 @@ impl Component for MultusDynamicNetworks {
         }
     }
 
+    fn has_programs(&self, context: &Context<'_>) -> bool {
+        context
+            .images
+            .are_established(&[names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE])
+    }
+
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let mut objects = context.objects(
             "multus_dynamic_networks/controller.yaml",

@@ -20,6 +20,10 @@ impl Component for Ovs {
         spec.ovs.is_some()
     }
 
+    fn has_programs(&self, context: &Context<'_>) -> bool {
+        context.images.are_established(&[names::env::OVS_CNI_IMAGE])
+    }
+
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let mut objects = context.namespace_object()?;
         let mut node = context.objects("ovs/node.yaml", include_str!("ovs/node.yaml"))?;

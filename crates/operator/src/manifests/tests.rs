@@ -110,11 +110,12 @@ const CLUSTER: &str = "
     !endpoints: get list watch
     k8s.cni.cncf.io!*: *";
 
-/// What may be added to it: watching what is rendered, and taking constraints away.
+/// What may be added to it: watching what is rendered, taking constraints away, wishing for node state.
 const CLUSTER_ADDITIONS: &str = "
     apiextensions.k8s.io!customresourcedefinitions: list watch
     rbac.authorization.k8s.io!clusterroles,clusterrolebindings: list watch
-    security.openshift.io!securitycontextconstraints: watch delete";
+    security.openshift.io!securitycontextconstraints: watch delete
+    nmstate.io!nmstates: get list watch create update delete";
 
 /// Operator §11, the role in the operator's namespace.
 const NAMESPACED: &str = "
@@ -130,8 +131,44 @@ const NAMESPACED: &str = "
     cert-manager.io!certificates,issuers: get create update delete
     networking.k8s.io!networkpolicies: get list watch create update patch delete";
 
+/// Nmstate §12, the role of the node state operator.
+const NODE_STATE: &str = "
+    !configmaps,endpoints,events,serviceaccounts,services: get list watch create update patch delete
+    !namespaces: get list watch create update patch
+    !nodes: get list
+    !pods: get list watch
+    !secrets: get list watch delete
+    admissionregistration.k8s.io!mutatingwebhookconfigurations: get list watch create update patch delete
+    admissionregistration.k8s.io!validatingadmissionpolicies: get list watch create update patch delete
+    admissionregistration.k8s.io!validatingadmissionpolicybindings: get list watch create update patch delete
+    apiextensions.k8s.io!customresourcedefinitions: get list watch create update patch delete
+    apps!deployments,daemonsets,replicasets,statefulsets: get list watch create update patch delete
+    console.openshift.io!consoleplugins: get list watch create update patch delete
+    networking.k8s.io!networkpolicies: get list watch create update patch delete
+    policy!poddisruptionbudgets: get list watch create update patch delete
+    rbac.authorization.k8s.io!clusterrolebindings,rolebindings: get list watch create update patch delete
+    rbac.authorization.k8s.io!clusterroles,roles: get list watch create update patch delete bind escalate
+    monitoring.coreos.com!prometheusrules,servicemonitors: get list watch create update patch
+    apiregistration.k8s.io!apiservices: get list watch
+    operator.openshift.io!consoles: get list watch update
+    nmstate.io!nmstates,nodenetworkstates: get list watch create update patch delete
+    nmstate.io!nodenetworkconfigurationpolicies: get list watch create update patch delete
+    nmstate.io!nodenetworkconfigurationenactments: get list watch create update patch delete
+    nmstate.io!nmstates/status,nodenetworkstates/status: get patch update
+    nmstate.io!nodenetworkconfigurationpolicies/status: get patch update
+    nmstate.io!nodenetworkconfigurationenactments/status: get patch update
+    nmstate.io!nmstates/finalizers: update";
+
+#[test]
+fn the_node_state_operator_may_do_what_its_table_says() {
+    let (_, objects) = files(&install()).remove(2);
+    let role = objects.last().expect("the role");
+    assert_eq!(permissions(role), expected(NODE_STATE));
+}
+
 /// What may be added to it: watching what is rendered.
 const NAMESPACED_ADDITIONS: &str = "
+    monitoring.coreos.com!prometheusrules,servicemonitors: list watch
     !serviceaccounts: list watch
     rbac.authorization.k8s.io!roles,rolebindings: list watch";
 
@@ -192,10 +229,19 @@ fn the_files_hold_the_objects_in_order() {
             "ClusterRoleBinding",
             "Role",
             "RoleBinding",
-            "Deployment"
+            "Deployment",
+            "ClusterRole"
         ]
     );
-    for object in &files[2].1 {
+    let (granted, own) = files[2].1.split_last().expect("objects");
+    assert_eq!(
+        granted["metadata"],
+        json!({
+            "name": "cluster-network-addons-nmstate-operator",
+            "labels": { "name": "cluster-network-addons-operator" },
+        })
+    );
+    for object in own {
         assert_eq!(object["metadata"]["name"], "cluster-network-addons-operator");
         if object["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")) {
             assert_eq!(

@@ -1,12 +1,16 @@
-//! The objects of each component, field by field, against operands §1 to §3, §5, §6, §8, §10 and
-//! §13.
+//! The objects of each component, field by field, against operands.
 
 mod access;
+mod cluster_services;
 mod dynamic_networks;
+mod kube_mac_pool;
+mod kube_secondary_dns;
 mod kubevirt_ipam;
 mod linux_bridge;
 mod macvtap;
+mod monitoring;
 mod multus;
+mod nmstate;
 mod ovs;
 mod stamps;
 
@@ -15,11 +19,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    cluster_facts::{Cluster, OpenShiftNetwork, Platform},
+    cluster_facts::{Cluster, NodeState, OpenShiftNetwork, Platform},
     configuration,
     images::Images,
     labels::Stamp,
     manifest::Manifest,
+    settings::Prometheus,
 };
 
 /// Which flavour, on which platform.
@@ -30,6 +35,7 @@ struct Setting {
     scc: bool,
     openshift4: bool,
     openshift_network: bool,
+    monitoring: bool,
 }
 
 impl Setting {
@@ -46,7 +52,7 @@ impl Setting {
             platform: Platform {
                 openshift4: self.openshift4,
                 scc: self.scc,
-                monitoring: false,
+                monitoring: self.monitoring,
             },
             openshift_network: self.openshift_network.then_some(OpenShiftNetwork {
                 multus_disabled: false,
@@ -58,6 +64,8 @@ impl Setting {
             cluster: &cluster,
             images: &images,
             namespace: "addons",
+            prometheus: &prometheus(),
+            node_state: &NodeState::default(),
         })
     }
 }
@@ -70,9 +78,25 @@ fn all_components() -> Value {
     })
 }
 
+/// What [`render`] yields once every program is there.
+fn render_enabled(context: &Context<'_>) -> Vec<Group> {
+    enabled(context)
+        .map(|component| group(component, context, &stamps::stamp()).expect("objects"))
+        .collect()
+}
+
 fn complete(spec: Value) -> NetworkAddonsConfigSpec {
     let spec = configuration::read(spec).expect("a specification");
     configuration::complete(&spec, None, [1, 2])
+}
+
+/// A monitoring stack that is not the usual one.
+fn prometheus() -> Prometheus {
+    Prometheus {
+        namespace: "observers".into(),
+        service_account: "prometheus".into(),
+        runbook_url_template: "https://runbooks.example/%s.html".into(),
+    }
 }
 
 fn images(native: bool) -> Images {
@@ -85,6 +109,9 @@ fn images(native: bool) -> Images {
             "KUBEVIRT_IPAM_CONTROLLER_IMAGE" => "ipam:1",
             "OVS_CNI_IMAGE" => "ovs:1",
             "MACVTAP_CNI_IMAGE" => "macvtap:1",
+            "KUBEMACPOOL_IMAGE" => "pool:1",
+            "KUBE_SECONDARY_DNS_IMAGE" => "zones:1",
+            "CORE_DNS_IMAGE" => "dns:1",
             _ => "other:1",
         };
         (!native).then(|| image.to_owned())
@@ -169,9 +196,7 @@ fn assert_containers(native: bool, spec: Value, expected: &[[&str; 4]]) {
         scc: true,
         ..Setting::default()
     };
-    let groups = setting.with(spec, |context| {
-        render(context, &stamps::stamp()).expect("objects")
-    });
+    let groups = setting.with(spec, render_enabled);
     let found = containers(&groups);
     let found: Vec<_> = found
         .iter()
@@ -207,6 +232,50 @@ fn place(pod: &mut Value) {
     pod["nodeSelector"] = json!({ "kubernetes.io/os": "linux" });
     pod["affinity"] = json!({});
     pod["tolerations"] = json!([{ "key": DEFAULT_TOLERATION, "operator": "Exists", "effect": "NoSchedule" }]);
+}
+
+/// Puts the default placement of what serves the whole cluster into a pod.
+fn place_infra(pod: &mut Value) {
+    let prefer = |weight: u32, role: &str| {
+        let key = format!("node-role.kubernetes.io/{role}");
+        json!({ "weight": weight, "preference": { "matchExpressions": [{ "key": key, "operator": "Exists" }] } })
+    };
+    pod["affinity"] = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+        prefer(10, "control-plane"), prefer(1, "master"),
+    ] } });
+}
+
+/// The role and the binding by which the monitoring stack finds what it scrapes.
+fn scraping(name: &str) -> [Value; 2] {
+    let rbac = "rbac.authorization.k8s.io";
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": name, "namespace": "addons" },
+            "rules": [{
+                "apiGroups": [""], "resources": ["services", "endpoints", "pods"], "verbs": ["get", "list", "watch"],
+            }],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": name, "namespace": "addons" },
+            "roleRef": { "apiGroup": rbac, "kind": "Role", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": "prometheus", "namespace": "observers" }],
+        }),
+    ]
+}
+
+/// A policy that lets everybody in at a port of some pods.
+fn ingress(name: &str, pods: &Value, protocol: &str, port: u16) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": { "name": name, "namespace": "addons" },
+        "spec": {
+            "podSelector": { "matchLabels": pods },
+            "policyTypes": ["Ingress"],
+            "ingress": [{ "ports": [{ "protocol": protocol, "port": port }] }],
+        },
+    })
 }
 
 fn policy(name: &str, egress: &Value) -> Value {
@@ -262,13 +331,13 @@ fn network_policies_follow_the_platform() {
 fn what_is_rendered_is_watched() {
     let setting = Setting {
         scc: true,
+        monitoring: true,
         ..Setting::default()
     };
-    let groups = setting.with(all_components(), |context| {
-        render(context, &stamps::stamp()).expect("objects")
-    });
+    let groups = setting.with(all_components(), render_enabled);
     let watched = crate::watches::rendered_kinds(Platform {
         scc: true,
+        monitoring: true,
         ..Platform::default()
     });
     for object in groups.iter().flat_map(|group| &group.objects) {
@@ -281,18 +350,36 @@ fn what_is_rendered_is_watched() {
 }
 
 #[test]
-fn components_that_are_not_deployed_are_named() {
-    let spec = json!({ "multus": {}, "kubeMacPool": {}, "nmstate": {} });
-    Setting::default().with(spec, |context| {
-        assert_eq!(not_deployed(context), ["kubeMacPool", "nmstate"]);
-        let groups = render(context, &stamps::stamp()).expect("objects");
-        let names: Vec<_> = groups
-            .iter()
-            .filter(|g| !g.objects.is_empty())
-            .map(|g| g.component)
-            .collect();
-        assert_eq!(names, ["multus", "networkPolicies"]);
-    });
+fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
+    let deployed = |native: bool| {
+        let setting = Setting {
+            native,
+            ..Setting::default()
+        };
+        setting.with(all_components(), |context| {
+            let groups = render(context, &stamps::stamp()).expect("objects");
+            let names: Vec<_> = groups.iter().map(|group| group.component).collect();
+            (names, not_deployed(context))
+        })
+    };
+    let (native, missing) = deployed(true);
+    assert_eq!(native, ["multus", "linuxBridge", "monitoring", "networkPolicies"]);
+    assert_eq!(
+        missing,
+        [
+            "multusDynamicNetworks",
+            "kubeMacPool",
+            "ovs",
+            "macvtap",
+            "kubeSecondaryDNS",
+            "kubevirtIpamController",
+            "nmstate"
+        ]
+    );
+    // With an image of its own each is deployed; that of the node state is ours in any case.
+    let (established, missing) = deployed(false);
+    assert_eq!(established.len(), 10);
+    assert_eq!(missing, ["nmstate"]);
 }
 
 #[test]
@@ -343,11 +430,17 @@ fn what_earlier_operators_left_is_known() {
         "(apps/v1, Kind=DaemonSet) ns/passt-binding-cni",
         "(k8s.cni.cncf.io/v1, Kind=NetworkAttachmentDefinition) default/primary-udn-kubevirt-binding",
         "(policy/v1, Kind=PodDisruptionBudget) ns/mac-controller-manager",
+        "(/v1, Kind=ConfigMap) ns/secondary-dns",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRole) /secondary",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRoleBinding) /secondary",
+        "(/v1, Kind=ServiceAccount) ns/secondary",
+        "(apps/v1, Kind=Deployment) ns/secondary-dns",
+        "(networking.k8s.io/v1, Kind=NetworkPolicy) ns/allow-ingress-to-secondary-dns",
     ] {
         assert!(
             ids.contains(&expected.to_owned()),
             "{expected} is not among {ids:#?}"
         );
     }
-    assert_eq!(ids.len(), 15);
+    assert_eq!(ids.len(), 21);
 }

@@ -293,20 +293,38 @@ impl Fixture {
                 "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1,
                 "numberReady": 1, "numberAvailable": 1, "numberMisscheduled": 0, "observedGeneration": generation,
             } });
-            let (patch, namespace) = (status.to_string(), self.namespace);
-            let arguments = [
-                "patch",
-                "daemonset",
-                name,
-                "-n",
-                namespace,
-                "--subresource=status",
-                "--type=merge",
-                "-p",
-                &patch,
-            ];
-            self.kubectl().run(arguments).expect("a patched status");
+            self.report("daemonset", name, &status);
         }
+    }
+
+    /// Writes the status that a controller would write once all pods of these Deployments run.
+    pub(crate) fn roll_out_deployments(&self, deployments: &[&str]) {
+        for name in deployments {
+            let generation = self.wait_for_operand("deployment", name, |object| {
+                object["metadata"]["generation"].as_i64()
+            });
+            let status = json!({ "status": {
+                "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+                "observedGeneration": generation,
+            } });
+            self.report("deployment", name, &status);
+        }
+    }
+
+    fn report(&self, kind: &str, name: &str, status: &Value) {
+        let (patch, namespace) = (status.to_string(), self.namespace);
+        let arguments = [
+            "patch",
+            kind,
+            name,
+            "-n",
+            namespace,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        self.kubectl().run(arguments).expect("a patched status");
     }
 
     /// `Type Reason: message` of the events about this configuration resource, oldest first.

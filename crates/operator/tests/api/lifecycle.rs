@@ -321,6 +321,7 @@ fn a_configuration_can_be_deleted_and_created_again() {
 fn a_random_range_survives_a_restart() {
     let mut fixture = Fixture::running("lifecycle-range");
     fixture.configure(&json!({ "kubeMacPool": {} }));
+    fixture.roll_out_deployments(&["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"]);
     fixture.wait_until_available();
     let range = |fixture: &Fixture| {
         let record = fixture.operand("configmap", RECORD).expect("the record");

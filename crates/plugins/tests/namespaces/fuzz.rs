@@ -337,7 +337,8 @@ fn environment() -> impl Strategy<Value = Variables> {
     (
         verbs,
         variable(&["c", "a b", "../x", ""]),
-        variable(&[NETNS, "/nowhere", "", "/proc/self/ns/net", "/proc", "a\0b"]),
+        // Not that of `/proc/self`: the process began in the machine's own namespace, only this thread left it.
+        variable(&[NETNS, "/nowhere", "", "/proc/thread-self/ns/net", "/proc", "a\0b"]),
         variable(&["net1", "lo", "br0", "..", "a=\"b", "\u{1f980}", "a\0b", "IFNAME"]),
         variable(args),
         variable(&["/bin", "", ":", "a\0b"]),

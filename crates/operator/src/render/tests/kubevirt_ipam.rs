@@ -274,6 +274,7 @@ fn on_openshift_there_is_no_definition_and_certificates_are_the_platforms() {
             scc: true,
             openshift4: true,
             openshift_network: true,
+            ..Setting::default()
         };
         let arguments = [
             "--leader-elect",

@@ -217,6 +217,7 @@ fn openshift_deploys_multus_itself() {
             scc: true,
             openshift4: true,
             openshift_network: true,
+            ..Setting::default()
         };
         assert_objects(&render(setting), &[]);
     }

@@ -1,0 +1,236 @@
+//! Operands §7.
+
+use super::*;
+use crate::components::kube_secondary_dns::KubeSecondaryDns;
+
+const COREFILE: &str = "\
+.:5353 {
+    auto {
+      directory /zones db\\.(.*) {1}
+      reload 45s
+    }
+    reload
+    log
+    health :8082
+    ready :8083
+}
+";
+
+fn container(own: Value) -> Value {
+    let mut container = own;
+    container["imagePullPolicy"] = json!("IfNotPresent");
+    container["resources"] = json!({ "requests": { "cpu": "100m", "memory": "70Mi" } });
+    container["securityContext"] =
+        json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+    container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+    container
+}
+
+fn probe(path: &str, port: &str, initial: u32, period: u32) -> Value {
+    json!({ "httpGet": { "path": path, "port": port }, "initialDelaySeconds": initial, "periodSeconds": period })
+}
+
+/// Which containers are native, and what settings the pods are marked with then.
+#[derive(Clone, Copy, Default)]
+struct Flavour {
+    server: bool,
+    monitor: Option<&'static str>,
+    scc: bool,
+}
+
+fn deployment(flavour: Flavour) -> Value {
+    let port = |name: &str, number: u16, protocol: &str| json!({ "name": name, "containerPort": number, "protocol": protocol });
+    let variable = |key: &str| json!({ "name": key, "valueFrom": { "configMapKeyRef": { "name": "secondary-dns", "key": key } } });
+    let mut server = container(json!({
+        "name": "secondary-dns",
+        "image": "dns:1",
+        "args": ["-conf", "/etc/coredns/Corefile"],
+        "ports": [port("dns", 5353, "UDP"), port("healthport", 8082, "TCP"), port("readyport", 8083, "TCP")],
+        "readinessProbe": probe("/ready", "readyport", 5, 10),
+        "livenessProbe": probe("/health", "healthport", 15, 20),
+        "volumeMounts": [
+            { "name": "config-volume", "mountPath": "/etc/coredns", "readOnly": true },
+            { "name": "secdns-zones", "mountPath": "/zones", "readOnly": true },
+        ],
+    }));
+    let mut monitor = container(json!({
+        "name": "status-monitor",
+        "image": "zones:1",
+        "env": [variable("DOMAIN"), variable("NAME_SERVER_IP")],
+        "ports": [port("healthport", 8081, "TCP")],
+        "readinessProbe": probe("/readyz", "healthport", 5, 10),
+        "livenessProbe": probe("/healthz", "healthport", 15, 20),
+        "volumeMounts": [{ "name": "secdns-zones", "mountPath": "/zones" }],
+    }));
+    let mut annotations = json!({
+        "kubectl.kubernetes.io/default-container": "status-monitor",
+        "openshift.io/required-scc": "restricted-v2",
+    });
+    if flavour.server {
+        server["image"] = json!("weft:1");
+        server["command"] = json!(["/weft", "secondary-dns", "serve"]);
+    }
+    if let Some(settings) = flavour.monitor {
+        monitor["image"] = json!("weft:1");
+        monitor["command"] = json!(["/weft", "secondary-dns", "monitor"]);
+        annotations["networkaddonsoperator.network.kubevirt.io/secondary-dns-settings"] = json!(settings);
+    }
+    let mut security = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
+    if !flavour.scc {
+        security["runAsNonRoot"] = json!(true);
+        security["runAsUser"] = json!(1000);
+    }
+    let mut pod = json!({
+        "serviceAccountName": "secondary",
+        "priorityClassName": "system-cluster-critical",
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": security,
+        "containers": [server, monitor],
+        "volumes": [
+            { "name": "config-volume", "configMap": {
+                "name": "secondary-dns", "defaultMode": 420, "items": [{ "key": "Corefile", "path": "Corefile" }],
+            } },
+            { "name": "secdns-zones", "emptyDir": {} },
+        ],
+    });
+    place_infra(&mut pod);
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "secondary-dns", "namespace": "addons", "labels": { "k8s-app": "secondary-dns" },
+        },
+        "spec": {
+            "replicas": 1,
+            "selector": { "matchLabels": { "k8s-app": "secondary-dns" } },
+            "template": {
+                "metadata": {
+                    "labels": { "k8s-app": "secondary-dns", "allow-access-cluster-services": "" },
+                    "annotations": annotations,
+                },
+                "spec": pod,
+            },
+        },
+    })
+}
+
+fn objects(domain: &str, address: &str, flavour: Flavour) -> Vec<Value> {
+    let rules = json!([{
+        "apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": ["get", "list", "watch"],
+    }]);
+    vec![
+        namespace(),
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "secondary-dns", "namespace": "addons" },
+            "data": { "DOMAIN": domain, "NAME_SERVER_IP": address, "Corefile": COREFILE },
+        }),
+        cluster_role("secondary", &rules),
+        binding("ClusterRoleBinding", "secondary", "secondary", "secondary"),
+        service_account("secondary"),
+        deployment(flavour),
+        ingress(
+            "allow-ingress-to-secondary-dns",
+            &json!({ "k8s-app": "secondary-dns" }),
+            "UDP",
+            5353,
+        ),
+    ]
+}
+
+const CASES: [(&str, &str, &str); 4] = [
+    ("", "", "{}"),
+    ("vm.example", "", r#"{"domain":"vm.example"}"#),
+    (
+        "123",
+        "192.0.2.1",
+        r#"{"domain":"123","nameServerIP":"192.0.2.1"}"#,
+    ),
+    ("", "true", r#"{"nameServerIP":"true"}"#),
+];
+
+// operands#12, secondary-dns#62: settings that differ mark the pods differently, so that they roll.
+#[test]
+fn secondary_dns_is_seven_objects_in_order() {
+    assert!(KubeSecondaryDns.enabled(&complete(json!({ "kubeSecondaryDNS": {} }))));
+    assert!(!KubeSecondaryDns.enabled(&complete(json!({}))));
+    for (domain, address, settings) in CASES {
+        for native in [false, true] {
+            for (scc, openshift4) in [(false, false), (true, false), (true, true)] {
+                let setting = Setting {
+                    native,
+                    scc,
+                    openshift4,
+                    monitoring: openshift4,
+                    ..Setting::default()
+                };
+                let spec = json!({ "kubeSecondaryDNS": { "domain": domain, "nameServerIP": address } });
+                let flavour = Flavour {
+                    server: native,
+                    monitor: native.then_some(settings),
+                    scc,
+                };
+                assert_objects(
+                    &setting.render(&KubeSecondaryDns, spec),
+                    &objects(domain, address, flavour),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_said_means_empty() {
+    let rendered = Setting::default().render(&KubeSecondaryDns, json!({ "kubeSecondaryDNS": {} }));
+    assert_objects(&rendered, &objects("", "", Flavour::default()));
+}
+
+#[test]
+fn flavours_can_be_mixed() {
+    let spec = complete(json!({ "kubeSecondaryDNS": {} }));
+    for (variable, flavour) in [
+        (
+            ("CORE_DNS_IMAGE", "dns:1"),
+            Flavour {
+                monitor: Some("{}"),
+                ..Flavour::default()
+            },
+        ),
+        (
+            ("KUBE_SECONDARY_DNS_IMAGE", "zones:1"),
+            Flavour {
+                server: true,
+                ..Flavour::default()
+            },
+        ),
+    ] {
+        let images = Images::read(|name| (name == variable.0).then(|| variable.1.to_owned()))
+            .with_own(Some("weft:1".to_owned()));
+        let rendered = Setting::default().with(json!({}), |context| {
+            let context = Context {
+                spec: &spec,
+                images: &images,
+                ..*context
+            };
+            KubeSecondaryDns.render(&context).expect("objects")
+        });
+        let rendered: Vec<_> = rendered.into_iter().map(Manifest::into_value).collect();
+        assert_objects(&rendered, &objects("", "", flavour));
+    }
+}
+
+// secondary-dns §1: what is asked for is not taken for a leftover of a former release.
+#[test]
+fn what_is_deployed_is_no_leftover() {
+    let pruned = |spec: Value| -> Vec<ObjectId> {
+        let groups = Setting::default().with(spec, |context| {
+            render(context, &stamps::stamp()).expect("objects")
+        });
+        let rendered = inventory(&groups);
+        let planned = rendered.union(&Inventory::of(legacy("addons")));
+        planned.prune(&rendered, is_kept)
+    };
+    let ours = |ids: Vec<ObjectId>| ids.iter().filter(|id| id.name.contains("secondary")).count();
+    assert_eq!(ours(pruned(json!({ "kubeSecondaryDNS": {} }))), 0);
+    assert_eq!(ours(pruned(json!({}))), 6);
+}

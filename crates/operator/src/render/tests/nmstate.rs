@@ -1,0 +1,170 @@
+//! Operands §15.
+
+use super::*;
+use crate::{
+    cluster_facts::{NodeStateDefinition, NodeStateWish},
+    components::nmstate::NMState,
+};
+
+fn rendered(setting: Setting, definition: NodeStateDefinition, wish: NodeStateWish) -> Vec<Value> {
+    let node_state = NodeState { definition, wish };
+    let objects = setting.with(json!({ "nmstate": {}, "imagePullPolicy": "Always" }), |context| {
+        let context = Context {
+            node_state: &node_state,
+            ..*context
+        };
+        NMState.render(&context).expect("objects")
+    });
+    objects.into_iter().map(Manifest::into_value).collect()
+}
+
+fn deployment(scc: bool) -> Value {
+    let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let from_field = |name: &str, path: &str| json!({ "name": name, "valueFrom": field(path) });
+    let labels = json!({ "name": "kubernetes-nmstate-operator" });
+    let mut security = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
+    if !scc {
+        security["runAsNonRoot"] = json!(true);
+        security["runAsUser"] = json!(1001);
+    }
+    let mut pod = json!({
+        "serviceAccountName": "nmstate-operator",
+        "priorityClassName": "system-cluster-critical",
+        "securityContext": security,
+        "containers": [{
+            "name": "nmstate-operator",
+            "image": "weft:1",
+            "imagePullPolicy": "Always",
+            "command": ["/weft-nmstate", "operator"],
+            "env": [
+                variable("RUN_OPERATOR", ""),
+                variable("OPERATOR_NAME", "kubernetes-nmstate-operator"),
+                from_field("POD_NAME", "metadata.name"),
+                from_field("OPERATOR_NAMESPACE", "metadata.namespace"),
+                from_field("HANDLER_NAMESPACE", "metadata.namespace"),
+                variable("MONITORING_NAMESPACE", "observers"),
+                variable("RELATED_IMAGE_HANDLER_IMAGE", "weft:1"),
+                variable("HANDLER_IMAGE_PULL_POLICY", "Always"),
+            ],
+            "ports": [{ "name": "healthprobe", "containerPort": 8081, "protocol": "TCP" }],
+            "readinessProbe": {
+                "httpGet": { "path": "/readyz", "port": "healthprobe" }, "periodSeconds": 10,
+            },
+            "livenessProbe": {
+                "httpGet": { "path": "/healthz", "port": "healthprobe" },
+                "initialDelaySeconds": 15, "periodSeconds": 20,
+            },
+            "resources": { "requests": { "cpu": "60m", "memory": "30Mi" } },
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+        }],
+    });
+    place_infra(&mut pod);
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "nmstate-operator", "namespace": "addons", "labels": { "app": "kubernetes-nmstate-operator" },
+        },
+        "spec": {
+            "replicas": 1,
+            "strategy": { "type": "Recreate" },
+            "selector": { "matchLabels": labels },
+            "template": {
+                "metadata": {
+                    "labels": {
+                        "name": "kubernetes-nmstate-operator", "app": "kubernetes-nmstate-operator",
+                        "allow-access-cluster-services": "",
+                    },
+                    "annotations": {
+                        "description": "Deploys what reports and configures the network of nodes",
+                        "openshift.io/required-scc": "restricted-v2",
+                    },
+                },
+                "spec": pod,
+            },
+        },
+    })
+}
+
+fn operator(scc: bool) -> Vec<Value> {
+    let definition = api::node_state::crd().expect("a definition");
+    let role = "cluster-network-addons-nmstate-operator";
+    vec![
+        namespace(),
+        Manifest::of("CustomResourceDefinition", &definition)
+            .expect("JSON")
+            .into_value(),
+        service_account("nmstate-operator"),
+        binding("ClusterRoleBinding", role, role, "nmstate-operator"),
+        deployment(scc),
+    ]
+}
+
+fn wish() -> Value {
+    json!({ "apiVersion": "nmstate.io/v1", "kind": "NMState", "metadata": { "name": "nmstate" } })
+}
+
+// operands#23
+#[test]
+fn our_operator_is_deployed_where_nobody_else_brought_one() {
+    assert!(NMState.enabled(&complete(json!({ "nmstate": {} }))) && !NMState.enabled(&complete(json!({}))));
+    for native in [false, true] {
+        for scc in [false, true] {
+            let setting = Setting {
+                native,
+                scc,
+                ..Setting::default()
+            };
+            // The API is not there before its definition is.
+            let first = rendered(setting, NodeStateDefinition::None, NodeStateWish::NotServed);
+            assert_objects(&first, &operator(scc));
+            let second = rendered(setting, NodeStateDefinition::Ours, NodeStateWish::NotServed);
+            assert_objects(&second, &operator(scc));
+            let third = rendered(setting, NodeStateDefinition::Ours, NodeStateWish::None);
+            assert_objects(&third, &[operator(scc), vec![wish()]].concat());
+        }
+    }
+}
+
+// operands#24
+#[test]
+fn where_somebody_else_brought_the_api_only_the_object_is_created() {
+    let theirs = NodeStateDefinition::SomebodyElses;
+    let objects = rendered(Setting::default(), theirs, NodeStateWish::None);
+    assert_objects(&objects, &[namespace(), wish()]);
+    let objects = rendered(Setting::default(), theirs, NodeStateWish::NotServed);
+    assert_objects(&objects, &[namespace()]);
+}
+
+// operands#25
+#[test]
+fn what_users_set_up_stays() {
+    for definition in [NodeStateDefinition::Ours, NodeStateDefinition::SomebodyElses] {
+        let settings = json!({ "logLevel": "debug", "nodeSelector": { "a": "b" } });
+        let mut expected = wish();
+        expected["spec"] = settings.clone();
+        let objects = rendered(Setting::default(), definition, NodeStateWish::Ours(settings));
+        assert_eq!(objects.last(), Some(&expected));
+
+        let objects = rendered(Setting::default(), definition, NodeStateWish::SomebodyElses);
+        assert!(objects.iter().all(|object| object["kind"] != "NMState"));
+    }
+}
+
+#[test]
+fn without_an_image_of_our_own_there_is_nothing_to_deploy() {
+    let images = Images::default();
+    let spec = complete(json!({ "nmstate": {} }));
+    let error = Setting::default().with(json!({}), |context| {
+        let context = Context {
+            images: &images,
+            spec: &spec,
+            ..*context
+        };
+        NMState.render(&context).expect_err("no image")
+    });
+    assert_eq!(
+        error.to_string(),
+        "the operator's own image is unknown: set environment variable POD_NAME or OPERATOR_IMAGE"
+    );
+}
