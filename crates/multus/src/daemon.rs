@@ -22,10 +22,11 @@ use crate::workers::{self, Workers};
 use cni::Error;
 use cni::cache::Cache;
 use cni::chain::Chain;
-use cni::config::ValidAttachment;
+use cni::config::{NetworkConfig, ValidAttachment};
 use cni::error::{code, internal};
 use cni::exec::Invoker;
 use kube_kit::events::Kind;
+use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
 use std::sync::Arc;
@@ -122,8 +123,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
         self.workers.run(work).await.map_err(failed)?
     }
 
-    async fn node_call(&self, verb: NodeVerb, config: &[u8]) -> Result<(), Error> {
-        let config = self.net_conf(config)?;
+    async fn node_call(&self, verb: NodeVerb, request: &[u8]) -> Result<(), Error> {
+        let config = self.net_conf(request)?;
+        let said = match verb {
+            NodeVerb::Status => Vec::new(),
+            NodeVerb::Gc => attachments_said(request)?,
+        };
         self.wait_ready(&config, None).await?;
         let resolver = Resolver {
             cluster: &*self.cluster,
@@ -148,7 +153,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             };
             match verb {
                 NodeVerb::Status => chain.status(&network),
-                NodeVerb::Gc => chain.gc(&network, &attachments(&cache)),
+                NodeVerb::Gc => chain.gc(&network, &in_use(&cache, said)),
             }
         };
         self.workers.run(work).await.map_err(failed)?
@@ -207,7 +212,17 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 }
 
-fn attachments(cache: &Cache) -> Vec<ValidAttachment> {
+/// The attachments that the runtime says are in use; none if it says nothing.
+fn attachments_said(request: &[u8]) -> Result<Vec<ValidAttachment>, Error> {
+    let unusable = |error: cni::json::Error| Error::new(code::INVALID_NETWORK_CONFIG, error.to_string());
+    NetworkConfig::parse(request)
+        .and_then(|config| config.valid_attachments())
+        .map_err(unusable)
+}
+
+/// What GC must leave alone: the attachments that were made here, and those that only the runtime knows. Pods that are
+/// older than multus on the node are not in its cache.
+fn in_use(cache: &Cache, said: Vec<ValidAttachment>) -> Vec<ValidAttachment> {
     let (entries, broken) = cache.entries();
     for error in broken {
         tracing::warn!(%error, "left out of the valid attachments");
@@ -216,7 +231,8 @@ fn attachments(cache: &Cache) -> Vec<ValidAttachment> {
         container_id: entry.container_id,
         ifname: entry.ifname,
     };
-    entries.into_iter().map(valid).collect()
+    let all: BTreeSet<_> = entries.into_iter().map(valid).chain(said).collect();
+    all.into_iter().collect()
 }
 
 fn failed(error: workers::Error) -> Error {

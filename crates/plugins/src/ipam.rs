@@ -11,6 +11,7 @@ use cni::{
 use crate::{
     host_local::HostLocal,
     names::{HOST_LOCAL, STATIC},
+    plugin_by_name,
     static_ipam::StaticIpam,
 };
 
@@ -21,6 +22,17 @@ fn own(plugin: &str) -> Option<&'static dyn Plugin> {
         HOST_LOCAL => Some(&HostLocal),
         STATIC => Some(&StaticIpam),
         _ => None,
+    }
+}
+
+/// An error for those of our plugins that assign no addresses: one that is named as its own IPAM plugin would call
+/// itself until the node has no processes left.
+fn require_ipam(plugin: &str) -> Result<(), Error> {
+    match plugin_by_name(plugin) {
+        Some(ours) if own(ours.name()).is_none() => {
+            Err(Error::internal(format!("\"{plugin}\" assigns no addresses")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -39,6 +51,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult, Error> {
     let Some(name) = plugin(call) else {
         return Ok(CniResult::default());
     };
+    require_ipam(name)?;
     match own(name) {
         Some(plugin) => plugin.add(call),
         None => Ok(exec::delegate(call, name, Verb::Add)?.unwrap_or_default()),
@@ -71,6 +84,11 @@ fn delegate(
     in_process: impl FnOnce(&'static dyn Plugin) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let Some(name) = plugin(call) else { return Ok(()) };
+    match require_ipam(name) {
+        // It never assigned any.
+        Err(_) if matches!(verb, Verb::Del | Verb::Gc) => return Ok(()),
+        usable => usable?,
+    }
     match own(name) {
         Some(plugin) => in_process(plugin),
         None => exec::delegate(call, name, verb).map(drop),

@@ -94,9 +94,11 @@ impl Plugin for Tuning {
             &call.request.container_id,
             &call.request.ifname,
         );
-        let Some(backup) = backup::known(call, &file) else {
+        let Some(mut backup) = backup::known(call, &file) else {
             return Ok(());
         };
+        let allowed = Path::new(TUNING_ALLOW_LIST);
+        allow::retain(allowed, &call.request.ifname, &mut backup.values.sysctl);
         let restored = match Pod::find_remaining(call) {
             // With the namespace the changes are gone too.
             Ok(None) => true,

@@ -306,6 +306,9 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         if let Some(version) = &sandbox.version {
             conf["cniVersion"] = json!(version);
         }
+        if let Some(valid) = &sandbox.valid {
+            conf["cni.dev/valid-attachments"] = valid.clone();
+        }
         let mut shim = Command::new(self.path("bin/multus-shim"));
         shim.env("CNI_COMMAND", verb)
             .env("CNI_PATH", self.path("bin"))
@@ -356,6 +359,7 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
             args,
             netns,
             version: None,
+            valid: None,
             _held: held,
         }
     }
@@ -390,6 +394,8 @@ pub(crate) struct Sandbox {
     pub(crate) netns: String,
     /// CNI version of the runtime's configuration, if not the daemon's.
     pub(crate) version: Option<String>,
+    /// What the runtime says is in use, if it does.
+    pub(crate) valid: Option<Value>,
     _held: NetNs,
 }
 

@@ -158,6 +158,27 @@ fn gc_is_passed_on_to_the_cluster_network() {
 }
 
 #[test]
+fn gc_spares_what_the_runtime_says_is_in_use() {
+    // multus#53, pods that are older than multus on the node
+    let node = single("1.1.0");
+    let uid = node.pod("web", &json!({}));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let known = json!({"containerID": "c1", "ifname": "eth0"});
+    let older = json!({"containerID": "c0", "ifname": "eth0"});
+    let mut runtime = nowhere(&node, "1.1.0");
+    for said in [json!([known, older]), json!([older])] {
+        runtime.valid = Some(said);
+        node.succeed("GC", &runtime);
+        let valid = &node.config_of("", "GC", "a")["cni.dev/valid-attachments"];
+        assert_eq!(*valid, json!([older, known]));
+    }
+    let added = node.calls().len();
+    runtime.valid = Some(json!("all"));
+    node.fail("GC", &runtime);
+    assert_eq!(node.calls().len(), added, "nobody was told to remove anything");
+}
+
+#[test]
 fn check_uses_what_add_stored() {
     // multus#50
     let mut node = Node::new();

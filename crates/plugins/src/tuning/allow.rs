@@ -1,9 +1,11 @@
 //! The node's list of sysctls that pods may set.
 
-use std::{fs, io, path::Path};
+use std::{collections::BTreeMap, fs, io, iter, path::Path};
 
 use cni::Error;
 use regex_lite::Regex;
+
+use super::sysctl::{IFNAME, ROOT};
 
 /// Checks every key against the list at `path`: one regular expression a line, found anywhere in the key.
 /// Without the file everything is allowed.
@@ -20,6 +22,28 @@ pub(super) fn check<'a>(path: &Path, keys: impl Iterator<Item = &'a String>) -> 
             path.display()
         ))),
     }
+}
+
+/// Keeps the settings of a backup, by path, that ADD could have made under some name. Backups lie where configs say,
+/// perhaps where a pod can write.
+pub(super) fn retain(path: &Path, ifname: &str, settings: &mut BTreeMap<String, String>) {
+    settings.retain(|setting, _| {
+        names(setting, ifname)
+            .iter()
+            .any(|name| check(path, iter::once(name)).is_ok())
+    });
+}
+
+/// What configs may call the setting at a path.
+fn names(setting: &str, ifname: &str) -> Vec<String> {
+    let steps: Vec<_> = setting.strip_prefix(ROOT).unwrap_or(setting).split('/').collect();
+    let general: Vec<_> = steps
+        .iter()
+        .map(|step| if *step == ifname { IFNAME } else { step })
+        .collect();
+    [&general, &steps]
+        .map(|steps| [steps.join("."), steps.join("/")])
+        .concat()
 }
 
 fn match_all<'a>(list: &str, keys: impl Iterator<Item = &'a String>) -> Result<(), Error> {
@@ -74,6 +98,19 @@ mod tests {
             allowed("(", "net.core.somaxconn")
                 .unwrap_err()
                 .starts_with("invalid line \"(\"")
+        );
+    }
+
+    #[test]
+    fn a_setting_has_all_the_names_that_configs_may_use() {
+        assert_eq!(
+            names("/proc/sys/net/ipv4/conf/net1.5/arp_filter", "net1.5"),
+            [
+                "net.ipv4.conf.IFNAME.arp_filter",
+                "net/ipv4/conf/IFNAME/arp_filter",
+                "net.ipv4.conf.net1.5.arp_filter",
+                "net/ipv4/conf/net1.5/arp_filter"
+            ]
         );
     }
 

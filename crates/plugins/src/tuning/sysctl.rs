@@ -8,9 +8,9 @@ use linux::sysctl::Key;
 use crate::messages::Explain;
 
 /// Stands for the interface's name in a key.
-const IFNAME: &str = "IFNAME";
+pub(super) const IFNAME: &str = "IFNAME";
 /// Begin of every path.
-const ROOT: &str = "/proc/sys/";
+pub(super) const ROOT: &str = "/proc/sys/";
 /// The one part of the kernel that pods may tune.
 const NET: &str = "net";
 

@@ -106,6 +106,24 @@ fn a_missing_ipam_plugin_is_named() {
 }
 
 #[test]
+fn a_plugin_is_not_asked_for_addresses_by_itself() {
+    on_a_host("bridge as IPAM", |host| {
+        let pod = host.pod();
+        for name in ["bridge", "cnv-bridge", "multus-shim"] {
+            let config = with(&l2("1.1.0"), "ipam", json!({ "type": name }));
+            let refused = host.call("ADD", &pod, &config).message();
+            assert_eq!(refused, format!("\"{name}\" assigns no addresses"));
+            assert!(pod.link("net1").is_none());
+            let status = host.call("STATUS", &pod, &config).message();
+            assert_eq!(status, refused);
+            host.del(&pod, &config);
+            let nothing_valid = with(&config, "cni.dev/valid-attachments", json!([]));
+            assert_eq!(host.gc(&nothing_valid).success(), Value::Null);
+        }
+    });
+}
+
+#[test]
 fn addresses_are_given_back_whatever_is_left_of_the_container() {
     on_a_host("DEL with IPAM", |host| {
         host.fake_ipam(&json!({ "cniVersion": "1.0.0", "ips": [{ "address": "10.1.2.3/16" }] }));

@@ -82,6 +82,32 @@ fn a_repeated_add_keeps_what_was_before_the_first() {
 }
 
 #[test]
+fn del_restores_only_what_the_node_allows_to_set() {
+    on_a_host("a backup in the wrong hands", |host| {
+        let (pod, result) = attached(host);
+        fs::create_dir_all("/etc/cni/tuning").unwrap();
+        fs::write(
+            "/etc/cni/tuning/allowlist.conf",
+            "^net.ipv4.conf.IFNAME.arp_[a-z]+$\n",
+        )
+        .unwrap();
+        let config = tuning(
+            &result,
+            &json!({ "sysctl": { "net.ipv4.conf.IFNAME.arp_filter": "1" }, "dataDir": "/run/pod" }),
+        );
+        pod.set_sysctl(SYSCTLS[1], "0");
+        host.add(&pod, &config);
+        let file = format!("/run/pod/{}_net1.json", pod.id);
+        let mut backup: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        backup["sysctl"][format!("/proc/sys/{}", SYSCTLS[1])] = "1".into();
+        fs::write(&file, backup.to_string()).unwrap();
+        host.del(&pod, &config);
+        assert_eq!([pod.sysctl(SYSCTLS[0]), pod.sysctl(SYSCTLS[1])], ["0", "0"]);
+        assert!(!std::path::Path::new(&file).exists());
+    });
+}
+
+#[test]
 fn values_of_a_namespace_that_is_gone_are_not_restored() {
     on_a_host("recycled container id", |host| {
         let (mut old, result) = attached(host);
