@@ -416,6 +416,8 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
         "OPERATOR_VERSION" => version,
         "OPERATOR_IMAGE" => IMAGE,
         "WATCH_NAMESPACE" | "MULTUS_IMAGE" => "",
+        // Its program is to come; with an image of its own it is deployed.
+        "KUBEMACPOOL_IMAGE" => "registry.example/kubemacpool:test",
         _ => return None,
     };
     Some(value.to_owned())
