@@ -82,8 +82,9 @@ impl Leftover {
 }
 
 /// Objects that operators before ours left behind, and that go if the configuration resource owns them
-/// (operator §9.2): the old node state component, the passt binding, and what else was forgotten.
-pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
+/// (operator §9.2): the old node state component, the passt binding, and what else was forgotten; of the secondary DNS
+/// nothing where it is asked for, also not while its program is still to come.
+pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
     const fn operands(kind: Kind, name: &'static str) -> Leftover {
         Leftover {
             kind,
@@ -98,7 +99,7 @@ pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
             name,
         }
     }
-    const LEGACY: [Leftover; 21] = [
+    const LEGACY: [Leftover; 15] = [
         operands(object::SERVICE_ACCOUNT, "nmstate-handler"),
         operands(object::DAEMON_SET, "nmstate-handler"),
         operands(object::ROLE, "nmstate-handler"),
@@ -119,8 +120,9 @@ pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
         },
         // Of the first generation's kubemacpool (operands §12).
         operands(object::POD_DISRUPTION_BUDGET, "mac-controller-manager"),
-        // Of releases that forgot them when the secondary DNS was given up (secondary-dns §1). Where it is
-        // asked for, they are rendered, and stay.
+    ];
+    // Of releases that forgot them when the secondary DNS was given up (secondary-dns §1).
+    const SECONDARY_DNS: [Leftover; 6] = [
         operands(object::CONFIG_MAP, "secondary-dns"),
         cluster(object::CLUSTER_ROLE, "secondary"),
         cluster(object::CLUSTER_ROLE_BINDING, "secondary"),
@@ -128,9 +130,15 @@ pub fn legacy(operand_namespace: &str) -> Vec<ObjectId> {
         operands(object::DEPLOYMENT, "secondary-dns"),
         operands(object::NETWORK_POLICY, "allow-ingress-to-secondary-dns"),
     ];
+    let forgotten: &[Leftover] = if context.spec.kube_secondary_dns.is_none() {
+        &SECONDARY_DNS
+    } else {
+        &[]
+    };
     LEGACY
         .iter()
-        .map(|leftover| leftover.id(operand_namespace))
+        .chain(forgotten)
+        .map(|leftover| leftover.id(context.namespace))
         .collect()
 }
 

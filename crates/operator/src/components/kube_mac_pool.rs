@@ -102,7 +102,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
         manager.command(&["/weft", "kubemacpool"]).eager_readiness();
     }
     if serves {
-        manager.add_arguments(&context.tls_arguments()?);
+        manager.add_arguments(&context.tls_arguments());
     } else if let Some(intervals) = &context.spec.self_sign_configuration {
         manager
             .variable("CA_ROTATE_INTERVAL", &intervals.ca_rotate_interval)?

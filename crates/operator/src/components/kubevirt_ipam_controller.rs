@@ -10,7 +10,6 @@ use crate::{
     images::Image,
     manifest::{Error, Manifest},
     names,
-    tls::TlsSettings,
 };
 
 /// Name of the Service in front of the webhook. OpenShift puts its certificate into a Secret of the same name.
@@ -85,11 +84,7 @@ impl Component for KubevirtIpamController {
         let mut objects = Vec::new();
         if !context.cluster.platform.openshift4 {
             // OpenShift has its own.
-            let definition = api::ipam_claim::crd().map_err(|error| Error::Syntax {
-                file: "CustomResourceDefinition",
-                cause: error.to_string(),
-            })?;
-            objects.push(Manifest::of("CustomResourceDefinition", &definition)?);
+            objects.push(Manifest::definition(api::ipam_claim::crd())?);
         }
         let mut controller = context.objects(
             "kubevirt_ipam_controller/controller.yaml",
@@ -199,7 +194,7 @@ fn complete(
     let mut manager = pods.container("manager")?;
     manager
         .run(image, context.pull_policy())
-        .set("args", json!(arguments(context.spec, told)))
+        .set("args", json!(arguments(context, told)))
         .mount_at("cert", mounted)?;
     if image.is_native() {
         manager.command(&["/weft", "kubevirt-ipam"]);
@@ -208,19 +203,17 @@ fn complete(
 }
 
 /// Arguments of the controller; what is not set is left out.
-fn arguments(spec: &NetworkAddonsConfigSpec, certificates: &str) -> Vec<String> {
-    let settings = spec.kubevirt_ipam_controller.as_ref();
+fn arguments(context: &Context<'_>, certificates: &str) -> Vec<String> {
+    let settings = context.spec.kubevirt_ipam_controller.as_ref();
     let network = settings
         .map(|settings| &settings.default_network_nad_namespace)
         .filter(|namespace| !namespace.is_empty())
         .map(|namespace| format!("--default-network-nad-namespace={namespace}"));
-    // The profile is valid, or only the names of the objects count: they are to be removed.
-    let tls = TlsSettings::of(spec.tls_security_profile.as_ref());
-    let tls = tls.map(|tls| tls.arguments()).unwrap_or_default();
     let first = [
         "--leader-elect".to_owned(),
         format!("--certificates-dir={certificates}"),
     ];
+    let tls = context.tls_arguments();
     first.into_iter().chain(network).chain(tls).collect()
 }
 

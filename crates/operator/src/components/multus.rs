@@ -39,11 +39,7 @@ impl Component for Multus {
             return Ok(Vec::new());
         }
         let mut objects = context.namespace_object()?;
-        let definition = api::net_attach_def::crd().map_err(|error| Error::Syntax {
-            file: "CustomResourceDefinition",
-            cause: error.to_string(),
-        })?;
-        objects.push(Manifest::of("CustomResourceDefinition", &definition)?);
+        objects.push(Manifest::definition(api::net_attach_def::crd())?);
         objects.extend(context.objects("multus/rbac.yaml", include_str!("multus/rbac.yaml"))?);
         let mut daemon = context.objects("multus/daemon.yaml", include_str!("multus/daemon.yaml"))?;
         for workload in daemon.iter_mut().filter(|object| object.has_pods()) {

@@ -35,11 +35,7 @@ impl Component for NMState {
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let mut objects = context.namespace_object()?;
         if context.node_state.definition != NodeStateDefinition::SomebodyElses {
-            let definition = api::node_state::crd().map_err(|error| Error::Syntax {
-                file: "CustomResourceDefinition",
-                cause: error.to_string(),
-            })?;
-            objects.push(Manifest::of("CustomResourceDefinition", &definition)?);
+            objects.push(Manifest::definition(api::node_state::crd())?);
             let mut operator =
                 context.objects("nmstate/operator.yaml", include_str!("nmstate/operator.yaml"))?;
             for workload in operator.iter_mut().filter(|object| object.has_pods()) {

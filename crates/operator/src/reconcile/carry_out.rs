@@ -172,5 +172,5 @@ pub(super) fn recorded(
         },
         stamp,
     )?;
-    Ok(render::inventory(&groups).union(&Inventory::of(render::legacy(context.namespace))))
+    Ok(render::inventory(&groups).union(&Inventory::of(render::legacy(context))))
 }

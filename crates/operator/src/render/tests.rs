@@ -413,7 +413,13 @@ fn what_stays_for_ever_is_not_in_the_inventory() {
 // operator#80, the list of operator §9.2
 #[test]
 fn what_earlier_operators_left_is_known() {
-    let ids: Vec<_> = legacy("ns").iter().map(ToString::to_string).collect();
+    let ids = Setting::default().with(json!({}), |context| {
+        legacy(&Context {
+            namespace: "ns",
+            ..*context
+        })
+    });
+    let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
     for expected in [
         "(/v1, Kind=ServiceAccount) ns/nmstate-handler",
         "(apps/v1, Kind=DaemonSet) ns/nmstate-handler",

@@ -221,16 +221,22 @@ fn flavours_can_be_mixed() {
 
 // secondary-dns §1: what is asked for is not taken for a leftover of a former release.
 #[test]
-fn what_is_deployed_is_no_leftover() {
-    let pruned = |spec: Value| -> Vec<ObjectId> {
-        let groups = Setting::default().with(spec, |context| {
-            render(context, &stamps::stamp()).expect("objects")
+fn what_is_asked_for_is_no_leftover() {
+    let pruned = |native: bool, spec: Value| {
+        let setting = Setting {
+            native,
+            ..Setting::default()
+        };
+        let gone: Vec<ObjectId> = setting.with(spec, |context| {
+            let rendered = inventory(&render(context, &stamps::stamp()).expect("objects"));
+            let planned = rendered.union(&Inventory::of(legacy(context)));
+            planned.prune(&rendered, is_kept)
         });
-        let rendered = inventory(&groups);
-        let planned = rendered.union(&Inventory::of(legacy("addons")));
-        planned.prune(&rendered, is_kept)
+        gone.iter().filter(|id| id.name.contains("secondary")).count()
     };
-    let ours = |ids: Vec<ObjectId>| ids.iter().filter(|id| id.name.contains("secondary")).count();
-    assert_eq!(ours(pruned(json!({ "kubeSecondaryDNS": {} }))), 0);
-    assert_eq!(ours(pruned(json!({}))), 6);
+    for native in [false, true] {
+        // Without a program of ours nothing is rendered, and what an operator before ours deployed goes on.
+        assert_eq!(pruned(native, json!({ "kubeSecondaryDNS": {} })), 0);
+        assert_eq!(pruned(native, json!({})), 6);
+    }
 }
