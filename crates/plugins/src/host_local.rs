@@ -18,7 +18,10 @@ mod resolv_conf;
 mod search;
 mod store;
 
-use std::{net::IpAddr, path::Path};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use cni::{
     Error,
@@ -31,7 +34,7 @@ use ipnet::IpNet;
 
 use self::{config::Config, owner::Owner, range::RangeSet, search::Search, store::Store};
 use crate::{
-    names::{HOST_LOCAL, HOST_LOCAL_INDEX},
+    names::{HOST_LOCAL, STATE},
     record::valid_attachments,
 };
 
@@ -55,8 +58,7 @@ impl Plugin for HostLocal {
                 .map_err(|error| Error::internal(format!("failed to read {}: {error}", path.display())))?,
             None => Dns::default(),
         };
-        let index = Path::new(HOST_LOCAL_INDEX);
-        let mut store = Store::open(&config.data_dir, call.config.name(), index)?;
+        let mut store = Store::open(&config.data_dir, call.config.name(), &index())?;
         let outcome = allocate(call, &mut store, &config);
         store.finish();
         Ok(CniResult {
@@ -116,8 +118,13 @@ impl Plugin for HostLocal {
     }
 }
 
+/// Where it is kept who has which address, for looking it up.
+fn index() -> PathBuf {
+    Path::new(STATE).join(HOST_LOCAL)
+}
+
 fn existing(call: &Call, data_dir: &Path) -> Result<Option<Store>, Error> {
-    Store::open_existing(data_dir, call.config.name(), Path::new(HOST_LOCAL_INDEX))
+    Store::open_existing(data_dir, call.config.name(), &index())
 }
 
 /// Leases one address of each set, or none at all.

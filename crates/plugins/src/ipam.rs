@@ -8,12 +8,28 @@ use cni::{
     result::CniResult,
 };
 
+use serde::Deserialize;
+
 use crate::{
     host_local::HostLocal,
     names::{HOST_LOCAL, STATIC},
     plugin_by_name,
     static_ipam::StaticIpam,
 };
+
+/// Addresses that are asked for in `args`, in a config of any of our own IPAM plugins.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WireArgs {
+    pub(crate) cni: WireIps,
+}
+
+/// A list of addresses, each perhaps with the length of its prefix.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WireIps {
+    pub(crate) ips: Vec<String>,
+}
 
 /// Our own IPAM plugins. They run in this process whatever lies under their name in `CNI_PATH`: what they
 /// store and print is the same, and starting a process would be the dearest part of an attachment.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     hash::hashed,
     messages::{Explain, MASQUERADE_CHECK, MASQUERADE_COLLECT, MASQUERADE_SET_UP, MASQUERADE_TEAR_DOWN},
-    record::AttachmentId,
+    record::{Attachment, AttachmentId},
     ruleset::Ruleset,
 };
 
@@ -46,14 +46,6 @@ impl Backend {
             other => Err(Error::internal(format!("unknown ipmasq backend \"{other}\""))),
         }
     }
-}
-
-/// Whose addresses they are.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Attachment<'a> {
-    pub(crate) network: &'a str,
-    pub(crate) ifname: &'a str,
-    pub(crate) container_id: &'a str,
 }
 
 /// Digits of the hashes in comments.
@@ -147,15 +139,7 @@ pub(crate) fn collect(
     network: &str,
     valid: &BTreeSet<AttachmentId>,
 ) -> Result<(), Error> {
-    let hash = |key: &AttachmentId| {
-        let attachment = Attachment {
-            network,
-            ifname: &key.ifname,
-            container_id: &key.container_id,
-        };
-        attachment.hash()
-    };
-    let valid = valid.iter().map(hash).collect();
+    let valid = valid.iter().map(|id| id.to(network).hash()).collect();
     match rules
         .socket()
         .and_then(|socket| nftables::collect(socket, network, &valid))

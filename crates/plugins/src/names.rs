@@ -37,8 +37,6 @@ pub(crate) mod arg {
 
 /// Where `host-local` keeps its leases, when the config does not say.
 pub(crate) const HOST_LOCAL_DATA: &str = "/var/lib/cni/networks";
-/// Where `host-local` keeps who has which address, for looking it up.
-pub(crate) const HOST_LOCAL_INDEX: &str = "/run/cni/weft/host-local";
 
 /// Where `tuning` keeps what it changed, when the config does not say.
 pub(crate) const TUNING_DATA: &str = "/run/cni/tuning";

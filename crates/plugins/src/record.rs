@@ -64,6 +64,28 @@ impl AttachmentId {
     }
 }
 
+/// An attachment, and the network that it is to: what rules of the host are marked with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attachment<'a> {
+    /// Name of the network.
+    pub(crate) network: &'a str,
+    /// `CNI_CONTAINERID`.
+    pub(crate) container_id: &'a str,
+    /// `CNI_IFNAME`.
+    pub(crate) ifname: &'a str,
+}
+
+impl AttachmentId {
+    /// The attachment, to this network.
+    pub(crate) fn to<'a>(&'a self, network: &'a str) -> Attachment<'a> {
+        Attachment {
+            network,
+            container_id: &self.container_id,
+            ifname: &self.ifname,
+        }
+    }
+}
+
 /// The attachments that GC must leave alone. A config that does not list them is an error (code 7): that is not the
 /// same as a list without entries, by which nothing is in use any more.
 pub(crate) fn valid_attachments(call: &Call) -> Result<Vec<ValidAttachment>, Error> {

@@ -26,6 +26,7 @@ use crate::{
         ALLOWED, ALLOWED_COMMENT, CHAIN, COMMENT_PREFIX, OLD_CHAIN_PREFIX, OLD_CHAIN_SUFFIX, PORTS,
         PORTS_COMMENT, RULE_COMMENT, TABLE_NAME,
     },
+    record::Attachment,
     ruleset::Ruleset,
 };
 
@@ -54,14 +55,7 @@ pub(crate) struct Port<'a> {
     pub(crate) mac: Mac,
 }
 
-/// The attachment that a port belongs to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Owner<'a> {
-    pub(crate) container_id: &'a str,
-    pub(crate) ifname: &'a str,
-}
-
-impl Owner<'_> {
+impl Attachment<'_> {
     fn reference(self) -> String {
         format!("{}-{}", self.container_id, self.ifname)
     }
@@ -106,7 +100,7 @@ impl Port<'_> {
 }
 
 /// Guards a port, in place of what its name and its owner had before.
-pub(crate) fn set_up(rules: &mut Ruleset, owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
+pub(crate) fn set_up(rules: &mut Ruleset, owner: Attachment<'_>, port: Port<'_>) -> Result<(), Error> {
     rules
         .socket()
         .and_then(|socket| add(socket, owner, port))
@@ -114,7 +108,11 @@ pub(crate) fn set_up(rules: &mut Ruleset, owner: Owner<'_>, port: Port<'_>) -> R
 }
 
 /// Ends the guard of an attachment's port. `known` is the port if it is on record, which spares the search.
-pub(crate) fn tear_down(rules: &mut Ruleset, owner: Owner<'_>, known: Option<Port<'_>>) -> Result<(), Error> {
+pub(crate) fn tear_down(
+    rules: &mut Ruleset,
+    owner: Attachment<'_>,
+    known: Option<Port<'_>>,
+) -> Result<(), Error> {
     match rules.socket().and_then(|socket| remove(socket, owner, known)) {
         Err(error) if error.is_unsupported() => Ok(()),
         outcome => outcome.explain(|| SPOOF_CHECK_TEAR_DOWN.to_owned()),
@@ -122,7 +120,7 @@ pub(crate) fn tear_down(rules: &mut Ruleset, owner: Owner<'_>, known: Option<Por
 }
 
 /// An error if the port is not guarded, in our way or in that of established plugins.
-pub(crate) fn check(rules: &mut Ruleset, owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
+pub(crate) fn check(rules: &mut Ruleset, owner: Attachment<'_>, port: Port<'_>) -> Result<(), Error> {
     let guarded = rules
         .socket()
         .and_then(|socket| is_guarded(socket, owner, port))
@@ -136,7 +134,7 @@ pub(crate) fn check(rules: &mut Ruleset, owner: Owner<'_>, port: Port<'_>) -> Re
     )))
 }
 
-fn add(socket: &mut Socket, owner: Owner<'_>, port: Port<'_>) -> linux::Result<()> {
+fn add(socket: &mut Socket, owner: Attachment<'_>, port: Port<'_>) -> linux::Result<()> {
     let comment = owner.comment();
     socket.update(|socket| {
         let mut changes = Transaction::new();
@@ -164,7 +162,7 @@ fn add(socket: &mut Socket, owner: Owner<'_>, port: Port<'_>) -> linux::Result<(
     })
 }
 
-fn remove(socket: &mut Socket, owner: Owner<'_>, known: Option<Port<'_>>) -> linux::Result<()> {
+fn remove(socket: &mut Socket, owner: Attachment<'_>, known: Option<Port<'_>>) -> linux::Result<()> {
     if let Some(port) = known {
         let mut changes = Transaction::new();
         changes.delete_element(TABLE, PORTS, &port.key());
@@ -191,7 +189,7 @@ fn remove(socket: &mut Socket, owner: Owner<'_>, known: Option<Port<'_>>) -> lin
     })
 }
 
-fn is_guarded(socket: &mut Socket, owner: Owner<'_>, port: Port<'_>) -> linux::Result<bool> {
+fn is_guarded(socket: &mut Socket, owner: Attachment<'_>, port: Port<'_>) -> linux::Result<bool> {
     let rules = socket.rules(TABLE, CHAIN)?;
     if rules.iter().any(|rule| rule.comment == owner.old_comment()) {
         return Ok(true);
@@ -204,7 +202,7 @@ fn is_guarded(socket: &mut Socket, owner: Owner<'_>, port: Port<'_>) -> linux::R
 /// Removes what an established plugin made for the attachment: its rules, then the chains that they led to.
 fn remove_old(
     socket: &mut Socket,
-    owner: Owner<'_>,
+    owner: Attachment<'_>,
     rules: &[Rule],
     changes: &mut Transaction,
 ) -> linux::Result<()> {

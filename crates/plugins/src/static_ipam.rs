@@ -19,6 +19,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::{
+    ipam::{WireArgs, WireIps},
     messages::{NO_IPAM, NO_PREV_RESULT},
     names::{STATIC, arg},
 };
@@ -33,18 +34,6 @@ struct Wire {
     ipam: Option<WireIpam>,
     runtime_config: WireIps,
     args: WireArgs,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireArgs {
-    cni: WireIps,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireIps {
-    ips: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

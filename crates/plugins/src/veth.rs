@@ -79,8 +79,7 @@ pub(crate) fn create(
     }
     match describe(pod, host, wish) {
         Ok(pair) => {
-            // The host must not take addresses from routers that pods pretend to be. Without IPv6 it cannot.
-            let _ = Key::ipv6(&pair.outer_name, "accept_ra").and_then(|key| key.write("0"));
+            ignore_routers(&pair.outer_name);
             Ok(Some(pair))
         }
         Err(error) => {
@@ -88,6 +87,20 @@ pub(crate) fn create(
             let _ = pod.socket.delete_link_by_name(wish.ifname);
             Err(kernel(MAKE_VETH, &error))
         }
+    }
+}
+
+/// Keeps the host from taking addresses from routers that pods pretend to be on a link of its own. Without IPv6 it
+/// cannot.
+pub(crate) fn ignore_routers(name: &str) {
+    let _ = Key::ipv6(name, "accept_ra").and_then(|key| key.write("0"));
+}
+
+/// Removes one end of a pair, and the other with it; fine if it is gone already.
+pub(crate) fn delete(socket: &mut Socket, name: &str) -> Result<(), Error> {
+    match socket.delete_link_by_name(name) {
+        Err(error) if error.is_not_found() => Ok(()),
+        done => done.explain(|| format!("failed to delete \"{name}\"")),
     }
 }
 

@@ -22,13 +22,13 @@ use linux::{
 use super::{
     config::Config,
     existing_bridge, gateway, layer3, records, require_vlans,
-    steps::{self, Owner, Step},
+    steps::{self, Step},
 };
 use crate::{
     interface, ipam,
     messages::{Explain, MAKE_VETH},
     pod::Pod,
-    record::{AttachmentId, Journal},
+    record::{self, AttachmentId, Journal},
     ruleset::Ruleset,
     veth::{self, Pair},
 };
@@ -48,7 +48,7 @@ pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
     let bridge = ensure_bridge(&mut host, &config)
         .map_err(|error| error.prefixed(&format!("failed to create bridge \"{}\"", config.bridge)))?;
     let key = AttachmentId::of(call);
-    let owner = Owner::new(call, &key);
+    let owner = key.to(call.config.name());
     let mut journal = begin_record(call, &key, &mut host, &mut pod)?;
     let made = make_pair(call, &config, &mut journal, &mut host, &mut pod, &home);
     let pair = made.inspect_err(|_| {
@@ -94,7 +94,7 @@ fn begin_record(call: &Call, key: &AttachmentId, host: &mut Socket, pod: &mut Po
         let port = left.iter().find_map(Step::pair).unwrap_or_default();
         return Err(veth::already_exists(ifname, port));
     }
-    steps::undo(host, &mut Ruleset::default(), Owner::new(call, key), &left)??;
+    steps::undo(host, &mut Ruleset::default(), key.to(call.config.name()), &left)??;
     // Nobody has its addresses any more, and with them it would be refused others.
     ipam::del(call)?;
     records.remove(key)?;
@@ -141,8 +141,7 @@ fn ensure_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
         None => make_bridge(host, config)?,
     };
     require_vlans(config, &bridge)?;
-    // The node must not take addresses from routers that pods pretend to be. Without IPv6 it cannot.
-    let _ = Key::ipv6(name, "accept_ra").and_then(|key| key.write("0"));
+    veth::ignore_routers(name);
     let change = LinkChange {
         up: (!bridge.is_up()).then_some(true),
         promiscuous: (config.promiscuous && !bridge.is_promiscuous()).then_some(true),
@@ -177,7 +176,7 @@ fn make_bridge(host: &mut Socket, config: &Config) -> Result<Link, Error> {
 /// An attachment that is being made: the pair exists, everything else is to come.
 struct Attachment<'a> {
     call: &'a Call,
-    owner: Owner<'a>,
+    owner: record::Attachment<'a>,
     config: &'a Config,
     host: Socket,
     rules: Ruleset,
@@ -438,10 +437,14 @@ impl Attachment<'_> {
     /// Takes back what was done, as far as that is possible; the error of ADD stays the one that counts. What could
     /// not be taken back stays recorded, for DEL and GC.
     fn roll_back(&mut self) {
-        let undone =
-            steps::undo(&mut self.host, &mut self.rules, self.owner, &self.taken).and_then(|left| left);
-        let released = if self.leased { ipam::del(self.call) } else { Ok(()) };
-        let forgotten = undone.and(released).and_then(|()| self.journal.remove());
+        let undone = steps::undo(&mut self.host, &mut self.rules, self.owner, &self.taken);
+        let forgotten = undone.and_then(|left| {
+            // As in DEL: whoever gets the addresses next must not meet the pair.
+            if self.leased {
+                ipam::del(self.call)?;
+            }
+            left.and_then(|()| self.journal.remove())
+        });
         if let Err(error) = forgotten {
             self.call.note(
                 Level::Error,

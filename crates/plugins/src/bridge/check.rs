@@ -12,7 +12,7 @@ use linux::{
     route::Socket,
 };
 
-use super::{config::Config, existing_bridge, require_vlans, steps::Owner};
+use super::{config::Config, existing_bridge, require_vlans};
 use crate::{
     check, ipam, masquerade, messages::Explain, names::kind, pod::Pod, record::AttachmentId,
     ruleset::Ruleset, spoof_check,
@@ -156,18 +156,18 @@ fn check_rules(
     previous: &CniResult,
 ) -> Result<(), Error> {
     let key = AttachmentId::of(call);
-    let owner = Owner::new(call, &key);
+    let owner = key.to(call.config.name());
     let mut rules = Ruleset::default();
     if let Some(mac) = inner.mac.filter(|_| config.spoof_check) {
         let port = spoof_check::Port {
             name: &outer.name,
             mac,
         };
-        spoof_check::check(&mut rules, owner.of_port(), port)?;
+        spoof_check::check(&mut rules, owner, port)?;
     }
     if let Some(backend) = config.masquerade {
         let addresses: Vec<_> = previous.ips.iter().map(|ip| ip.address).collect();
-        masquerade::check(&mut rules, backend, owner.of_addresses(), &addresses)?;
+        masquerade::check(&mut rules, backend, owner, &addresses)?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::{layer3, vlans::Vlans};
 use crate::{
     messages::{Explain, MAKE_VETH},
     names::kind,
-    veth::random_name,
+    veth::{ignore_routers, random_name},
 };
 
 /// Gives the link the gateway's address, and takes others away where they exclude it and the config allows.
@@ -146,9 +146,8 @@ fn connect(host: &mut Socket, bridge: &Link, vlans: &Vlans, gateway: Link) -> Re
     if port.master.is_some() && gateway.is_up() {
         return Ok(gateway);
     }
-    // The node must not take addresses from routers that pods pretend to be. Without IPv6 it cannot.
     for link in [&gateway, &port] {
-        let _ = Key::ipv6(&link.name, "accept_ra").and_then(|key| key.write("0"));
+        ignore_routers(&link.name);
     }
     let change = LinkChange {
         master: Some(bridge.index),

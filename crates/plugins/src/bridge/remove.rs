@@ -8,15 +8,14 @@ use serde::Deserialize;
 
 use super::{
     records,
-    steps::{self, Owner, Step},
+    steps::{self, Step},
 };
 use crate::{
     ipam, masquerade,
-    messages::Explain as _,
     pod::Pod,
-    record::{AttachmentId, valid_attachments},
+    record::{Attachment, AttachmentId, valid_attachments},
     ruleset::Ruleset,
-    spoof_check,
+    spoof_check, veth,
 };
 
 /// What the config says about rules of the host. Everything else in it is deliberately not read: whatever made ADD
@@ -31,7 +30,7 @@ struct Wanted {
 /// Detaches one container. Rules that cannot be removed keep no pod from going: they stay recorded, for GC.
 pub(super) fn del(call: &Call) -> Result<(), Error> {
     let (records, key) = (records(call), AttachmentId::of(call));
-    let owner = Owner::new(call, &key);
+    let owner = key.to(call.config.name());
     let mut rules = Ruleset::default();
     // A record that tells of no pair is one of a call that was killed early, or one that this version cannot read.
     let tells = |taken: &Vec<Step>| taken.iter().any(|step| step.pair().is_some());
@@ -58,21 +57,18 @@ fn delete_interface(call: &Call) -> Result<(), Error> {
     let Some(mut pod) = Pod::find_remaining(call)? else {
         return Ok(());
     };
-    match pod.socket.delete_link_by_name(ifname) {
-        Err(error) if error.is_not_found() => Ok(()),
-        done => done.explain(|| format!("failed to delete \"{ifname}\"")),
-    }
+    veth::delete(&mut pod.socket, ifname)
 }
 
 /// Removes its rules, which are known by their comments.
-fn remove_unrecorded_rules(call: &Call, rules: &mut Ruleset, owner: Owner<'_>) -> Result<(), Error> {
+fn remove_unrecorded_rules(call: &Call, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
     let wanted: Wanted = call.config.read().unwrap_or_default();
     let mut left = Ok(());
     if wanted.macspoofchk {
-        left = spoof_check::tear_down(rules, owner.of_port(), None);
+        left = spoof_check::tear_down(rules, owner, None);
     }
     if wanted.ip_masq {
-        left = left.and(masquerade::tear_down(rules, owner.of_addresses(), None));
+        left = left.and(masquerade::tear_down(rules, owner, None));
     }
     left
 }
@@ -98,7 +94,7 @@ pub(super) fn gc(call: &Call) -> Result<(), Error> {
                 steps::undo(
                     &mut host,
                     &mut rules,
-                    Owner::new(call, key),
+                    key.to(call.config.name()),
                     &taken.unwrap_or_default(),
                 )
             })

@@ -1,6 +1,6 @@
 //! The steps of ADD that DEL and GC take back, as they stand in an attachment's record.
 
-use cni::{Error, plugin::Call};
+use cni::Error;
 use ipnet::IpNet;
 use linux::{link::Mac, route::Socket};
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     masquerade::{self, Backend},
     messages::Explain as _,
-    record::AttachmentId,
+    record::Attachment,
     ruleset::Ruleset,
-    spoof_check,
+    spoof_check, veth,
 };
 
 /// A step of ADD.
@@ -39,40 +39,6 @@ pub(super) enum Step {
     },
 }
 
-/// Whose steps they are.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Owner<'a> {
-    network: &'a str,
-    key: &'a AttachmentId,
-}
-
-impl<'a> Owner<'a> {
-    /// An attachment to the network of `call`.
-    pub(super) fn new(call: &'a Call, key: &'a AttachmentId) -> Self {
-        Owner {
-            network: call.config.name(),
-            key,
-        }
-    }
-
-    /// For the spoof check.
-    pub(super) fn of_port(self) -> spoof_check::Owner<'a> {
-        spoof_check::Owner {
-            container_id: &self.key.container_id,
-            ifname: &self.key.ifname,
-        }
-    }
-
-    /// For masquerading.
-    pub(super) fn of_addresses(self) -> masquerade::Attachment<'a> {
-        masquerade::Attachment {
-            network: self.network,
-            container_id: &self.key.container_id,
-            ifname: &self.key.ifname,
-        }
-    }
-}
-
 impl Step {
     /// The host's end of the pair, in the step that makes it.
     pub(super) fn pair(&self) -> Option<&str> {
@@ -83,36 +49,34 @@ impl Step {
     }
 
     /// Takes the step; that of the pair has been taken when its link is there.
-    pub(super) fn take(&self, rules: &mut Ruleset, owner: Owner<'_>) -> Result<(), Error> {
+    pub(super) fn take(&self, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
         match self {
             Step::Pair { .. } => Ok(()),
             Step::SpoofCheck { port, mac } => spoof_check::set_up(
                 rules,
-                owner.of_port(),
+                owner,
                 spoof_check::Port {
                     name: port,
                     mac: *mac,
                 },
             ),
-            Step::Masquerade { backend, addresses } => {
-                masquerade::set_up(rules, *backend, owner.of_addresses(), addresses)
-            }
+            Step::Masquerade { backend, addresses } => masquerade::set_up(rules, *backend, owner, addresses),
         }
     }
 
-    fn undo_rules(&self, rules: &mut Ruleset, owner: Owner<'_>) -> Result<(), Error> {
+    fn undo_rules(&self, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
         match self {
             Step::Pair { .. } => Ok(()),
             Step::SpoofCheck { port, mac } => spoof_check::tear_down(
                 rules,
-                owner.of_port(),
+                owner,
                 Some(spoof_check::Port {
                     name: port,
                     mac: *mac,
                 }),
             ),
             Step::Masquerade { backend, addresses } => {
-                masquerade::tear_down(rules, owner.of_addresses(), Some((*backend, addresses)))
+                masquerade::tear_down(rules, owner, Some((*backend, addresses)))
             }
         }
     }
@@ -125,7 +89,7 @@ impl Step {
 pub(super) fn undo(
     host: &mut Socket,
     rules: &mut Ruleset,
-    owner: Owner<'_>,
+    owner: Attachment<'_>,
     steps: &[Step],
 ) -> Result<Result<(), Error>, Error> {
     let mut left = Ok(());
@@ -138,7 +102,7 @@ pub(super) fn undo(
         }
     }
     for port in steps.iter().filter_map(Step::pair) {
-        delete_port(host, port)?;
+        veth::delete(host, port)?;
     }
     Ok(left)
 }
@@ -153,14 +117,6 @@ fn silence_port(host: &mut Socket, name: &str) -> Result<(), Error> {
     match silenced {
         Err(error) if error.is_not_found() => Ok(()),
         done => done.explain(|| format!("failed to set \"{name}\" down")),
-    }
-}
-
-/// Removes the host's end of a pair; the container's goes with it.
-fn delete_port(host: &mut Socket, name: &str) -> Result<(), Error> {
-    match host.delete_link_by_name(name) {
-        Err(error) if error.is_not_found() => Ok(()),
-        done => done.explain(|| format!("failed to delete \"{name}\"")),
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::range::{Draft, RangeSet, WireRange, parse_ip};
 use crate::{
+    ipam::WireArgs,
     messages::{NO_IPAM, NO_RANGES},
     names::{HOST_LOCAL_DATA, arg},
 };
@@ -23,18 +24,6 @@ struct Wire {
 #[serde(default, rename_all = "camelCase")]
 struct WireRuntime {
     ip_ranges: Vec<Vec<WireRange>>,
-    ips: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireArgs {
-    cni: WireIps,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireIps {
     ips: Vec<String>,
 }
 

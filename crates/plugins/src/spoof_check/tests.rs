@@ -3,23 +3,25 @@ use linux::{nft::Traffic, route};
 use super::*;
 use crate::testing::{Container, alone, bridge, load, ruleset};
 
-fn set_up(owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
+fn set_up(owner: Attachment<'_>, port: Port<'_>) -> Result<(), Error> {
     super::set_up(&mut Ruleset::default(), owner, port)
 }
 
-fn tear_down(owner: Owner<'_>, known: Option<Port<'_>>) -> Result<(), Error> {
+fn tear_down(owner: Attachment<'_>, known: Option<Port<'_>>) -> Result<(), Error> {
     super::tear_down(&mut Ruleset::default(), owner, known)
 }
 
-fn check(owner: Owner<'_>, port: Port<'_>) -> Result<(), Error> {
+fn check(owner: Attachment<'_>, port: Port<'_>) -> Result<(), Error> {
     super::check(&mut Ruleset::default(), owner, port)
 }
 
-const OWNER: Owner<'_> = Owner {
+const OWNER: Attachment<'_> = Attachment {
+    network: "test-net",
     container_id: "c1",
     ifname: "net1",
 };
-const OTHER: Owner<'_> = Owner {
+const OTHER: Attachment<'_> = Attachment {
+    network: "test-net",
     container_id: "c2",
     ifname: "net1",
 };
@@ -89,13 +91,15 @@ fn established(reference: &str, port: &str, counter: &str) -> String {
 fn comments_are_the_established_ones_as_far_as_nft_reads_them_back() {
     assert_eq!(OWNER.comment(), "macspoofchk-c1-net1");
     let (long, longer) = ("x".repeat(120), "x".repeat(121));
-    let of = |container_id| Owner {
+    let of = |container_id| Attachment {
+        network: "test-net",
         container_id,
         ifname: "net1",
     };
     assert_eq!(of(&long).comment().len(), COMMENT_LENGTH);
     assert_ne!(of(&long).comment(), of(&longer).comment());
-    let quoted = Owner {
+    let quoted = Attachment {
+        network: "test-net",
         container_id: "c1",
         ifname: "net\"1",
     };
@@ -233,17 +237,18 @@ fn rules_of_an_established_plugin_are_recognised_and_removed() {
 fn parallel_first_calls_make_one_rule() {
     alone("parallel spoof checks", || {
         let namespace = linux::netns::NetNs::current().unwrap();
-        let call = |number: u8, work: fn(Owner<'_>, Port<'_>)| {
+        let call = |number: u8, work: fn(Attachment<'_>, Port<'_>)| {
             let id = format!("c{number}");
             let name = format!("veth{number:08x}");
-            let owner = Owner {
+            let owner = Attachment {
+                network: "test-net",
                 container_id: &id,
                 ifname: "net1",
             };
             let mac = Mac([2, 0, 0, 0, 1, number]);
             namespace.run(|| work(owner, Port { name: &name, mac })).unwrap();
         };
-        let together = |work: fn(Owner<'_>, Port<'_>)| {
+        let together = |work: fn(Attachment<'_>, Port<'_>)| {
             let start = std::sync::Barrier::new(24);
             std::thread::scope(|scope| {
                 for number in 0..24 {
@@ -323,7 +328,8 @@ fn a_thousand_ports_cost_no_more_than_one() {
             let id = format!("many{number}");
             let name = format!("many{number:08x}");
             let [high, low] = number.to_be_bytes();
-            let owner = Owner {
+            let owner = Attachment {
+                network: "test-net",
                 container_id: &id,
                 ifname: "net1",
             };
