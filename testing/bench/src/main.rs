@@ -114,10 +114,8 @@ fn environment(packages: &Packages) -> Vec<(&'static str, OsString)> {
     let own = unpacked.map(|root| [root.join("usr/sbin"), root.join("usr/bin")]);
     let path = own.into_iter().flatten().chain(system);
     let mut environment = vec![("PATH", std::env::join_paths(path).unwrap_or_default())];
-    if let Some(libraries) = packages.libraries() {
-        environment.push(("XTABLES_LIBDIR", libraries.join("xtables").into()));
-        environment.push(("LD_LIBRARY_PATH", libraries.into()));
-    }
+    let variables = packages.variables().into_iter();
+    environment.extend(variables.map(|(name, value)| (name, value.into())));
     environment
 }
 

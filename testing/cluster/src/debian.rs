@@ -92,20 +92,24 @@ impl Packages {
     pub fn command(&self, path: &str) -> Command {
         let file = self.file(path);
         let mut command = Command::new(&file);
-        if let Some(libraries) = self.libraries()
-            && self.unpacked().is_some_and(|root| file.starts_with(root))
-        {
-            command
-                .env("XTABLES_LIBDIR", libraries.join("xtables"))
-                .env("LD_LIBRARY_PATH", libraries);
+        if self.unpacked().is_some_and(|root| file.starts_with(root)) {
+            command.envs(self.variables());
         }
         command
     }
 
-    /// The directory of the libraries that were unpacked with the programs, if anything had to be unpacked.
-    pub fn libraries(&self) -> Option<PathBuf> {
+    /// Variables by which programs that were unpacked find their libraries and extensions; none where nothing had to be
+    /// unpacked.
+    pub fn variables(&self) -> Vec<(&'static str, PathBuf)> {
         let name = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-        Some(self.unpacked.as_ref()?.join(name))
+        let libraries = self.unpacked.as_ref().map(|root| root.join(name));
+        let variables = |libraries: PathBuf| {
+            [
+                ("XTABLES_LIBDIR", libraries.join("xtables")),
+                ("LD_LIBRARY_PATH", libraries),
+            ]
+        };
+        libraries.map(variables).into_iter().flatten().collect()
     }
 
     /// The directory to lay over `/`, if anything had to be unpacked.
