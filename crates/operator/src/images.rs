@@ -1,6 +1,6 @@
 //! Which image a container runs, and by that in which flavour it is deployed (operator §2, operands §13).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names;
 
@@ -39,11 +39,27 @@ pub struct UnknownImage {
     variable: &'static str,
 }
 
+/// Stands for the node state programs, which no variable names an image for.
+pub const NODE_STATE: &str = "nmstate";
+
+/// Programs that our own image lacks in this version, each by the variable that names an image instead of it.
+const TO_COME: [&str; 8] = [
+    names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
+    names::env::KUBEMACPOOL_IMAGE,
+    names::env::OVS_CNI_IMAGE,
+    names::env::MACVTAP_CNI_IMAGE,
+    names::env::KUBE_SECONDARY_DNS_IMAGE,
+    names::env::CORE_DNS_IMAGE,
+    names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE,
+    NODE_STATE,
+];
+
 /// Images of all containers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Images {
     own: Option<String>,
     established: BTreeMap<&'static str, String>,
+    lacking: BTreeSet<&'static str>,
 }
 
 impl Images {
@@ -57,14 +73,25 @@ impl Images {
         Self {
             own: None,
             established: names::env::IMAGES.into_iter().filter_map(set).collect(),
+            lacking: TO_COME.into(),
         }
     }
 
-    /// Whether variables name the images of all these containers.
-    pub fn are_established(&self, variables: &[&str]) -> bool {
-        variables
-            .iter()
-            .all(|variable| self.established.contains_key(variable))
+    /// As if our own image had every program that is still to come.
+    #[must_use]
+    pub fn with_all_programs(self) -> Self {
+        Self {
+            lacking: BTreeSet::new(),
+            ..self
+        }
+    }
+
+    /// Whether all the containers that these variables stand for can be run: a variable names an image, or ours has the
+    /// program.
+    pub fn can_run(&self, variables: &[&str]) -> bool {
+        let runs =
+            |variable: &&str| self.established.contains_key(*variable) || !self.lacking.contains(*variable);
+        variables.iter().all(runs)
     }
 
     /// With the operator's own image.

@@ -54,7 +54,7 @@ impl Component for KubeMacPool {
     }
 
     fn has_programs(&self, context: &Context<'_>) -> bool {
-        context.images.are_established(&[names::env::KUBEMACPOOL_IMAGE])
+        context.images.can_run(&[names::env::KUBEMACPOOL_IMAGE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

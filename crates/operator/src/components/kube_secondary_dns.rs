@@ -26,7 +26,7 @@ impl Component for KubeSecondaryDns {
     fn has_programs(&self, context: &Context<'_>) -> bool {
         context
             .images
-            .are_established(&[names::env::KUBE_SECONDARY_DNS_IMAGE, names::env::CORE_DNS_IMAGE])
+            .can_run(&[names::env::KUBE_SECONDARY_DNS_IMAGE, names::env::CORE_DNS_IMAGE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

@@ -75,7 +75,7 @@ impl Component for KubevirtIpamController {
     fn has_programs(&self, context: &Context<'_>) -> bool {
         context
             .images
-            .are_established(&[names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE])
+            .can_run(&[names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

@@ -49,7 +49,7 @@ impl Component for Macvtap {
     }
 
     fn has_programs(&self, context: &Context<'_>) -> bool {
-        context.images.are_established(&[names::env::MACVTAP_CNI_IMAGE])
+        context.images.can_run(&[names::env::MACVTAP_CNI_IMAGE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

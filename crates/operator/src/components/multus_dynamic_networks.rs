@@ -75,7 +75,7 @@ impl Component for MultusDynamicNetworks {
     fn has_programs(&self, context: &Context<'_>) -> bool {
         context
             .images
-            .are_established(&[names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE])
+            .can_run(&[names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

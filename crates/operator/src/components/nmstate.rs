@@ -12,7 +12,7 @@ use api::network_addons::NetworkAddonsConfigSpec;
 use super::{Component, Context};
 use crate::{
     cluster_facts::{NodeStateDefinition, NodeStateWish},
-    images::Image,
+    images::{self, Image},
     manifest::{Error, Manifest},
 };
 
@@ -30,6 +30,7 @@ impl Component for NMState {
 
     fn has_programs(&self, context: &Context<'_>) -> bool {
         context.node_state.definition == NodeStateDefinition::SomebodyElses
+            || context.images.can_run(&[images::NODE_STATE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

@@ -21,7 +21,7 @@ impl Component for Ovs {
     }
 
     fn has_programs(&self, context: &Context<'_>) -> bool {
-        context.images.are_established(&[names::env::OVS_CNI_IMAGE])
+        context.images.can_run(&[names::env::OVS_CNI_IMAGE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
