@@ -69,13 +69,14 @@ impl Reconciles {
             active: Family::default(),
             workers: Family::default(),
         };
+        // What never happened yet is 0, and not missing.
         let labels = figures.labels();
         for result in RESULTS {
-            figures.total.get_or_create(&ResultLabels { controller, result });
+            drop(figures.total.get_or_create(&ResultLabels { controller, result }));
         }
-        figures.errors.get_or_create(&labels);
-        figures.time.get_or_create(&labels);
-        figures.active.get_or_create(&labels);
+        drop(figures.errors.get_or_create(&labels));
+        drop(figures.time.get_or_create(&labels));
+        drop(figures.active.get_or_create(&labels));
         figures.workers.get_or_create(&labels).set(1);
         figures
     }
@@ -167,11 +168,11 @@ impl Workqueue {
             waited: Family::new_with_constructor(histogram),
             worked: Family::new_with_constructor(histogram),
         };
-        figures.depth.get_or_create(&figures.labels);
-        figures.adds.get_or_create(&figures.labels);
-        figures.retries.get_or_create(&figures.labels);
-        figures.waited.get_or_create(&figures.labels);
-        figures.worked.get_or_create(&figures.labels);
+        drop(figures.depth.get_or_create(&figures.labels));
+        drop(figures.adds.get_or_create(&figures.labels));
+        drop(figures.retries.get_or_create(&figures.labels));
+        drop(figures.waited.get_or_create(&figures.labels));
+        drop(figures.worked.get_or_create(&figures.labels));
         figures
     }
 
