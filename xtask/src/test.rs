@@ -135,7 +135,13 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Outcome
         }
         Tier::Api => {
             // Here rather than in the first test that asks, because it may take minutes.
-            Programs::ensure(&Home::from_env()?, &Program::API, steps)?;
+            let home = Home::from_env()?;
+            Programs::ensure(&home, &Program::API, steps)?;
+            match Packages::ensure_promtool(&home, steps) {
+                // The tests that need it say what they leave out.
+                Err(cluster::Error::Missing(_)) => {}
+                other => drop(other?),
+            }
             cargo_test(tier, &[], steps)?
         }
         Tier::Vm => return guest::run(&programs(tier)?.0, steps),

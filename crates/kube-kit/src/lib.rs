@@ -14,6 +14,7 @@
 //! never across an await.
 
 pub mod apply;
+pub mod auth;
 pub mod cache;
 pub mod client;
 pub mod conditions;
@@ -21,12 +22,14 @@ pub mod defaults;
 pub mod events;
 pub mod inventory;
 pub mod merge;
+pub mod metrics;
 pub mod object;
 pub mod patch;
 pub mod process;
 pub mod queue;
 pub mod serve;
 pub mod shutdown;
+pub mod tls;
 pub mod watch;
 
 /// The client library that this crate's interfaces are written in, so that users of both agree on one version.

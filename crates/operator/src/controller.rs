@@ -14,7 +14,9 @@ use kube_kit::{
 };
 use tokio::time::Instant;
 
-use crate::{detect, images::UnknownImage, names, reconcile::Reconciler, settings::Settings, watches};
+use crate::{
+    detect, images::UnknownImage, metrics::Metrics, names, reconcile::Reconciler, settings::Settings, watches,
+};
 
 /// How long to wait for the watches to tell about objects that were created.
 const ECHO: Duration = Duration::from_secs(2);
@@ -48,13 +50,14 @@ pub struct Operator {
     watches_node_state: bool,
     changes: Changes,
     queue: Queue<()>,
+    metrics: Metrics,
     /// When to ask again for the configuration resource, whose definition has changed.
     ask_again: Option<Instant>,
 }
 
 impl Operator {
     /// Finds out about the cluster, and starts the watches.
-    pub async fn start(client: Client, settings: Settings) -> Result<Self, Error> {
+    pub async fn start(client: Client, settings: Settings, metrics: Metrics) -> Result<Self, Error> {
         let platform = detect::platform(&client).await?;
         let own_image = detect::own_image(&client, &settings).await;
         tracing::info!(
@@ -73,7 +76,14 @@ impl Operator {
         let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
         let applier = Applier::with_cache(client.clone(), policy, cache.clone());
         let recorder = Recorder::new(client.clone(), names::EVENT_COMPONENT);
-        let reconciler = Reconciler::new(applier, recorder, settings, platform, definitions.clone());
+        let reconciler = Reconciler::new(
+            applier,
+            recorder,
+            settings,
+            platform,
+            definitions.clone(),
+            metrics.clone(),
+        );
         Ok(Self {
             reconciler,
             client,
@@ -81,7 +91,8 @@ impl Operator {
             definitions,
             watches_node_state: false,
             changes,
-            queue: Queue::new(),
+            queue: Queue::counted(metrics.workqueue().clone()),
+            metrics,
             ask_again: None,
         })
     }
@@ -105,9 +116,14 @@ impl Operator {
                     self.changes.retry();
                 }
                 () = self.queue.next(), if ready => {
+                    let begin = Instant::now();
+                    self.metrics.reconciles().started();
                     tokio::select! {
                         () = shutdown.wait() => return,
-                        result = self.reconciler.reconcile() => self.done(result),
+                        result = self.reconciler.reconcile() => {
+                            self.metrics.reconciles().ended(result.is_ok(), begin.elapsed());
+                            self.done(result);
+                        }
                     }
                     patience = Instant::now() + ECHO;
                 }

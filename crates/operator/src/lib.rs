@@ -26,6 +26,7 @@ pub mod mac;
 pub mod manifest;
 pub mod manifests;
 pub mod messages;
+pub mod metrics;
 pub mod names;
 pub mod rbac;
 pub mod reconcile;
@@ -43,6 +44,7 @@ use anyhow::Context as _;
 use kube_kit::{client, serve, shutdown::Shutdown};
 
 use controller::Operator;
+use metrics::Metrics;
 use settings::Settings;
 
 /// Port of the probes.
@@ -97,21 +99,31 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         "cluster-network-addons-operator version"
     );
     let shutdown = Shutdown::on_signals().context("signal handlers")?;
-    let client = client::client_from("operator", kubeconfig.as_deref()).await?;
+    let metrics = Metrics::new(&settings).context("the certificate of the metrics")?;
+    let client = client::counted_client_from("operator", kubeconfig.as_deref(), metrics.requests()).await?;
 
     // Both probes answer as soon as the server runs: the status says how the work goes.
     let readiness = serve::Readiness::new();
     readiness.set(true);
     let probes = serve::Server::on_port(HEALTH_PORT, serve::probes(readiness)).await?;
 
+    let scrapes = metrics
+        .serve(client.clone(), metrics::PORT)
+        .await
+        .context("the metrics")?;
+
     let work = async {
-        Operator::start(client, settings).await?.run(&shutdown).await;
+        Operator::start(client, settings, metrics)
+            .await?
+            .run(&shutdown)
+            .await;
         anyhow::Ok(())
     };
     tokio::select! {
         ended = work => ended?,
         () = shutdown.wait() => {}
     }
+    scrapes.stop().await;
     probes.stop().await;
     Ok(())
 }

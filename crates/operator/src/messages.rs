@@ -38,6 +38,11 @@ pub const PROGRESSING: &str = "Operator is progressing";
 /// Event: everything is there again.
 pub const AVAILABLE: &str = "All applied components are available";
 
+/// What [`READY`](crate::names::metric::READY) means.
+pub const READY_HELP: &str = "CNAO CR Ready";
+/// What [`MAC_POOL`](crate::names::metric::MAC_POOL) means.
+pub const MAC_POOL_HELP: &str = "KubeMacpool is deployed by CNAO CR";
+
 /// Event: something failed.
 pub fn operator_failed(message: &str) -> String {
     format!("Operator failed: {message}")

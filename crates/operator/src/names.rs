@@ -21,6 +21,19 @@ pub const APPLIED_KEY: &str = "applied";
 /// Component that events are recorded under.
 pub const EVENT_COMPONENT: &str = "cluster";
 
+/// Name of the reconciles and their queue in metrics.
+pub const CONTROLLER: &str = "networkaddonsconfig-controller";
+/// Service by which the operator's metrics are scraped.
+pub const METRICS_SERVICE: &str = "cluster-network-addons-operator-prometheus-metrics";
+
+/// The operator's own metrics (operator §10.1).
+pub mod metric {
+    /// 1 while Available is True.
+    pub const READY: &str = "kubevirt_cnao_cr_ready";
+    /// 1 while the MAC pool is deployed.
+    pub const MAC_POOL: &str = "kubevirt_cnao_cr_kubemacpool_deployed";
+}
+
 /// Annotation by which OpenShift picks the security context constraints of a pod.
 pub const REQUIRED_SCC: &str = "openshift.io/required-scc";
 

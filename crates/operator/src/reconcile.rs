@@ -30,6 +30,7 @@ use crate::{
     cluster_facts::{Cluster, NodeState, OpenShiftNetwork, Platform},
     components::Context,
     configuration, detect, manifest, messages,
+    metrics::Metrics,
     names::reason,
     render::{self, Group},
     resource::{self, Resource},
@@ -58,6 +59,7 @@ pub struct Reconciler {
     platform: Platform,
     /// Definitions of others, which decide what is deployed.
     definitions: Cache,
+    metrics: Metrics,
     memory: Memory,
     /// What decides whether a change of the configuration resource needs work.
     configuration_seen: Option<[Value; 4]>,
@@ -120,6 +122,7 @@ impl Reconciler {
         settings: Settings,
         platform: Platform,
         definitions: Cache,
+        metrics: Metrics,
     ) -> Self {
         Self {
             applier,
@@ -127,6 +130,7 @@ impl Reconciler {
             settings,
             platform,
             definitions,
+            metrics,
             memory: Memory::default(),
             configuration_seen: None,
         }
@@ -136,8 +140,13 @@ impl Reconciler {
     pub async fn reconcile(&mut self) -> Result<(), Error> {
         let Some(cr) = self.resource() else {
             self.memory = Memory::default();
+            self.measure_nothing();
             return self.withdraw_access().await;
         };
+        // A profile that is not valid changes nothing: the status says what is wrong with it.
+        if let Some(settings) = cr.tls_settings() {
+            self.metrics.publish_tls(&settings);
+        }
         self.report_losses(&cr).await?;
         let outcome = self.bring_about(&cr).await;
         self.report_modifications(&cr).await;

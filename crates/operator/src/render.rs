@@ -1,6 +1,6 @@
 //! From a complete specification to the objects that have to be there, in order (operator §8).
 
-use api::network_addons::{Container, NetworkAddonsConfigSpec};
+use api::network_addons::Container;
 use kube_kit::{
     inventory::Inventory,
     object::{self, Kind, ObjectId},
@@ -54,12 +54,9 @@ fn deployed<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn C
     enabled(context).filter(|component| component.has_programs(context))
 }
 
-/// Components that the specification asks for, and that this version does not deploy. What belongs to any specification
-/// was not asked for.
+/// Components that the specification asks for, and that this version does not deploy.
 pub fn not_deployed(context: &Context<'_>) -> Vec<&'static str> {
-    let nothing = NetworkAddonsConfigSpec::default();
     enabled(context)
-        .filter(|component| !component.enabled(&nothing))
         .filter(|component| !component.has_programs(context))
         .map(Component::name)
         .collect()

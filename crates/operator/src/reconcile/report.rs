@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api::network_addons::NetworkAddonsConfigStatus;
 use k8s_openapi::jiff::Timestamp;
 use kube_kit::{
     cache::Lookup,
@@ -13,7 +14,7 @@ use serde_json::Value;
 use super::{Error, Reconciler};
 use crate::{
     messages,
-    names::reason,
+    names::{env, reason},
     resource::{self, Resource},
     status::{self, Finding},
     workloads::{self, Observation, Progress},
@@ -104,6 +105,20 @@ impl Reconciler {
         }
     }
 
+    /// Tells the metrics what the status says. A MAC pool that this version accepts and does not deploy is none:
+    /// nobody is to be alarmed because it is down.
+    fn measure(&self, cr: &Resource, status: &NetworkAddonsConfigStatus) {
+        let can_run = self.settings.images.can_run(&[env::KUBEMACPOOL_IMAGE]);
+        self.metrics.set_ready(status::is_available(status));
+        self.metrics.set_mac_pool(cr.wants_mac_pool() && can_run);
+    }
+
+    /// Tells the metrics that there is no configuration resource.
+    pub(super) fn measure_nothing(&self) {
+        self.metrics.set_ready(false);
+        self.metrics.set_mac_pool(false);
+    }
+
     /// Writes the status if it differs, then tells the events that belong to the change.
     pub(super) async fn write_status(&mut self, cr: &Resource, finding: &Finding) -> Result<(), Error> {
         let id = ObjectId::of(&cr.object);
@@ -127,10 +142,14 @@ impl Reconciler {
                 .await
             {
                 Ok(_) => {}
-                Err(error) if error.is_not_found() => return Ok(()),
+                Err(error) if error.is_not_found() => {
+                    self.measure_nothing();
+                    return Ok(());
+                }
                 Err(error) => return Err(error.into()),
             }
         }
+        self.measure(cr, &after);
         let regarding = cr.reference();
         for event in events {
             self.recorder

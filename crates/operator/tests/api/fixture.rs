@@ -3,21 +3,23 @@
 use std::{
     fs,
     io::Write,
+    net::SocketAddr,
     process::Stdio,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
 
 use cluster::{ApiServer, Kubectl, wait};
 use kube::{
-    Client, Config,
+    Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use kube_kit::shutdown::Shutdown;
+use kube_kit::{client, shutdown::Shutdown};
 use operator::{
     controller::Operator,
     manifests::{Install, render_install},
+    metrics::Metrics,
     settings::Settings,
 };
 use serde_json::{Value, json};
@@ -26,6 +28,8 @@ use serde_json::{Value, json};
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) const VERSION: &str = "1.2.3";
+/// Where the operator expects the monitoring stack.
+pub(crate) const MONITORING_NAMESPACE: &str = "observers";
 pub(crate) const IMAGE: &str = "registry.example/weft:test";
 const NAME: &str = "cluster-network-addons-operator";
 
@@ -39,6 +43,7 @@ pub(crate) struct Fixture {
 
 struct Running {
     shutdown: Shutdown,
+    metrics: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -143,6 +148,7 @@ impl Fixture {
         let url = url.parse().expect("a URL");
         let shutdown = Shutdown::new();
         let end = shutdown.clone();
+        let (metrics_at, metrics) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             kube_kit::process::run(async {
                 let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
@@ -152,25 +158,37 @@ impl Fixture {
                     .expect("a configuration");
                 config.cluster_url = url;
                 config.auth_info.impersonate = Some(account(namespace));
-                let client = Client::try_from(config).expect("a client");
                 let settings =
                     Settings::read(|name| environment(namespace, version, name)).expect("settings");
-                Operator::start(client, settings)
+                let metrics = Metrics::new(&settings).expect("metrics");
+                let client = client::counted(config, metrics.requests()).expect("a client");
+                let scrapes = metrics.serve(client.clone(), 0).await.expect("a server");
+                metrics_at.send(scrapes.address()).expect("a test");
+                Operator::start(client, settings, metrics)
                     .await
                     .expect("an operator")
                     .run(&end)
                     .await;
+                scrapes.stop().await;
             })
             .expect("a runtime");
         });
+        let metrics = metrics.recv().expect("metrics");
         self.operator = Some(Running {
             shutdown,
+            metrics,
             thread: Some(thread),
         });
     }
 
     pub(crate) fn stop(&mut self) {
         self.operator = None;
+    }
+
+    /// Where the running operator serves its metrics, on this machine.
+    pub(crate) fn metrics_address(&self) -> SocketAddr {
+        let port = self.operator.as_ref().expect("it runs").metrics.port();
+        SocketAddr::from(([127, 0, 0, 1], port))
     }
 
     pub(crate) fn kubectl(&self) -> &Kubectl {
@@ -415,6 +433,7 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
         "OPERATOR_NAMESPACE" | "OPERAND_NAMESPACE" => namespace,
         "OPERATOR_VERSION" => version,
         "OPERATOR_IMAGE" => IMAGE,
+        "MONITORING_NAMESPACE" => MONITORING_NAMESPACE,
         "WATCH_NAMESPACE" | "MULTUS_IMAGE" => "",
         // Its program is to come; with an image of its own it is deployed.
         "KUBEMACPOOL_IMAGE" => "registry.example/kubemacpool:test",

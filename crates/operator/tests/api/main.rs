@@ -4,6 +4,8 @@
 //! collects garbage. All tests share one server and one configuration resource, so they take turns.
 
 #[cfg(test)]
+mod alerts;
+#[cfg(test)]
 mod definitions;
 #[cfg(test)]
 mod drift;
@@ -11,6 +13,8 @@ mod drift;
 mod fixture;
 #[cfg(test)]
 mod lifecycle;
+#[cfg(test)]
+mod metrics;
 #[cfg(test)]
 mod outage;
 #[cfg(test)]
