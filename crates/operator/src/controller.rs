@@ -1,6 +1,6 @@
 //! The operator as a running thing: watches, a queue of one, and the reconciler.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kube::Client;
 use kube_kit::{
@@ -13,6 +13,7 @@ use kube_kit::{
     watch::Change,
 };
 use tokio::time::Instant;
+use webhook::certificates;
 
 use crate::{
     detect, images::UnknownImage, metrics::Metrics, names, reconcile::Reconciler, settings::Settings, watches,
@@ -53,6 +54,8 @@ pub struct Operator {
     metrics: Metrics,
     /// When to ask again for the configuration resource, whose definition has changed.
     ask_again: Option<Instant>,
+    /// When certificates have to be looked at again.
+    look_again: Option<SystemTime>,
 }
 
 impl Operator {
@@ -94,6 +97,7 @@ impl Operator {
             queue: Queue::counted(metrics.workqueue().clone()),
             metrics,
             ask_again: None,
+            look_again: None,
         })
     }
 
@@ -102,7 +106,7 @@ impl Operator {
         tracing::info!("starting the operator manager");
         let mut patience = Instant::now();
         loop {
-            let ask_again = self.ask_again;
+            let (ask_again, look_again) = (self.ask_again, self.look_again);
             let settled = self.reconciler.is_settled();
             let ready = settled && self.cache.is_synced() && self.definitions.is_synced();
             tokio::select! {
@@ -115,6 +119,10 @@ impl Operator {
                     self.ask_again = None;
                     self.changes.retry();
                 }
+                () = certificates::wait_until(look_again.unwrap_or(SystemTime::UNIX_EPOCH)), if look_again.is_some() => {
+                    self.look_again = None;
+                    self.queue.add(());
+                }
                 () = self.queue.next(), if ready => {
                     let begin = Instant::now();
                     self.metrics.reconciles().started();
@@ -126,6 +134,7 @@ impl Operator {
                         }
                     }
                     patience = Instant::now() + ECHO;
+                    self.look_again = self.reconciler.look_again();
                 }
             }
         }

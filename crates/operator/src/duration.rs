@@ -94,6 +94,11 @@ impl GoDuration {
         Ok(Self(if negative { -magnitude } else { magnitude }))
     }
 
+    /// Without its sign: less than nothing is nothing.
+    pub fn length(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(u64::try_from(self.0).unwrap_or_default())
+    }
+
     /// Whether it is longer than nothing.
     pub fn is_positive(self) -> bool {
         self.0 > 0

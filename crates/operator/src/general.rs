@@ -7,6 +7,8 @@ use api::{
     },
 };
 
+use webhook::certificates::Intervals;
+
 use crate::{
     duration::{self, GoDuration},
     tls::TlsSettings,
@@ -122,6 +124,23 @@ fn is_complete(settings: &SelfSignConfiguration) -> bool {
     ]
     .iter()
     .any(|text| text.is_empty())
+}
+
+/// The intervals of certificates. One that means nothing, as another version may have left it, is the default.
+pub fn intervals(spec: &NetworkAddonsConfigSpec) -> Intervals {
+    let default = default_intervals();
+    let settings = spec.self_sign_configuration.as_ref().unwrap_or(&default);
+    let interval = |text: &str, default: &str| {
+        let parse = |text| GoDuration::parse(text).ok().filter(|length| length.is_positive());
+        let found = parse(text).or_else(|| parse(default));
+        found.map(GoDuration::length).unwrap_or_default()
+    };
+    Intervals {
+        ca_rotate: interval(&settings.ca_rotate_interval, &default.ca_rotate_interval),
+        ca_overlap: interval(&settings.ca_overlap_interval, &default.ca_overlap_interval),
+        cert_rotate: interval(&settings.cert_rotate_interval, &default.cert_rotate_interval),
+        cert_overlap: interval(&settings.cert_overlap_interval, &default.cert_overlap_interval),
+    }
 }
 
 fn default_intervals() -> SelfSignConfiguration {

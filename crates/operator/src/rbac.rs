@@ -130,8 +130,8 @@ const NAMESPACE: [Rule; 12] = [
     ),
 ];
 
-/// What ours may do more in its namespace: watch what it renders.
-const NAMESPACE_ADDITIONS: [Rule; 3] = [
+/// What ours may do more in its namespace: watch what it renders, and take away the certificates that it issued.
+const NAMESPACE_ADDITIONS: [Rule; 4] = [
     rule(
         "monitoring.coreos.com",
         "prometheusrules servicemonitors",
@@ -139,6 +139,12 @@ const NAMESPACE_ADDITIONS: [Rule; 3] = [
     ),
     rule("-", "serviceaccounts", "list watch"),
     rule(RBAC, "roles rolebindings", "list watch"),
+    Rule {
+        groups: "-",
+        resources: "secrets",
+        names: "kubevirt-ipam-controller-webhook-ca webhook-server-cert",
+        verbs: "get delete",
+    },
 ];
 
 /// Rules of the cluster role.

@@ -8,11 +8,13 @@
 //! ```
 
 mod carry_out;
+mod certificates;
 mod report;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Read,
+    time::SystemTime,
 };
 
 use api::network_addons::NetworkAddonsConfigSpec;
@@ -21,6 +23,7 @@ use kube_kit::{
     cache::{Cache, Lookup},
     client,
     events::Recorder,
+    inventory::Inventory,
     object::ObjectId,
 };
 use serde_json::Value;
@@ -28,7 +31,7 @@ use serde_json::Value;
 use crate::{
     applied::{self, Applied},
     cluster_facts::{Cluster, NodeState, OpenShiftNetwork, Platform},
-    components::Context,
+    components::{Context, kubevirt_ipam_controller::IssuedCertificates},
     configuration, detect, manifest, messages,
     metrics::Metrics,
     names::reason,
@@ -61,6 +64,8 @@ pub struct Reconciler {
     definitions: Cache,
     metrics: Metrics,
     memory: Memory,
+    /// When certificates have to be looked at again.
+    look_again: Option<SystemTime>,
     /// What decides whether a change of the configuration resource needs work.
     configuration_seen: Option<[Value; 4]>,
 }
@@ -132,12 +137,15 @@ impl Reconciler {
             definitions,
             metrics,
             memory: Memory::default(),
+            look_again: None,
             configuration_seen: None,
         }
     }
 
     /// One reconcile: everything is brought about that can be, and the status says what could not.
     pub async fn reconcile(&mut self) -> Result<(), Error> {
+        // A failure before certificates were looked at has its own time to try again.
+        self.look_again = None;
         let Some(cr) = self.resource() else {
             self.memory = Memory::default();
             self.measure_nothing();
@@ -149,6 +157,17 @@ impl Reconciler {
         }
         self.report_losses(&cr).await?;
         let outcome = self.bring_about(&cr).await;
+        let outcome = match (outcome, self.keep_certificates(&cr).await) {
+            (Ok(_), Err(stop)) => Err(stop),
+            (Err(stop), Err(Stop { failure, retry })) => {
+                tracing::error!(error = failure.message, "cannot keep certificates");
+                Err(Stop {
+                    retry: stop.retry || retry,
+                    ..stop
+                })
+            }
+            (outcome, Ok(())) => outcome,
+        };
         self.report_modifications(&cr).await;
         self.memory.rejected = outcome.is_err();
         match outcome {
@@ -269,7 +288,9 @@ impl Reconciler {
         let recorded = carry_out::recorded(&applied, &context, &stamp, random)
             .map_err(|error| Stop::retry(reason::RENDER_DELETE, error.to_string()))?;
 
-        let rendered = render::inventory(&groups);
+        let certificates = IssuedCertificates::of(&context).map_err(cannot_render)?;
+        let certificates = certificates.iter().flat_map(IssuedCertificates::objects);
+        let rendered = render::inventory(&groups).union(&Inventory::of(certificates));
         let planned = recorded.union(&rendered);
         self.apply_record(&spec, &planned, &stamp).await?;
         self.apply(&groups).await?;

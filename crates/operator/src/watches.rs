@@ -10,7 +10,7 @@ use kube_kit::{
 };
 use serde_json::Value;
 
-use crate::{cluster_facts::Platform, names, settings::Settings};
+use crate::{cluster_facts::Platform, components::kubevirt_ipam_controller, names, settings::Settings};
 
 /// Kinds of rendered objects. Those of cert-manager are not among them: it may come later or never, and a watch of what
 /// is not served would keep everything else waiting. Their objects are looked at in each reconcile instead.
@@ -120,6 +120,9 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Plat
     watch(object::NAMESPACE, "", &Options::all().named(own));
     if operands != own {
         watch(object::NAMESPACE, "", &Options::all().named(operands));
+    }
+    for name in kubevirt_ipam_controller::issued_secrets(&settings.images, platform) {
+        watch(object::SECRET, operands, &Options::all().named(name));
     }
     let ours = Options::all().labels(format!("{MANAGED_BY_LABEL}={}", names::MANAGED_BY));
     for kind in rendered_kinds(platform) {

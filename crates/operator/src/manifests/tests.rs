@@ -166,11 +166,12 @@ fn the_node_state_operator_may_do_what_its_table_says() {
     assert_eq!(permissions(role), expected(NODE_STATE));
 }
 
-/// What may be added to it: watching what is rendered.
+/// What may be added to it: watching what is rendered, removing certificates that the operator issued.
 const NAMESPACED_ADDITIONS: &str = "
     monitoring.coreos.com!prometheusrules,servicemonitors: list watch
     !serviceaccounts: list watch
-    rbac.authorization.k8s.io!roles,rolebindings: list watch";
+    rbac.authorization.k8s.io!roles,rolebindings: list watch
+    !secrets: get delete of kubevirt-ipam-controller-webhook-ca,webhook-server-cert";
 
 #[test]
 fn the_operator_may_do_what_the_table_says_and_nothing_else() {

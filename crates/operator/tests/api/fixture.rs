@@ -18,6 +18,7 @@ use kube::{
 use kube_kit::{client, shutdown::Shutdown};
 use operator::{
     controller::Operator,
+    images::Images,
     manifests::{Install, render_install},
     metrics::Metrics,
     settings::Settings,
@@ -130,19 +131,37 @@ impl Fixture {
     }
 
     pub(crate) fn start_version(&mut self, version: &'static str) {
-        self.start_with(version, self.server_url());
+        self.start_with(version, self.server_url(), |settings| settings);
+    }
+
+    /// Starts the operator with these images, whatever the environment says; a variable that is not among them stands
+    /// for our own image, which has every program.
+    pub(crate) fn start_images(&mut self, images: &'static [(&'static str, &'static str)]) {
+        self.start_with(VERSION, self.server_url(), |settings| {
+            let named = |name: &str| {
+                let found = images.iter().find(|(variable, _)| *variable == name);
+                found.map(|(_, image)| (*image).to_owned())
+            };
+            let images = Images::read(named).with_all_programs();
+            Settings { images, ..settings }
+        });
     }
 
     /// Starts the operator with another way to the API server.
     pub(crate) fn start_through(&mut self, url: &str) {
-        self.start_with(VERSION, url);
+        self.start_with(VERSION, url, |settings| settings);
     }
 
     pub(crate) fn server_url(&self) -> &'static str {
         self.server.url()
     }
 
-    fn start_with(&mut self, version: &'static str, url: &str) {
+    fn start_with(
+        &mut self,
+        version: &'static str,
+        url: &str,
+        change: impl FnOnce(Settings) -> Settings + Send + 'static,
+    ) {
         assert!(self.operator.is_none(), "it runs already");
         let (namespace, kubeconfig) = (self.namespace, self.server.kubeconfig().to_owned());
         let url = url.parse().expect("a URL");
@@ -160,6 +179,7 @@ impl Fixture {
                 config.auth_info.impersonate = Some(account(namespace));
                 let settings =
                     Settings::read(|name| environment(namespace, version, name)).expect("settings");
+                let settings = change(settings);
                 let metrics = Metrics::new(&settings).expect("metrics");
                 let client = client::counted(config, metrics.requests()).expect("a client");
                 let scrapes = metrics.serve(client.clone(), 0).await.expect("a server");

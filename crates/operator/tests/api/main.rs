@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod alerts;
+mod certificates;
 #[cfg(test)]
 mod definitions;
 #[cfg(test)]
