@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
+    admission_policy::{self, Action},
     labels,
     manifest::{self, Manifest},
     names::{self, env},
@@ -99,6 +100,21 @@ pub fn render_install(install: &Install<'_>) -> Result<Vec<(&'static str, String
     ])
 }
 
+/// Files of which one may be applied besides the [others](FILES): the admission policy, to warn of configurations that
+/// are not valid, or to refuse them.
+pub const ADMISSION_FILES: [(&str, Action); 2] = [
+    ("admission-policy.yaml", Action::Warn),
+    ("admission-policy-deny.yaml", Action::Deny),
+];
+
+/// Renders the [admission policy](ADMISSION_FILES): pairs of file name and YAML.
+pub fn render_admission() -> Result<Vec<(&'static str, String)>, Error> {
+    ADMISSION_FILES
+        .into_iter()
+        .map(|(name, action)| Ok((name, documents(name, &admission_policy::objects(action))?)))
+        .collect()
+}
+
 fn complete(deployment: &mut Manifest, install: &Install<'_>) -> Result<(), Error> {
     deployment.set_metadata(
         "annotations",
@@ -188,7 +204,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let files = render_install(&install)?;
     if let Some(dir) = dir {
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        for (name, yaml) in files {
+        for (name, yaml) in files.into_iter().chain(render_admission()?) {
             let path = dir.join(name);
             fs::write(&path, yaml).with_context(|| format!("cannot write {}", path.display()))?;
         }
