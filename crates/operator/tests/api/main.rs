@@ -4,11 +4,15 @@
 //! collects garbage. All tests share one server and one configuration resource, so they take turns.
 
 #[cfg(test)]
+mod admission;
+#[cfg(test)]
 mod definitions;
 #[cfg(test)]
 mod drift;
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod layouts;
 #[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
