@@ -6,12 +6,15 @@
 #[cfg(test)]
 mod alerts;
 mod certificates;
+mod admission;
 #[cfg(test)]
 mod definitions;
 #[cfg(test)]
 mod drift;
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod layouts;
 #[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
