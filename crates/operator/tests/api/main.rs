@@ -18,6 +18,8 @@ mod metrics;
 #[cfg(test)]
 mod outage;
 #[cfg(test)]
+mod prometheus;
+#[cfg(test)]
 mod takeover;
 #[cfg(test)]
 mod validation;

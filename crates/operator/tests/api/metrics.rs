@@ -25,7 +25,7 @@ use crate::{
     outage::Line,
 };
 
-/// Checks nothing, as the ServiceMonitor says (`insecureSkipVerify`).
+/// Checks nothing, as the `ServiceMonitor` says (`insecureSkipVerify`).
 #[derive(Debug)]
 struct Anybody(CryptoProvider);
 
@@ -66,8 +66,8 @@ impl ServerCertVerifier for Anybody {
 
 /// Who scrapes, and how.
 #[derive(Clone)]
-struct Scraper {
-    token: Option<String>,
+pub(crate) struct Scraper {
+    pub(crate) token: Option<String>,
     version: &'static SupportedProtocolVersion,
     provider: CryptoProvider,
 }
@@ -169,7 +169,7 @@ impl Fixture {
     }
 
     /// A token of the monitoring stack, which may read metrics as its own role says.
-    fn observer(&self) -> Scraper {
+    pub(crate) fn observer(&self) -> Scraper {
         let account = "prometheus-k8s";
         let rbac = "rbac.authorization.k8s.io";
         self.apply_objects(&[
