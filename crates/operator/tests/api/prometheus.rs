@@ -83,8 +83,10 @@ impl Prometheus {
         let address = listener.local_addr().expect("an address");
         drop(listener);
         let log = fs::File::create(dir.path().join("log")).expect("a file");
-        let child = programs
-            .command("usr/bin/prometheus")
+        // It ends with the test, whatever becomes of that.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(programs.file("usr/bin/prometheus"))
             .current_dir(dir.path())
             .args(["--config.file=prometheus.json", "--storage.tsdb.path=data"])
             .arg(format!("--web.listen-address={address}"))
