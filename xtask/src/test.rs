@@ -137,7 +137,7 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Outcome
             // Here rather than in the first test that asks, because it may take minutes.
             let home = Home::from_env()?;
             Programs::ensure(&home, &Program::API, steps)?;
-            match Packages::ensure_promtool(&home, steps) {
+            match Packages::ensure_prometheus(&home, steps) {
                 // The tests that need it say what they leave out.
                 Err(cluster::Error::Missing(_)) => {}
                 other => drop(other?),

@@ -1,5 +1,5 @@
-//! Who may read what a server tells: the bearer of a token that the API server knows (TokenReview), and whose user it
-//! lets `get` the path (SubjectAccessReview). Its answers are believed for a short while, so that one who asks every few
+//! Who may read what a server tells: the bearer of a token that the API server knows (`TokenReview`), and whose user it
+//! lets `get` the path (`SubjectAccessReview`). Its answers are believed for a short while, so that one who asks every few
 //! seconds costs next to nothing.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Programs that come from Debian packages: those of the nodes, what a virtual machine is made of, and what checks alerts.
+//! Programs that come from Debian packages: those of the nodes, what a virtual machine is made of, and Prometheus.
 //!
 //! They are unpacked into the cache, each set in a folder of its own, so that nobody waits for what he does not use:
 //! nothing is installed on the host and no service of theirs is ever started there. Those of the nodes are laid over
@@ -46,8 +46,8 @@ const MACHINE: Set = Set {
     for_root: false,
 };
 
-/// What checks the rules of alerts. The program stands alone, so nothing else of its package's is needed.
-const ALERTS: Set = Set {
+/// What scrapes metrics and checks alerts. Its programs stand alone: what the package depends on is for browsers.
+const PROMETHEUS: Set = Set {
     folder: "debian-prometheus",
     programs: &[],
     apart: &[("usr/bin/promtool", "prometheus")],
@@ -143,9 +143,9 @@ impl Packages {
         MACHINE.ensure(home, progress)
     }
 
-    /// Brings in `usr/bin/promtool`, which checks and tests the rules of alerts.
-    pub fn ensure_promtool(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
-        ALERTS.ensure(home, progress)
+    /// Brings in `usr/bin/prometheus`, and `usr/bin/promtool`, which asks it, and checks and tests the rules of alerts.
+    pub fn ensure_prometheus(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        PROMETHEUS.ensure(home, progress)
     }
 }
 

@@ -1,8 +1,7 @@
 //! The rules that are deployed, as Prometheus reads and evaluates them.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::fs;
 
-use cluster::{Error, Home, Packages, Quiet};
 use kube_kit::object::Owner;
 use operator::{
     cluster_facts::{Cluster, NodeState, Platform},
@@ -15,20 +14,10 @@ use operator::{
 };
 use serde_json::{Value, json};
 
-/// Prometheus' own tool; it is brought in where that can be done.
-fn promtool() -> Option<PathBuf> {
-    match Home::from_env().and_then(|home| Packages::ensure_promtool(&home, &mut Quiet)) {
-        Ok(packages) => Some(packages.file("usr/bin/promtool")),
-        Err(Error::Missing(why)) => {
-            println!("skipped: {why}");
-            None
-        }
-        Err(error) => panic!("promtool cannot be brought in: {error}"),
-    }
-}
+use crate::prometheus::{programs, run};
 
-/// What Prometheus gets of each PrometheusRule of a full deployment, by the name of the object.
-fn rules() -> Vec<(String, Value)> {
+/// What Prometheus gets of each `PrometheusRule` of a full deployment, by the name of the object.
+pub(crate) fn rules() -> Vec<(String, Value)> {
     let spec = json!({
         "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "kubeMacPool": {}, "ovs": {}, "macvtap": {},
         "kubeSecondaryDNS": {}, "kubevirtIpamController": {}, "nmstate": {},
@@ -74,7 +63,7 @@ fn rules() -> Vec<(String, Value)> {
 
 /// Runs tests of the rules of one object.
 fn evaluate(object: &str, interval: &str, tests: &Value) {
-    let Some(promtool) = promtool() else { return };
+    let Some(programs) = programs() else { return };
     let dir = tempfile::tempdir().expect("a folder");
     let rules = rules();
     let (_, spec) = rules.iter().find(|(name, _)| name == object).expect("the rules");
@@ -85,25 +74,13 @@ fn evaluate(object: &str, interval: &str, tests: &Value) {
         "rule_files": ["rules.json"], "evaluation_interval": interval, "group_eval_order": order, "tests": tests,
     });
     fs::write(dir.path().join("tests.json"), unit.to_string()).expect("a file");
-    run(Command::new(promtool)
-        .args(["test", "rules", "tests.json"])
-        .current_dir(dir.path()));
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().expect("promtool");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{command:?}\n{}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
+    let mut test = programs.command("usr/bin/promtool");
+    run(test.args(["test", "rules", "tests.json"]).current_dir(dir.path()));
 }
 
 #[test]
 fn prometheus_accepts_the_rules() {
-    let Some(promtool) = promtool() else { return };
+    let Some(programs) = programs() else { return };
     let names: Vec<_> = rules().into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         names,
@@ -116,7 +93,8 @@ fn prometheus_accepts_the_rules() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join(format!("{name}.json"));
         fs::write(&file, spec.to_string()).expect("a file");
-        run(Command::new(&promtool)
+        let mut check = programs.command("usr/bin/promtool");
+        run(check
             .args(["check", "rules", "--lint=all", "--lint-fatal"])
             .arg(&file));
     }

@@ -457,11 +457,12 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
         "OPERATOR_IMAGE" => IMAGE,
         "MONITORING_NAMESPACE" => MONITORING_NAMESPACE,
         "WATCH_NAMESPACE" | "MULTUS_IMAGE" => "",
-        // Its program is to come; with an image of its own it is deployed.
+        // Their programs are to come; with images of their own they are deployed.
         "KUBEMACPOOL_IMAGE" => "registry.example/kubemacpool:test",
         "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE" => "registry.example/dynamic-networks:test",
         // Only where a test makes this pod.
         "POD_NAME" => POD,
+        "MACVTAP_CNI_IMAGE" => "registry.example/macvtap:test",
         _ => return None,
     };
     Some(value.to_owned())

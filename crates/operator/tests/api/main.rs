@@ -22,6 +22,8 @@ mod metrics;
 #[cfg(test)]
 mod outage;
 #[cfg(test)]
+mod prometheus;
+#[cfg(test)]
 mod takeover;
 #[cfg(test)]
 mod validation;

@@ -21,11 +21,11 @@ use rustls::{
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE},
+    fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE, VERSION},
     outage::Line,
 };
 
-/// Checks nothing, as the ServiceMonitor says (`insecureSkipVerify`).
+/// Checks nothing, as the `ServiceMonitor` says (`insecureSkipVerify`).
 #[derive(Debug)]
 struct Anybody(CryptoProvider);
 
@@ -66,8 +66,8 @@ impl ServerCertVerifier for Anybody {
 
 /// Who scrapes, and how.
 #[derive(Clone)]
-struct Scraper {
-    token: Option<String>,
+pub(crate) struct Scraper {
+    pub(crate) token: Option<String>,
     version: &'static SupportedProtocolVersion,
     provider: CryptoProvider,
 }
@@ -169,7 +169,7 @@ impl Fixture {
     }
 
     /// A token of the monitoring stack, which may read metrics as its own role says.
-    fn observer(&self) -> Scraper {
+    pub(crate) fn observer(&self) -> Scraper {
         let account = "prometheus-k8s";
         let rbac = "rbac.authorization.k8s.io";
         self.apply_objects(&[
@@ -401,6 +401,20 @@ fn the_monitoring_stack_may_find_what_it_scrapes() {
         let answer = fixture.kubectl().run(question).expect("an answer");
         assert_eq!(answer.trim(), "yes", "{resource}");
     }
+    // Before their kinds, what watches them.
+    fixture.stop();
+    drop(kinds);
+}
+
+// operator#11
+#[test]
+fn what_is_monitored_has_a_service_a_monitor_and_rules() {
+    let mut fixture = Fixture::installed("metrics-objects");
+    let kinds = MonitoringKinds::define(&fixture);
+    fixture.start();
+    fixture.configure(&json!({ "macvtap": {} }));
+    fixture.roll_out(&["macvtap-cni"]);
+    let configuration = fixture.wait_until_available();
     for (kind, name) in [
         ("service", "cluster-network-addons-operator-prometheus-metrics"),
         (
@@ -415,12 +429,18 @@ fn the_monitoring_stack_may_find_what_it_scrapes() {
         let object = fixture
             .operand(kind, name)
             .unwrap_or_else(|| panic!("{kind} {name}"));
-        assert_eq!(
-            object["metadata"]["labels"]["prometheus.cnao.io"], "true",
-            "{kind}"
-        );
+        let expected = json!({
+            "networkaddonsoperator.network.kubevirt.io/version": VERSION,
+            "prometheus.cnao.io": "true",
+            "app.kubernetes.io/managed-by": "cnao-operator",
+            "app.kubernetes.io/component": "network",
+        });
+        for (label, value) in expected.as_object().expect("labels") {
+            assert_eq!(&object["metadata"]["labels"][label], value, "{kind} {label}");
+        }
+        let owner = &object["metadata"]["ownerReferences"][0]["uid"];
+        assert_eq!(owner, &configuration["metadata"]["uid"], "{kind}");
     }
-    // Before their kinds, what watches them.
     fixture.stop();
     drop(kinds);
 }
