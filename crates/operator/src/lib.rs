@@ -57,7 +57,7 @@ pub struct Args {
     pub kubeconfig: Option<PathBuf>,
     /// What is logged, and how.
     #[command(flatten)]
-    pub zap: zap::Args,
+    pub zap: zap::Flags,
 }
 
 impl Args {

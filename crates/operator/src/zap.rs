@@ -6,7 +6,7 @@ use crate::settings;
 
 /// Log flags.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Args {
+pub struct Flags {
     /// Log level: debug, info, error, or a number of steps above info. Wins over `CNAO_LOG_LEVEL`
     #[arg(long = "zap-log-level", value_name = "LEVEL", value_parser = level)]
     level: Option<String>,
@@ -62,7 +62,7 @@ pub struct Lines {
     pub time: Option<TimeEncoding>,
 }
 
-impl Args {
+impl Flags {
     /// What log lines are to look like.
     pub fn lines(&self) -> Lines {
         let usual = if self.devel {
@@ -102,10 +102,10 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Cli {
         #[command(flatten)]
-        zap: Args,
+        zap: Flags,
     }
 
-    fn parse(flags: &[&str]) -> Result<Args, String> {
+    fn parse(flags: &[&str]) -> Result<Flags, String> {
         let argv = ["operator"].iter().chain(flags);
         Cli::try_parse_from(argv)
             .map(|cli| cli.zap)

@@ -5,6 +5,8 @@ use std::{collections::BTreeSet, path::Path};
 use super::*;
 use crate::{cluster_facts::Platform, watches};
 
+mod roles;
+
 /// `group resource verb`, with a resource's names where a rule has them.
 type Permissions = BTreeSet<String>;
 

@@ -251,6 +251,50 @@ fn the_chart_brings_definition_operator_and_configuration_at_once_and_leaves_the
     assert!(fixture.operand("daemonset", "bridge-marker").is_some());
 }
 
+/// The two ways of docs/migration.md, with a Deployment as the established release has it: applied by the client, with a
+/// variable of its own and the entry point of its image.
+#[test]
+fn manifests_take_the_place_of_the_established_ones_and_back() {
+    let fixture = Fixture::installed("files");
+    let kubectl = fixture.kubectl().clone();
+    let ours = fixture.operand("deployment", OPERATOR).expect("it")["spec"].clone();
+    let containers = "/spec/template/spec/containers/0";
+    let mut established = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": OPERATOR, "namespace": fixture.namespace }, "spec": ours,
+    });
+    let container = established
+        .pointer_mut(containers)
+        .and_then(Value::as_object_mut)
+        .expect("it");
+    container.remove("command");
+    container.insert("image".into(), json!("r.example/established:1"));
+    container.insert(
+        "env".into(),
+        json!([{ "name": "OVS_MARKER_IMAGE", "value": "r.example/marker:1" }]),
+    );
+    kubectl
+        .delete(["deployment", OPERATOR, "--namespace", fixture.namespace])
+        .expect("gone");
+    kubectl.apply(&established.to_string()).expect("established");
+
+    let server_side = |object: &Value| {
+        let mut apply = kubectl.command(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
+        run::output_with_input(&mut apply, object.to_string().as_bytes()).expect("applied");
+        fixture.operand("deployment", OPERATOR).expect("it")
+    };
+    let mut native = established.clone();
+    native["spec"] = ours.clone();
+    assert_eq!(server_side(&native)["spec"], ours);
+    let back = server_side(&established);
+    let container = back.pointer(containers).expect("it");
+    assert_eq!(container.get("command"), None);
+    assert_eq!(
+        container["env"],
+        json!([{ "name": "OVS_MARKER_IMAGE", "value": "r.example/marker:1" }])
+    );
+}
+
 #[test]
 fn the_chart_takes_over_what_was_applied_from_files() {
     let fixture = Fixture::installed("chart-takeover");
