@@ -9,8 +9,9 @@
 use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
 
 use crate::{
-    cluster_facts::{Cluster, NodeState},
+    cluster_facts::{Cluster, NodeState, Platform},
     images::Images,
+    layout::Directories,
     manifest::{self, Error, Manifest},
     settings::Prometheus,
     tls::TlsSettings,
@@ -46,6 +47,7 @@ pub trait Component: Sync {
         &self,
         _spec: &mut NetworkAddonsConfigSpec,
         _previous: Option<&NetworkAddonsConfigSpec>,
+        _platform: Platform,
         _random: [u8; 2],
     ) {
     }
@@ -160,6 +162,11 @@ impl Context<'_> {
             .as_ref()
             .and_then(|p| p.infra.clone())
             .unwrap_or_default()
+    }
+
+    /// Directories of CNI on the nodes.
+    pub fn directories(&self) -> Directories<'_> {
+        Directories::of(self.spec, self.cluster.platform)
     }
 
     /// When images are pulled.

@@ -5,12 +5,12 @@ use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::Value;
 
 use crate::{
-    cluster_facts::Cluster,
+    cluster_facts::{Cluster, Platform},
     components::{
         self, Component, kube_mac_pool::KubeMacPool, macvtap::Macvtap, multus::Multus,
         multus_dynamic_networks::MultusDynamicNetworks,
     },
-    general,
+    general, layout,
 };
 
 /// Reads a specification: JSON with null for what is not there, as Go writes it, and with unknown keys.
@@ -34,8 +34,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// All that is wrong with a specification, in the order of the table in operator §5.1. The profile of
-/// TLS, which that table does not have, comes last.
+/// All that is wrong with a specification, in the order of the table in operator §5.1.
 pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
     [
         Multus.validate(spec, cluster),
@@ -45,6 +44,7 @@ pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String
         MultusDynamicNetworks.validate(spec, cluster),
         Macvtap.validate(spec, cluster),
         general::validate_tls(spec),
+        layout::validate(spec),
     ]
     .concat()
 }
@@ -53,12 +53,13 @@ pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String
 pub fn complete(
     spec: &NetworkAddonsConfigSpec,
     previous: Option<&NetworkAddonsConfigSpec>,
+    platform: Platform,
     random: [u8; 2],
 ) -> NetworkAddonsConfigSpec {
     let mut spec = spec.clone();
     general::defaults(&mut spec, previous);
     for component in components::ALL {
-        component.defaults(&mut spec, previous, random);
+        component.defaults(&mut spec, previous, platform, random);
     }
     spec
 }

@@ -55,7 +55,7 @@ pub struct Operator {
 impl Operator {
     /// Finds out about the cluster, and starts the watches.
     pub async fn start(client: Client, settings: Settings) -> Result<Self, Error> {
-        let platform = detect::platform(&client).await?;
+        let platform = detect::platform(&client, &settings).await?;
         let own_image = detect::own_image(&client, &settings).await;
         tracing::info!(
             ?platform,

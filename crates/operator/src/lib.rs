@@ -12,6 +12,7 @@
 //! the operator asks for nothing and writes nothing while nothing changes, and restores at once what
 //! somebody else changed. [`manifests`] renders what installs the operator itself.
 
+pub mod admission_policy;
 pub mod applied;
 pub mod cluster_facts;
 pub mod components;
@@ -22,6 +23,7 @@ pub mod duration;
 pub mod general;
 pub mod images;
 pub mod labels;
+pub mod layout;
 pub mod mac;
 pub mod manifest;
 pub mod manifests;

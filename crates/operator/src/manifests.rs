@@ -19,6 +19,7 @@ mod template;
 pub mod templator;
 
 use crate::{
+    admission_policy::{self, Action},
     labels,
     manifest::{self, Manifest},
     names::{self, env},
@@ -158,7 +159,6 @@ fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static 
             documents(operator, &[accounts, vec![deployment], granted].concat())?,
         ),
         (example, documents(example, &example_objects()?)?),
-        // Files of ours that are no part of the established installation come after these: a release has them all.
     ])
 }
 
@@ -174,6 +174,21 @@ fn in_namespace(file: &'static str, yaml: &str, install: &Install<'_>) -> Result
         object.set_namespace(install.namespace);
     }
     Ok(objects)
+}
+
+/// Files of which one may be applied besides the [others](FILES): the admission policy, to warn of configurations that
+/// are not valid, or to refuse them.
+pub const ADMISSION_FILES: [(&str, Action); 2] = [
+    ("admission-policy.yaml", Action::Warn),
+    ("admission-policy-deny.yaml", Action::Deny),
+];
+
+/// Renders the [admission policy](ADMISSION_FILES): pairs of file name and YAML.
+pub fn render_admission() -> Result<Vec<(&'static str, String)>, Error> {
+    ADMISSION_FILES
+        .into_iter()
+        .map(|(name, action)| Ok((name, documents(name, &admission_policy::objects(action))?)))
+        .collect()
 }
 
 fn complete(deployment: &mut Manifest, install: &Install<'_>, choice: &Choice) -> Result<(), Error> {

@@ -1,5 +1,7 @@
 //! Texts that users see and that the specification fixes (operator §5.1, §7).
 
+pub mod specification;
+
 /// Puts the errors of a specification into one text, one a line.
 pub fn invalid_configuration(errors: &[String]) -> String {
     format!("invalid configuration:\n{}", errors.join("\n"))

@@ -1,5 +1,10 @@
 //! Names that the operator and its users agree on: environment variables, objects, reasons.
 
+/// Name of the admission policy with the rules for configurations, and of its binding.
+pub const ADMISSION_POLICY: &str = "network-addons-config";
+/// Resource of configurations.
+pub const CONFIGURATIONS: &str = "networkaddonsconfigs";
+
 /// Name by which our requests, events and leases are known.
 pub const OPERATOR: &str = "cluster-network-addons-operator";
 /// Namespace of the shipped manifests.

@@ -232,7 +232,7 @@ impl Reconciler {
             .map_err(|errors| Stop::until_changed(reason::VALIDATE, messages::failed_to_validate(&errors)))?;
         let applied = self.applied(cr)?;
         let random = random()?;
-        let spec = configuration::complete(&spec, applied.spec.as_ref(), random);
+        let spec = configuration::complete(&spec, applied.spec.as_ref(), self.platform, random);
         if let Some(previous) = &applied.spec {
             let errors = configuration::change_safe(previous, &spec);
             if !errors.is_empty() {

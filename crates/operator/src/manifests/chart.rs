@@ -108,7 +108,9 @@ pub(super) fn files(install: &Install<'_>, choice: &Choice) -> Result<Vec<File>,
     };
     let filled = |text: &str| replaced(text, meaning);
     let definition = yaml("chart", &api::network_addons::crd()?)?;
-    Ok(vec![
+    let admission = super::render_admission()?.into_iter();
+    let admission = admission.map(|(name, content)| file(&format!("files/{name}"), content));
+    let rest = vec![
         file("Chart.yaml", filled(include_str!("chart/Chart.yaml"))),
         file("values.yaml", filled(include_str!("chart/values.yaml"))),
         file("values.schema.json", schema()?),
@@ -123,7 +125,12 @@ pub(super) fn files(install: &Install<'_>, choice: &Choice) -> Result<Vec<File>,
             "templates/network-addons-config.yaml",
             include_str!("chart/network-addons-config.yaml").into(),
         ),
-    ])
+        file(
+            "templates/admission-policy.yaml",
+            include_str!("chart/admission-policy.yaml").into(),
+        ),
+    ];
+    Ok(admission.chain(rest).collect())
 }
 
 /// The operator's objects as a template.

@@ -10,7 +10,7 @@
 
 use serde_json::json;
 
-use super::{Choice, Error, Install, chart, csv, documents, parts, render_files, yaml};
+use super::{Choice, Error, Install, chart, csv, documents, parts, render_admission, render_files, yaml};
 use crate::names;
 
 /// A file of a release: its path below the directory of the release, and its content.
@@ -30,7 +30,10 @@ pub(super) fn release(
     let csv = yaml("ClusterServiceVersion", &csv)?;
     let tree = format!("manifests/{}", csv::PACKAGE);
     let mut files = Vec::new();
-    for (name, content) in render_files(install, choice)? {
+    for (name, content) in render_files(install, choice)?
+        .into_iter()
+        .chain(render_admission()?)
+    {
         files.push((format!("{tree}/{version}/{name}"), content.clone()));
         files.push((name.to_owned(), content));
     }

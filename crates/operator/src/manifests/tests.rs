@@ -200,6 +200,7 @@ fn the_operator_may_watch_whatever_it_renders() {
         openshift4: true,
         scc: true,
         monitoring: true,
+        ..Platform::default()
     });
     for kind in kinds {
         for verb in ["list", "watch", "get", "create", "update"] {
@@ -411,7 +412,12 @@ fn checked_in_files_are_fresh() {
         pull_policy: "IfNotPresent",
     };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/install");
-    for (name, fresh) in render_install(&install).expect("an installation") {
+    let admission = render_admission().expect("the admission policy");
+    for (name, fresh) in render_install(&install)
+        .expect("an installation")
+        .into_iter()
+        .chain(admission)
+    {
         let path = dir.join(name);
         if std::env::var_os("UPDATE_GENERATED").is_some() {
             fs::create_dir_all(&dir).expect("a directory");

@@ -6,6 +6,7 @@ mod dynamic_networks;
 mod kube_mac_pool;
 mod kube_secondary_dns;
 mod kubevirt_ipam;
+mod layouts;
 mod linux_bridge;
 mod macvtap;
 mod monitoring;
@@ -23,6 +24,7 @@ use crate::{
     configuration,
     images::Images,
     labels::Stamp,
+    layout::Layout,
     manifest::Manifest,
     settings::Prometheus,
 };
@@ -36,6 +38,7 @@ struct Setting {
     openshift4: bool,
     openshift_network: bool,
     monitoring: bool,
+    layout: Layout,
 }
 
 impl Setting {
@@ -47,17 +50,19 @@ impl Setting {
     }
 
     fn with<R>(self, spec: Value, then: impl FnOnce(&Context<'_>) -> R) -> R {
-        let spec = complete(spec);
         let cluster = Cluster {
             platform: Platform {
                 openshift4: self.openshift4,
                 scc: self.scc,
                 monitoring: self.monitoring,
+                layout: self.layout,
             },
             openshift_network: self.openshift_network.then_some(OpenShiftNetwork {
                 multus_disabled: false,
             }),
         };
+        let spec = configuration::read(spec).expect("a specification");
+        let spec = configuration::complete(&spec, None, cluster.platform, [1, 2]);
         let images = images(self.native);
         then(&Context {
             spec: &spec,
@@ -87,7 +92,7 @@ fn render_enabled(context: &Context<'_>) -> Vec<Group> {
 
 fn complete(spec: Value) -> NetworkAddonsConfigSpec {
     let spec = configuration::read(spec).expect("a specification");
-    configuration::complete(&spec, None, [1, 2])
+    configuration::complete(&spec, None, Platform::default(), [1, 2])
 }
 
 /// A monitoring stack that is not the usual one.

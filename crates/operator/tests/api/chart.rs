@@ -41,6 +41,12 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
         .collect()
 }
 
+/// The objects of a file of the installation.
+fn file(name: &str) -> Vec<Value> {
+    let yaml = fs::read_to_string(deploy(&format!("install/{name}"))).expect("a file");
+    serde_saphyr::from_multiple(&yaml).expect("YAML")
+}
+
 fn deployment(values: &[&str]) -> Value {
     let mut objects = template(values).expect("objects");
     let name = format!("Deployment {OPERATOR}");
@@ -56,8 +62,7 @@ fn variable(deployment: &Value, name: &str) -> Value {
 
 #[test]
 fn the_chart_installs_what_the_manifests_install() {
-    let manifests = fs::read_to_string(deploy("install/operator.yaml")).expect("a file");
-    let manifests = by_name(serde_saphyr::from_multiple(&manifests).expect("YAML"));
+    let manifests = by_name([file("operator.yaml"), file("admission-policy.yaml")].concat());
     let rendered = template(&[]).expect("objects");
     let names = |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&rendered), names(&manifests));
@@ -163,6 +168,21 @@ fn the_configuration_belongs_to_the_chart_if_asked_for() {
 }
 
 #[test]
+fn the_admission_policy_warns_denies_or_is_not_there() {
+    let policies = |values: &[&str]| -> BTreeMap<String, Value> {
+        let mut objects = template(values).expect("objects");
+        objects.retain(|name, _| name.starts_with("ValidatingAdmissionPolicy"));
+        objects
+    };
+    assert_eq!(policies(&[]), by_name(file("admission-policy.yaml")));
+    assert_eq!(
+        policies(&["--set=admissionPolicy=Deny"]),
+        by_name(file("admission-policy-deny.yaml"))
+    );
+    assert!(policies(&["--set=admissionPolicy=None"]).is_empty());
+}
+
+#[test]
 fn nonsense_is_refused_by_its_name() {
     for (value, complaint) in [
         ("--set=images.repository=x", "images"),
@@ -179,6 +199,7 @@ fn nonsense_is_refused_by_its_name() {
             "/monitoring/runbookUrlTemplate",
         ),
         ("--set=logLevel=loud", "/logLevel"),
+        ("--set=admissionPolicy=deny", "/admissionPolicy"),
         (
             "--set=networkAddonsConfig.create=perhaps",
             "/networkAddonsConfig/create",

@@ -27,6 +27,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) const VERSION: &str = "1.2.3";
 pub(crate) const IMAGE: &str = "registry.example/weft:test";
+/// The operator's own pod, where there is one.
+pub(crate) const POD: &str = "cluster-network-addons-operator-0";
 const NAME: &str = "cluster-network-addons-operator";
 
 /// An installed operator in a namespace of its own; nobody else has one at the same time.
@@ -418,6 +420,9 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
         "WATCH_NAMESPACE" | "MULTUS_IMAGE" => "",
         // Its program is to come; with an image of its own it is deployed.
         "KUBEMACPOOL_IMAGE" => "registry.example/kubemacpool:test",
+        "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE" => "registry.example/dynamic-networks:test",
+        // Only where a test makes this pod.
+        "POD_NAME" => POD,
         _ => return None,
     };
     Some(value.to_owned())

@@ -3,6 +3,7 @@
 //! There are no nodes and no controllers: the status of workloads is written by the tests, and nothing
 //! collects garbage. All tests share one server and one configuration resource, so they take turns.
 
+mod admission;
 #[cfg(test)]
 mod chart;
 #[cfg(test)]
@@ -11,6 +12,8 @@ mod definitions;
 mod drift;
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod layouts;
 #[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
