@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
 use cluster::kubernetes::{Program, Programs};
-use cluster::{Cluster, Home, Options, Packages, Progress, Steps, run};
+use cluster::{Cluster, Helm, Home, Options, Packages, Progress, Steps, run};
 
 use crate::libtest::{Reader, Totals, listed};
 use crate::{explain, guest, image, install, paths};
@@ -142,6 +142,7 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Outcome
                 Err(cluster::Error::Missing(_)) => {}
                 other => drop(other?),
             }
+            Helm::ensure(&home, steps)?;
             cargo_test(tier, &[], steps)?
         }
         Tier::Vm => return guest::run(&programs(tier)?.0, steps),

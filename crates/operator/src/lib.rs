@@ -39,6 +39,7 @@ pub mod status;
 pub mod tls;
 pub mod watches;
 pub mod workloads;
+pub mod zap;
 
 use std::path::PathBuf;
 
@@ -58,43 +59,22 @@ pub struct Args {
     /// Kubeconfig to use instead of the service account of the pod.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Log level: debug, info, error, or a number of steps above info. Wins over `CNAO_LOG_LEVEL`.
-    #[arg(long, value_name = "LEVEL")]
-    pub zap_log_level: Option<String>,
-    /// Accepted for compatibility.
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true)]
-    pub zap_devel: Option<Option<String>>,
-    /// Accepted for compatibility: logs are JSON lines.
-    #[arg(long, hide = true)]
-    pub zap_encoder: Option<String>,
-    /// Accepted for compatibility.
-    #[arg(long, hide = true)]
-    pub zap_stacktrace_level: Option<String>,
-    /// Accepted for compatibility: times are RFC 3339.
-    #[arg(long, hide = true)]
-    pub zap_time_encoding: Option<String>,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub zap: zap::Flags,
 }
 
 impl Args {
-    /// The log level that flag and environment ask for, for whoever sets up the log.
+    /// The log level that flags and environment ask for, for whoever sets up the log.
     pub fn log_level(&self) -> &'static str {
-        settings::log_level(
-            self.zap_log_level.as_deref(),
-            std::env::var(names::env::LOG_LEVEL).ok().as_deref(),
-        )
+        self.zap
+            .level(std::env::var(names::env::LOG_LEVEL).ok().as_deref())
     }
 }
 
 /// Runs the operator until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args {
-        kubeconfig,
-        zap_log_level: _,
-        zap_devel: _,
-        zap_encoder: _,
-        zap_stacktrace_level: _,
-        zap_time_encoding: _,
-    } = args;
+    let Args { kubeconfig, zap: _ } = args;
     let settings = Settings::read(|name| std::env::var(name).ok())?;
     tracing::info!(
         version = settings.operator_version,
@@ -115,10 +95,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .context("the metrics")?;
 
     let work = async {
-        Operator::start(client, settings, metrics)
-            .await?
-            .run(&shutdown)
-            .await;
+        tracing::info!("registering Components");
+        let operator = Operator::start(client, settings, metrics).await?;
+        tracing::info!("starting the operator manager");
+        operator.run(&shutdown).await;
         anyhow::Ok(())
     };
     tokio::select! {

@@ -85,9 +85,11 @@ const CLUSTER: [Rule; 33] = [
     rule("apps", "deployments", "get create update"),
     rule("kubevirt.io", "virtualmachineinstances", "get list watch"),
     rule("-", "endpoints", "get list watch"),
-    // Only where multus may be deployed, which is everywhere by default.
-    rule("k8s.cni.cncf.io", "*", "*"),
+    MULTUS,
 ];
+
+/// Everything about networks of pods: only where multus may be deployed, which is everywhere by default.
+pub const MULTUS: Rule = rule("k8s.cni.cncf.io", "*", "*");
 
 /// What ours may do more in the whole cluster: watch what it renders, and take security context
 /// constraints away again, and wish for node state.

@@ -56,6 +56,10 @@ enum Command {
     Operator(operator::Args),
     /// Print or write the manifests that install the operator
     Manifests(operator::manifests::Args),
+    /// Fill in a manifest template of a parent operator; flags that are not known are ignored
+    ManifestTemplator(operator::manifests::templator::Args),
+    /// Print the ClusterServiceVersion; flags that are not known are ignored
+    CsvGenerator(operator::manifests::templator::Args),
     /// Attach the pods of this node to more networks than the cluster's
     MultusDaemon(multus::Args),
     InstallMultus(installer::multus::Args),
@@ -81,10 +85,12 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Operator(args) => {
-            logging::start(Format::Json, args.log_level());
+            logging::start(Format::Zap(args.zap.lines()), args.log_level());
             process::run(operator::run(args))?
         }
         Command::Manifests(args) => operator::manifests::run(args),
+        Command::ManifestTemplator(args) => operator::manifests::templator::run(&args),
+        Command::CsvGenerator(args) => operator::manifests::templator::run_csv(&args),
         Command::MultusDaemon(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(multus::run(args))?

@@ -5,6 +5,8 @@ use std::{collections::BTreeSet, path::Path};
 use super::*;
 use crate::{cluster_facts::Platform, watches};
 
+mod roles;
+
 /// `group resource verb`, with a resource's names where a rule has them.
 type Permissions = BTreeSet<String>;
 
@@ -382,6 +384,22 @@ fn the_deployment_is_the_one_of_the_specification() {
             },
         })
     );
+}
+
+#[test]
+fn an_image_of_an_operand_is_named_by_its_variable() {
+    assert_eq!(
+        operand_image("MULTUS_IMAGE=r.example/multus:1"),
+        Ok(("MULTUS_IMAGE", "r.example/multus:1".to_owned()))
+    );
+    for (text, complaint) in [
+        ("MULTUS_IMAGE=", "it names no image"),
+        ("OVS_MARKER_IMAGE=r.example/x", "not one of MULTUS_IMAGE, "),
+        ("r.example/x", "not one of "),
+    ] {
+        let error = operand_image(text).expect_err("an error");
+        assert!(error.starts_with(complaint), "{error}");
+    }
 }
 
 #[test]

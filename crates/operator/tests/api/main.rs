@@ -8,6 +8,8 @@ mod alerts;
 mod certificates;
 mod admission;
 #[cfg(test)]
+mod chart;
+#[cfg(test)]
 mod definitions;
 #[cfg(test)]
 mod drift;
