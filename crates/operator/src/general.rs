@@ -11,11 +11,7 @@ use api::{
 
 use webhook::certificates::Intervals;
 
-use crate::{
-    duration::{self, GoDuration},
-    messages::specification,
-    tls::TlsSettings,
-};
+use crate::{duration::GoDuration, messages::specification, tls::TlsSettings};
 
 /// Checks the pull policy.
 pub fn validate_pull_policy(spec: &NetworkAddonsConfigSpec) -> Vec<String> {

@@ -32,7 +32,7 @@ pub(crate) fn rules() -> Vec<(String, Value)> {
     };
     let images = Images::read(|_| None).with_own(Some("weft:1".to_owned()));
     let context = Context {
-        spec: &configuration::complete(&spec, None, [1, 2]),
+        spec: &configuration::complete(&spec, None, cluster.platform, [1, 2]),
         cluster: &cluster,
         images: &images.with_all_programs(),
         namespace: "addons",

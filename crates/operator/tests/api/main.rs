@@ -4,9 +4,11 @@
 //! collects garbage. All tests share one server and one configuration resource, so they take turns.
 
 #[cfg(test)]
-mod alerts;
-mod certificates;
 mod admission;
+#[cfg(test)]
+mod alerts;
+#[cfg(test)]
+mod certificates;
 #[cfg(test)]
 mod chart;
 #[cfg(test)]
