@@ -39,6 +39,9 @@ pub mod metric {
     pub const MAC_POOL: &str = "kubevirt_cnao_cr_kubemacpool_deployed";
 }
 
+/// Label of pods that network policies let reach the API server and the DNS (operands §10).
+pub const CLUSTER_SERVICES_LABEL: &str = "allow-access-cluster-services";
+
 /// Annotation by which OpenShift picks the security context constraints of a pod.
 pub const REQUIRED_SCC: &str = "openshift.io/required-scc";
 

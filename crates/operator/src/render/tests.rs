@@ -1,6 +1,7 @@
 //! The objects of each component, field by field, against operands.
 
 mod access;
+mod any_input;
 mod cluster_services;
 mod dynamic_networks;
 mod kube_mac_pool;
@@ -11,6 +12,7 @@ mod linux_bridge;
 mod macvtap;
 mod monitoring;
 mod multus;
+mod network_access;
 mod nmstate;
 mod ovs;
 mod stamps;
@@ -447,11 +449,23 @@ fn what_earlier_operators_left_is_known() {
         "(/v1, Kind=ServiceAccount) ns/secondary",
         "(apps/v1, Kind=Deployment) ns/secondary-dns",
         "(networking.k8s.io/v1, Kind=NetworkPolicy) ns/allow-ingress-to-secondary-dns",
+        "(apps/v1, Kind=DaemonSet) ns/kube-multus-ds-amd64",
+        "(admissionregistration.k8s.io/v1, Kind=MutatingWebhookConfiguration) \
+         /kubevirt-ipam-claims-mutating-webhook-configuration",
+        "(apps/v1, Kind=Deployment) ns/kubevirt-ipam-claims-controller-manager",
+        "(/v1, Kind=ServiceAccount) ns/kubevirt-ipam-claims-controller-manager",
+        "(rbac.authorization.k8s.io/v1, Kind=Role) ns/kubevirt-ipam-claims-leader-election-role",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRole) /kubevirt-ipam-claims-manager-role",
+        "(rbac.authorization.k8s.io/v1, Kind=RoleBinding) ns/kubevirt-ipam-claims-leader-election-rolebinding",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRoleBinding) /kubevirt-ipam-claims-manager-rolebinding",
+        "(/v1, Kind=Service) ns/kubevirt-ipam-claims-webhook-service",
+        "(cert-manager.io/v1, Kind=Certificate) ns/kubevirt-ipam-claims-serving-cert",
+        "(cert-manager.io/v1, Kind=Issuer) ns/kubevirt-ipam-claims-selfsigned-issuer",
     ] {
         assert!(
             ids.contains(&expected.to_owned()),
             "{expected} is not among {ids:#?}"
         );
     }
-    assert_eq!(ids.len(), 21);
+    assert_eq!(ids.len(), 32);
 }
