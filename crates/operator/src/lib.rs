@@ -13,6 +13,7 @@
 //! somebody else changed. [`manifests`] renders what installs the operator itself.
 
 pub mod applied;
+pub mod cli;
 pub mod cluster_facts;
 pub mod components;
 pub mod configuration;

@@ -87,14 +87,18 @@ impl Fixture {
     /// Applies the definition of the configuration resource.
     pub(crate) fn define(&self) {
         self.apply_file("network-addons-config.crd.yaml");
-        let wait = [
+        let command = [
             "wait",
             "--for=condition=Established",
             "--timeout=60s",
             "crd",
             "--all",
         ];
-        self.kubectl().run(wait).expect("established definitions");
+        // A definition that was made this moment has no conditions to wait for, which is an error.
+        let established = wait::until("established definitions", DEADLINE, || {
+            self.kubectl().run(command).map_err(|error| error.to_string())
+        });
+        established.unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Applies a file of the installation.

@@ -4,6 +4,8 @@
 //! collects garbage. All tests share one server and one configuration resource, so they take turns.
 
 #[cfg(test)]
+mod command_line;
+#[cfg(test)]
 mod definitions;
 #[cfg(test)]
 mod drift;
