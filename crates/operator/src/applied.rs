@@ -8,7 +8,7 @@ use kube_kit::{
 };
 use serde_json::{Value, json};
 
-use crate::{configuration, manifest::Manifest, names};
+use crate::{configuration, manifest::Manifest, names, resource};
 
 /// Content of the ConfigMap.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,22 @@ pub enum Error {
     /// The specification is no specification.
     #[error("{key}: {0}", key = names::APPLIED_KEY)]
     Spec(#[from] configuration::Unreadable),
+}
+
+/// What was applied under the configuration resource with this uid: a specification that was applied under another one of
+/// its name does not count, but its objects do.
+///
+/// # Errors
+/// When the specification can't be read.
+pub fn read_under(config_map: &Value, uid: &str) -> Result<Applied, Error> {
+    let mut applied = read(config_map)?;
+    if resource::owner_uid(config_map).is_some_and(|owner| owner != uid) {
+        applied = Applied {
+            spec: None,
+            inventory: Some(applied.inventory.take().unwrap_or_default()),
+        };
+    }
+    Ok(applied)
 }
 
 /// Reads the ConfigMap. An inventory that can't be read counts as none: it is made anew from the

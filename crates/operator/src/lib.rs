@@ -14,6 +14,7 @@
 
 pub mod admission_policy;
 pub mod applied;
+pub mod cli;
 pub mod cluster_facts;
 pub mod components;
 pub mod configuration;

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Where the monitoring stack is expected unless told otherwise.
-const MONITORING_NAMESPACE: &str = "openshift-monitoring";
+pub const MONITORING_NAMESPACE: &str = "openshift-monitoring";
 
 /// Files of an installation, in the order in which they are applied.
 pub const FILES: [&str; 4] = [

@@ -11,6 +11,8 @@ mod carry_out;
 mod certificates;
 mod report;
 
+pub(crate) use carry_out::recorded;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Read,
@@ -320,29 +322,18 @@ impl Reconciler {
         network.map_err(|error| Stop::retry(reason::OPENSHIFT_NETWORK, client::message(&error)))
     }
 
-    /// What was applied before, under this very configuration resource: a specification that was applied
-    /// under another one of its name does not count, but its objects do.
+    /// What was applied before, under this very configuration resource.
     fn applied(&self, cr: &Resource) -> Result<Applied, Stop> {
         let id = applied::id(&self.settings.operator_namespace);
         let Lookup::Present(config_map) = self.cache().lookup(&id) else {
             return Ok(Applied::default());
         };
-        let mut applied = applied::read(&config_map).map_err(|error| {
+        applied::read_under(&config_map, &cr.uid).map_err(|error| {
             Stop::until_changed(
                 reason::PREVIOUS_CONFIG,
                 messages::previous_configuration(&error.to_string()),
             )
-        })?;
-        if let Some(owner) = resource::owner_uid(&config_map)
-            && owner != cr.uid
-        {
-            let objects = applied.inventory.take().unwrap_or_default();
-            applied = Applied {
-                spec: None,
-                inventory: Some(objects),
-            };
-        }
-        Ok(applied)
+        })
     }
 }
 

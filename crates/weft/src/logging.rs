@@ -17,6 +17,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// What is logged unless somebody says otherwise.
 pub(crate) const DEFAULT: &str = "info";
 
+/// What commands log that print for people.
+pub(crate) const QUIET: &str = "error";
+
 /// The variable that says otherwise.
 const VARIABLE: &str = "WEFT_LOG";
 

@@ -27,10 +27,15 @@ and that operator. Install it by its manifests:
 
   weft manifests --image REF | kubectl apply -f -
 
-and ask for components in a NetworkAddonsConfig named `cluster`. The other
-commands are what the containers of those components run. Each also answers to
-the name of the program that it replaces (multus-daemon, install_multus,
-bridge-marker, ...), and understands Go-style flags (-node-name X).";
+and ask for components in a NetworkAddonsConfig named `cluster`; then
+
+  weft status
+
+says how they are (`kubectl weft status` does when the program is also there
+under the name kubectl-weft). The commands below it are what the containers of
+those components run. Each also answers to the name of the program that it
+replaces (multus-daemon, install_multus, bridge-marker, ...), and understands
+Go-style flags (-node-name X).";
 
 const AFTER: &str = "\
 WEFT_LOG says what is logged: error, warn, info (the default), debug, trace, or
@@ -52,14 +57,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Deploy the components that the NetworkAddonsConfig asks for
-    Operator(operator::Args),
     /// Print or write the manifests that install the operator
     Manifests(operator::manifests::Args),
     /// Fill in a manifest template of a parent operator; flags that are not known are ignored
     ManifestTemplator(operator::manifests::templator::Args),
     /// Print the ClusterServiceVersion; flags that are not known are ignored
     CsvGenerator(operator::manifests::templator::Args),
+    #[command(flatten)]
+    ForPeople(operator::cli::Command),
+    /// Deploy the components that the NetworkAddonsConfig asks for
+    Operator(operator::Args),
     /// Attach the pods of this node to more networks than the cluster's
     MultusDaemon(multus::Args),
     InstallMultus(installer::multus::Args),
@@ -68,13 +75,24 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let (arguments, own_name) = argv::rewrite(std::env::args_os());
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    if operator::cli::is_plugin(&argv) {
+        logging::start(Format::Text, logging::QUIET);
+        return operator::cli::plugin(argv);
+    }
+    let for_people = operator::cli::is_for_people(&argv);
+    let (arguments, own_name) = if for_people {
+        (argv, None)
+    } else {
+        argv::rewrite(argv.into_iter())
+    };
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
+        Err(error) if for_people => return operator::cli::refuse(&error),
         Err(error) => return refuse(&error, own_name.as_ref()),
     };
     match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("{error:#}");
             ExitCode::FAILURE
@@ -82,8 +100,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
-    match command {
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let done = match command {
+        Command::ForPeople(command) => {
+            logging::start(Format::Text, logging::QUIET);
+            return Ok(operator::cli::run(command));
+        }
         Command::Operator(args) => {
             logging::start(Format::Zap(args.zap.lines()), args.log_level());
             process::run(operator::run(args))?
@@ -107,7 +129,8 @@ fn run(command: Command) -> anyhow::Result<()> {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(markers::bridge::run(args))?
         }
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Runs blocking work on a thread of its own, and leaves it at SIGTERM or SIGINT: the first process of a container is

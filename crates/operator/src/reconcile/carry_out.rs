@@ -152,7 +152,7 @@ impl Reconciler {
 
 /// The inventory, or what stands for it after an operator that kept none: the objects of the
 /// specification that it applied, and what even earlier ones left.
-pub(super) fn recorded(
+pub(crate) fn recorded(
     applied: &Applied,
     context: &Context<'_>,
     stamp: &Stamp,

@@ -13,6 +13,8 @@ mod certificates;
 #[cfg(test)]
 mod chart;
 #[cfg(test)]
+mod command_line;
+#[cfg(test)]
 mod components;
 #[cfg(test)]
 mod definitions;

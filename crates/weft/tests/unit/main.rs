@@ -206,8 +206,11 @@ fn help_names_every_command() {
     assert!(output.status.success());
     let help = String::from_utf8_lossy(&output.stdout);
     for command in [
-        "operator",
         "manifests",
+        "render",
+        "diff",
+        "status",
+        "operator",
         "manifest-templator",
         "csv-generator",
         "install-multus",
@@ -219,6 +222,95 @@ fn help_names_every_command() {
             "{command} is missing:\n{help}"
         );
     }
+}
+
+/// Runs the program with something on its standard input.
+fn fed(program: &Path, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut stdin = child.stdin.take().expect("its input");
+    stdin.write_all(input.as_bytes()).expect("input");
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+const CONFIGURATION: &str = "apiVersion: networkaddonsoperator.network.kubevirt.io/v1\r\nkind: \
+                             NetworkAddonsConfig\r\nmetadata: {name: cluster}\r\nspec: {multus: {}}\r\n";
+
+#[test]
+fn commands_for_people_are_a_plugin_of_kubectl_too() {
+    let root = tempfile::tempdir().expect("a directory");
+    let plugin = root.path().join("kubectl-weft");
+    symlink(env!("CARGO_BIN_EXE_weft"), &plugin).expect("a link");
+    let arguments = ["render", "-f-", "-ojson", "--image=weft:1"];
+    let by_kubectl = fed(&plugin, &arguments, CONFIGURATION);
+    assert!(by_kubectl.status.success(), "{}", error(&by_kubectl));
+    let list: serde_json::Value = serde_json::from_slice(&by_kubectl.stdout).expect("JSON");
+    assert_eq!(list["items"][0]["kind"], "Namespace");
+    let itself = fed(Path::new(env!("CARGO_BIN_EXE_weft")), &arguments, CONFIGURATION);
+    assert_eq!(by_kubectl.stdout, itself.stdout);
+
+    let help = run(&plugin, &["diff", "--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    assert!(help.contains("Usage: kubectl weft diff [OPTIONS]"), "{help}");
+    for line in help.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    let all = run(&plugin, &["--help"]);
+    let all = String::from_utf8_lossy(&all.stdout).into_owned();
+    assert!(all.contains("\n  status") && !all.contains("operator  "), "{all}");
+}
+
+#[test]
+fn exit_codes_of_questions_tell_trouble_from_answers() {
+    let weft = Path::new(env!("CARGO_BIN_EXE_weft"));
+    for (arguments, code, text) in [
+        (&["render"][..], 2, "--filename"),
+        (&["diff", "--nonsense"], 2, "--nonsense"),
+        (&["status", "-o", "xml"], 2, "xml"),
+        (
+            &["diff", "--kubeconfig", "/nowhere"],
+            2,
+            "Name a kubeconfig by --kubeconfig FILE",
+        ),
+        (
+            &["status", "--kubeconfig", "/nowhere"],
+            2,
+            "Name a kubeconfig by --kubeconfig FILE",
+        ),
+        (
+            &["render", "-f", "/nowhere"],
+            1,
+            "cannot read /nowhere: No such file",
+        ),
+        (&["render", "-f", "/"], 1, "cannot read /: Is a directory"),
+    ] {
+        let output = run(weft, arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{arguments:?} {}",
+            error(&output)
+        );
+        assert!(error(&output).contains(text), "{arguments:?} {}", error(&output));
+    }
+    let empty = fed(weft, &["render", "-f", "-"], "");
+    assert_eq!(empty.status.code(), Some(1));
+    assert!(
+        error(&empty).contains("standard input is empty"),
+        "{}",
+        error(&empty)
+    );
+    let binary = run(weft, &["render", "-f", env!("CARGO_BIN_EXE_weft")]);
+    assert_eq!(binary.status.code(), Some(1));
+    assert!(error(&binary).contains("that is no manifest") || error(&binary).contains("is not UTF-8 text"));
 }
 
 #[test]

@@ -1,0 +1,272 @@
+//! The way to a cluster for people, and what to tell them when there is none.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use kube::{
+    Api, Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+    core::{DynamicObject, params::ListParams},
+};
+use kube_kit::{
+    apply::{self, Applier, Cause},
+    client,
+    merge::Policy,
+    object::{self, Kind, ObjectId},
+};
+use serde_json::Value;
+
+use crate::{detect, names};
+
+/// How long a connection may take, and an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Flags for the way to the cluster.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[group(skip)]
+#[command(next_help_heading = "The cluster")]
+pub struct Flags {
+    /// Kubeconfig to use instead of $KUBECONFIG and ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig to use instead of its current one
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// Why the cluster does not tell. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// This program can't wait for answers.
+    #[error("cannot wait for answers: {0}")]
+    Runtime(io::Error),
+    /// No file says where the cluster is.
+    #[error(
+        "no way to a cluster: {0}\nName a kubeconfig by --kubeconfig FILE or KUBECONFIG=FILE; `kubectl config view` shows \
+         what kubectl uses."
+    )]
+    Kubeconfig(String),
+    /// Nobody answers.
+    #[error(
+        "the API server does not answer: {0}\nIs it the right cluster, and does it run? `kubectl config current-context` \
+         and `kubectl version` tell."
+    )]
+    Unreachable(String),
+    /// Somebody answers who does not know us.
+    #[error(
+        "the API server does not accept these credentials: {0}\nLog in again, or choose another --context."
+    )]
+    Unauthorized(String),
+    /// We may not know.
+    #[error(
+        "not allowed to read {what}: {cause}\nAsk whoever administers the cluster for the right to get and list it; \
+         `kubectl auth can-i --list` shows what is allowed."
+    )]
+    Forbidden {
+        /// What was asked for.
+        what: String,
+        /// What the API server said.
+        cause: String,
+    },
+    /// The operator was never installed.
+    #[error(
+        "this cluster does not know NetworkAddonsConfig: the operator is not installed\nInstall it by:\n  weft manifests \
+         --image REF | kubectl apply -f -"
+    )]
+    NotInstalled,
+    /// There is nobody to ask what he would do.
+    #[error(
+        "there is no operator (Deployment {}) in {place}\nInstall it by `weft manifests --image REF | kubectl apply -f \
+         -`, or say by --images-from FILE or --image REF which operator is meant.",
+        names::OPERATOR
+    )]
+    NoOperator {
+        /// Where it was looked for.
+        place: String,
+    },
+    /// There is more than one.
+    #[error("there is an operator in each of the namespaces {}: choose one by --namespace", .0.join(", "))]
+    Operators(Vec<String>),
+    /// Anything else.
+    #[error("cannot read {what}: {cause}")]
+    Other {
+        /// What was asked for.
+        what: String,
+        /// What the API server said.
+        cause: String,
+    },
+}
+
+impl Error {
+    /// What to tell about an answer to the question for `what`.
+    pub(super) fn of(what: &str, error: &kube::Error) -> Self {
+        let cause = client::message(error);
+        match error {
+            kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(cause),
+            kube::Error::Api(status) if status.code == 403 => Self::Forbidden {
+                what: what.to_owned(),
+                cause,
+            },
+            kube::Error::HyperError(_) | kube::Error::Service(_) => Self::Unreachable(cause),
+            _ => Self::Other {
+                what: what.to_owned(),
+                cause,
+            },
+        }
+    }
+}
+
+impl From<apply::Error> for Error {
+    fn from(error: apply::Error) -> Self {
+        let what = named(&error.id);
+        match &error.cause {
+            Cause::Request(cause) => Self::of(&what, cause),
+            Cause::Timeout(_) => Self::Unreachable(error.cause.to_string()),
+            cause => Self::Other {
+                what,
+                cause: cause.to_string(),
+            },
+        }
+    }
+}
+
+impl From<detect::Error> for Error {
+    fn from(error: detect::Error) -> Self {
+        use std::error::Error as _;
+        match error
+            .source()
+            .and_then(|source| source.downcast_ref::<kube::Error>())
+        {
+            Some(source) => Self::of("what kind of cluster this is", source),
+            None => Self::Other {
+                what: "what kind of cluster this is".to_owned(),
+                cause: error.to_string(),
+            },
+        }
+    }
+}
+
+/// An object as users name it: `DaemonSet addons/multus`.
+pub(super) fn named(id: &ObjectId) -> String {
+    match &id.namespace {
+        Some(namespace) => format!("{} {namespace}/{}", id.kind, id.name),
+        None => format!("{} {}", id.kind, id.name),
+    }
+}
+
+/// A cluster that is looked at, and not touched.
+pub(super) struct Cluster {
+    applier: Applier,
+}
+
+impl Cluster {
+    /// Prepares the way that the flags name. Nothing is asked yet.
+    pub(super) async fn connect(flags: &Flags) -> Result<Self, Error> {
+        let options = KubeConfigOptions {
+            context: flags.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let unusable = |error: kube::config::KubeconfigError| Error::Kubeconfig(chain(&error));
+        let config = match &flags.kubeconfig {
+            Some(path) => {
+                let read = Kubeconfig::read_from(path).map_err(unusable)?;
+                Config::from_custom_kubeconfig(read, &options)
+                    .await
+                    .map_err(unusable)
+            }
+            None => match Config::from_kubeconfig(&options).await {
+                Ok(config) => Ok(config),
+                // In a pod, for whoever debugs there.
+                Err(error) => Config::incluster().map_err(|_| unusable(error)),
+            },
+        };
+        let mut config = config?;
+        config.connect_timeout = Some(PATIENCE);
+        config.read_timeout = Some(PATIENCE);
+        config.reset_reader_on_write = true;
+        let client = Client::try_from(config).map_err(|error| Error::Kubeconfig(client::message(&error)))?;
+        let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
+        Ok(Self {
+            applier: Applier::new(client, policy),
+        })
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        self.applier.client()
+    }
+
+    /// The object; `None` when there is none, or none of its kind.
+    pub(super) async fn get(&self, id: &ObjectId) -> Result<Option<Value>, Error> {
+        match self.applier.get(id).await {
+            Err(error) if error.is_unknown_kind() => Ok(None),
+            got => Ok(got?),
+        }
+    }
+
+    /// The configuration resource, as JSON.
+    pub(super) async fn configuration(&self) -> Result<Option<Value>, Error> {
+        match self.applier.get(&crate::resource::id()).await {
+            Err(error) if error.is_unknown_kind() => Err(Error::NotInstalled),
+            got => Ok(got?),
+        }
+    }
+
+    /// Whether the cluster serves this kind.
+    pub(super) async fn serves(&self, id: &ObjectId) -> Result<bool, Error> {
+        match self.applier.get(id).await {
+            Err(error) if error.is_unknown_kind() => Ok(false),
+            got => got.map(|_| true).map_err(Error::from),
+        }
+    }
+
+    /// Objects of a kind.
+    pub(super) async fn list(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        parameters: &ListParams,
+    ) -> Result<Vec<Value>, Error> {
+        let (client, resource) = (self.client().clone(), kind.api_resource());
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        let list = api
+            .list(parameters)
+            .await
+            .map_err(|error| Error::of(kind.plural, &error))?;
+        let named = list.items.into_iter().filter_map(|object| {
+            let mut object = serde_json::to_value(object).ok()?;
+            // Elements of a list do not say what they are.
+            object["apiVersion"] = kind.api_version().into();
+            object["kind"] = kind.kind.into();
+            Some(object)
+        });
+        Ok(named.collect())
+    }
+
+    /// The Deployment of the operator, in a namespace or wherever it is.
+    pub(super) async fn operator(&self, namespace: Option<&str>) -> Result<Option<Value>, Error> {
+        let named = ListParams::default().fields(&format!("metadata.name={}", names::OPERATOR));
+        let mut found = self.list(object::DEPLOYMENT, namespace, &named).await?;
+        if found.len() > 1 {
+            let namespaces = found.iter().filter_map(|object| ObjectId::of(object).namespace);
+            return Err(Error::Operators(namespaces.collect()));
+        }
+        Ok(found.pop())
+    }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,424 @@
+//! `weft diff`: what the operator would change in the cluster.
+//!
+//! ```text
+//! file or cluster ── configuration resource ──┐
+//! cluster ── record, platform, Deployment ────┴──> wanted ──> objects to be there, objects to go
+//! cluster ── live objects ─────────────────────────────────────────┴──> compare ──> text
+//! ```
+
+mod text;
+
+use std::{path::PathBuf, sync::Arc};
+
+use api::names::NETWORK_ADDONS_KIND;
+use kube_kit::{
+    inventory::Inventory,
+    merge::{self, Difference, Policy},
+    object::{self, ObjectId},
+};
+use serde_json::Value;
+
+use super::{
+    connection::{self, named},
+    environment::{self, Deployment},
+    input,
+    render::{flat, has_random_range},
+};
+use crate::{
+    applied::{self, Applied},
+    cluster_facts::{Cluster, NodeState},
+    components::Context,
+    configuration, detect, labels, manifest, messages,
+    reconcile::recorded,
+    render,
+    resource::Resource,
+    settings::Settings,
+    watches,
+};
+
+/// What `weft diff --help` says first.
+pub(super) const ABOUT: &str = "\
+Show what the operator would change in the cluster
+
+With -f, as if that NetworkAddonsConfig were applied; without it, for the one in
+the cluster: what somebody changed since, or what an operator would do that is
+told something else (--images-from, --image). Compares as the operator does:
+what the API server fills in, and what others have put there, is no difference.
+
+Nothing is written. The contents of Secrets and bundles of certificates are not
+shown, and neither is the record that the operator keeps of its own.";
+
+/// What `weft diff --help` says last.
+const EXAMPLES: &str = "\
+Examples:
+  weft diff                             what is not as the operator wants it
+  weft diff -f cr.yaml                  before applying a change
+  weft diff --images-from operator.yaml before an upgrade of the operator
+
+Marks: + created, ~ changed, -/+ made anew, - deleted, ! cannot be applied.
+
+Exit code: 0 no difference, 1 differences, 2 the question cannot be answered.";
+
+/// Arguments of `weft diff`.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// File with the NetworkAddonsConfig; - is standard input [default: the one in the cluster]
+    #[arg(short, long, value_name = "FILE")]
+    pub filename: Option<PathBuf>,
+    /// What the operator is told; by default what its Deployment in the cluster says.
+    #[command(flatten)]
+    pub operator: environment::Flags,
+    /// The way to the cluster.
+    #[command(flatten)]
+    pub cluster: connection::Flags,
+}
+
+/// Why there is no answer. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// There is no configuration resource in the file.
+    #[error(transparent)]
+    Input(#[from] input::Error),
+    /// There is none in the cluster.
+    #[error(
+        "there is no {NETWORK_ADDONS_KIND} in the cluster\nShow what one would do by `weft diff -f cr.yaml`; `weft status` \
+         shows what one looks like."
+    )]
+    NoConfiguration,
+    /// The one in the cluster is on its way out.
+    #[error("the {NETWORK_ADDONS_KIND} in the cluster is being deleted, and all that it owns with it")]
+    Deleted,
+    /// It is not known what the operator would be told.
+    #[error(transparent)]
+    Environment(#[from] environment::Error),
+    /// The cluster does not tell.
+    #[error(transparent)]
+    Cluster(#[from] connection::Error),
+    /// The operator would reject the specification.
+    #[error("the operator would change nothing: {0}")]
+    Rejected(String),
+    /// Something can't be rendered.
+    #[error(transparent)]
+    Manifest(#[from] manifest::Error),
+    /// An object could never be applied.
+    #[error("{object}: {cause}")]
+    Refused {
+        /// Which object.
+        object: String,
+        /// Why.
+        cause: merge::Error,
+    },
+}
+
+/// The answer.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// For people.
+    pub text: String,
+    /// Whether there is a difference.
+    pub differs: bool,
+    /// What the user should know besides.
+    pub notes: Vec<String>,
+}
+
+/// What the operator would do with an object.
+#[derive(Clone, Debug, PartialEq)]
+enum Change {
+    Created,
+    Changed(Vec<Difference>),
+    /// Deleted and created: a field differs that never changes.
+    Recreated(Vec<Difference>),
+    Deleted,
+    /// The API server does not serve its kind.
+    NotServed,
+}
+
+/// An object that would be changed.
+#[derive(Clone, Debug, PartialEq)]
+struct ObjectDiff {
+    id: ObjectId,
+    change: Change,
+    /// As it is rendered; null for one that goes.
+    wanted: Value,
+    /// As it is; null for one that is not there.
+    live: Value,
+}
+
+/// Asks the cluster, and compares.
+///
+/// # Errors
+/// When the question can't be answered.
+pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
+    let input = args.filename.as_deref().map(input::read).transpose()?;
+    let cluster = connection::Cluster::connect(&args.cluster).await?;
+    let live = cluster.configuration().await?;
+    let (cr, mut notes) = match input {
+        Some(input) => (proposed(input.object, live.as_ref()), input.notes),
+        None => (live.ok_or(Error::NoConfiguration)?, Vec::new()),
+    };
+    if cr.pointer("/metadata/deletionTimestamp").is_some() {
+        return Err(Error::Deleted);
+    }
+    let uid = cr
+        .pointer("/metadata/uid")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let cr = Resource {
+        uid: uid.to_owned(),
+        object: Arc::new(cr),
+    };
+    let settings = settings(&args.operator, &cluster).await?;
+    let facts = observe(&cluster, &cr, &settings).await?;
+    let wanted = wanted(&cr, &settings, &facts)?;
+    notes.extend(wanted.notes.iter().cloned());
+
+    // In the order of the operator's work.
+    let mut diffs = gone(&cluster, &wanted.leftovers, |_| true).await?;
+    let mut unchanged = 0;
+    for rendered in &wanted.objects {
+        let id = ObjectId::of(rendered);
+        let live = cluster.get(&id).await?;
+        let is_served = live.is_some() || wanted.defines(&id) || cluster.serves(&id).await?;
+        match compare(rendered, live, is_served, &settings.operator_namespace)? {
+            Some(diff) => diffs.push(diff),
+            None => unchanged += 1,
+        }
+    }
+    let is_owned = |live: &Value| object::owned_by(live, NETWORK_ADDONS_KIND);
+    diffs.extend(gone(&cluster, &wanted.pruned, is_owned).await?);
+    Ok(Outcome {
+        text: text::print(&diffs, unchanged),
+        differs: !diffs.is_empty(),
+        notes,
+    })
+}
+
+/// Objects that have to go, as far as they are there and may be deleted.
+async fn gone(
+    cluster: &connection::Cluster,
+    ids: &[ObjectId],
+    may: impl Fn(&Value) -> bool,
+) -> Result<Vec<ObjectDiff>, Error> {
+    let mut diffs = Vec::new();
+    for id in ids {
+        if let Some(live) = cluster.get(id).await?.filter(&may) {
+            diffs.push(ObjectDiff {
+                id: id.clone(),
+                change: Change::Deleted,
+                wanted: Value::Null,
+                live,
+            });
+        }
+    }
+    Ok(diffs)
+}
+
+/// The configuration resource of a file as it would be in the cluster.
+fn proposed(mut object: Value, live: Option<&Value>) -> Value {
+    let Some(metadata) = live.and_then(|live| live.get("metadata")) else {
+        return object;
+    };
+    let mut merged = metadata.clone();
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    for (key, value) in labels.into_iter().flatten() {
+        merged["labels"][key] = value.clone();
+    }
+    object["metadata"] = merged;
+    object
+}
+
+/// What the operator is told: by the file that the flags name, else by its Deployment in the cluster; the flags win.
+async fn settings(flags: &environment::Flags, cluster: &connection::Cluster) -> Result<Settings, Error> {
+    if let Some(deployment) = flags.deployment()? {
+        return Ok(flags.settings(Some(&deployment), |_| None)?);
+    }
+    match cluster.operator(flags.namespace.as_deref()).await? {
+        Some(live) => {
+            // Where it is, is known by now; where it deploys to, it says itself.
+            let flags = environment::Flags {
+                namespace: None,
+                ..flags.clone()
+            };
+            Ok(flags.settings(Some(&Deployment::of(&live)), |_| None)?)
+        }
+        None if flags.image.is_some() => Ok(flags.settings(None, |name| std::env::var(name).ok())?),
+        None => Err(connection::Error::NoOperator {
+            place: match &flags.namespace {
+                Some(namespace) => format!("namespace {namespace}"),
+                None => "any namespace".to_owned(),
+            },
+        }
+        .into()),
+    }
+}
+
+/// What the cluster says.
+#[derive(Debug, Default)]
+struct Facts {
+    cluster: Cluster,
+    node_state: NodeState,
+    applied: Applied,
+}
+
+async fn observe(cluster: &connection::Cluster, cr: &Resource, settings: &Settings) -> Result<Facts, Error> {
+    let client = cluster.client();
+    let asked = |what: &str| {
+        let what = what.to_owned();
+        move |error: kube::Error| connection::Error::of(&what, &error)
+    };
+    let platform = detect::platform(client).await.map_err(connection::Error::from)?;
+    let openshift_network = if platform.openshift4 {
+        detect::openshift_network(client)
+            .await
+            .map_err(asked("OpenShift's network configuration"))?
+    } else {
+        None
+    };
+    let node_state = if cr.object.pointer("/spec/nmstate").is_some_and(Value::is_object) {
+        let definition = cluster.get(&watches::node_state_definition()).await?;
+        detect::node_state(client, definition.as_ref())
+            .await
+            .map_err(asked("wishes for node state"))?
+    } else {
+        NodeState::default()
+    };
+    let record = cluster.get(&applied::id(&settings.operator_namespace)).await?;
+    let applied = match record {
+        Some(record) => applied::read_under(&record, &cr.uid)
+            .map_err(|error| Error::Rejected(messages::previous_configuration(&error.to_string())))?,
+        None => Applied::default(),
+    };
+    Ok(Facts {
+        cluster: Cluster {
+            platform,
+            openshift_network,
+        },
+        node_state,
+        applied,
+    })
+}
+
+/// What the operator would bring about.
+#[derive(Debug)]
+struct Wanted {
+    /// Objects of earlier versions that go first, whoever owns them.
+    leftovers: Vec<ObjectId>,
+    objects: Vec<Value>,
+    /// Objects that go last, as far as the configuration resource owns them.
+    pruned: Vec<ObjectId>,
+    notes: Vec<String>,
+}
+
+impl Wanted {
+    /// Whether the kind of an object will be served once everything is applied.
+    fn defines(&self, id: &ObjectId) -> bool {
+        let defines = |object: &Value| {
+            object["kind"] == object::CUSTOM_RESOURCE_DEFINITION.kind
+                && object.pointer("/spec/group").and_then(Value::as_str) == Some(&id.group)
+                && object.pointer("/spec/names/kind").and_then(Value::as_str) == Some(&id.kind)
+        };
+        self.objects.iter().any(defines)
+    }
+}
+
+/// Decides what the operator would bring about, as its reconcile does.
+fn wanted(cr: &Resource, settings: &Settings, facts: &Facts) -> Result<Wanted, Error> {
+    let spec = cr
+        .validated(&facts.cluster)
+        .map_err(|errors| Error::Rejected(messages::failed_to_validate(&errors)))?;
+    let previous = facts.applied.spec.as_ref();
+    // The range would be drawn by lot; another one is as good here, and nothing of it is shown.
+    let random = [0; 2];
+    let had_range = previous.is_some_and(|spec| spec.kube_mac_pool.is_some());
+    let draws = has_random_range(&spec) && !had_range;
+    let spec = configuration::complete(&spec, previous, random);
+    if let Some(previous) = previous {
+        let errors = configuration::change_safe(previous, &spec);
+        if !errors.is_empty() {
+            return Err(Error::Rejected(messages::unsafe_change(&errors)));
+        }
+    }
+    let context = Context {
+        spec: &spec,
+        cluster: &facts.cluster,
+        images: &settings.images,
+        namespace: &settings.operand_namespace,
+        prometheus: &settings.prometheus,
+        node_state: &facts.node_state,
+    };
+    let stamp = cr.stamp(settings);
+    let groups = render::render(&context, &stamp)?;
+    let rendered = render::inventory(&groups);
+    let recorded: Inventory = recorded(&facts.applied, &context, &stamp, random)?;
+    let mut notes: Vec<_> = render::not_deployed(&context)
+        .into_iter()
+        .map(messages::not_yet_deployed)
+        .collect();
+    if draws {
+        notes
+            .push("the operator would choose a range of MAC addresses for spec.kubeMacPool at random".into());
+    }
+    Ok(Wanted {
+        leftovers: render::leftovers(&context),
+        objects: flat(groups),
+        pruned: recorded.union(&rendered).prune(&rendered, render::is_kept),
+        notes,
+    })
+}
+
+/// What the operator would do with a rendered object; `None` for nothing.
+fn compare(
+    rendered: &Value,
+    live: Option<Value>,
+    is_served: bool,
+    operator_namespace: &str,
+) -> Result<Option<ObjectDiff>, Error> {
+    let id = ObjectId::of(rendered);
+    let policy = Policy::owned_by(NETWORK_ADDONS_KIND);
+    let refused = |cause| Error::Refused {
+        object: named(&id),
+        cause,
+    };
+    let plan = merge::plan(rendered, live.as_ref(), &policy).map_err(refused)?;
+    let live = live.unwrap_or_default();
+    let differences = || merge::differences(rendered, &live, &policy);
+    let mut change = match plan {
+        _ if !is_served => Some(Change::NotServed),
+        merge::Change::Unchanged => None,
+        merge::Change::Create(_) => Some(Change::Created),
+        merge::Change::Update(_) => Some(Change::Changed(differences().map_err(refused)?)),
+        merge::Change::Recreate(_) => Some(Change::Recreated(differences().map_err(refused)?)),
+    };
+    if id == object::NAMESPACE.object(None, operator_namespace) {
+        let stale = stale_labels(&live);
+        match &mut change {
+            Some(Change::Changed(differences)) => differences.extend(stale),
+            None if !stale.is_empty() => change = Some(Change::Changed(stale)),
+            _ => {}
+        }
+    }
+    Ok(change.map(|change| ObjectDiff {
+        id,
+        change,
+        wanted: rendered.clone(),
+        live,
+    }))
+}
+
+/// Labels that the operator takes away from its own namespace.
+fn stale_labels(namespace: &Value) -> Vec<Difference> {
+    let found = namespace.pointer("/metadata/labels").and_then(Value::as_object);
+    let found = found.into_iter().flatten();
+    found
+        .filter(|(key, _)| labels::NOT_ON_OWN_NAMESPACE.contains(&key.as_str()))
+        .map(|(key, value)| Difference {
+            path: format!("metadata.labels.{key}"),
+            wanted: None,
+            found: Some(value.clone()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,499 @@
+//! `weft render`: what the operator would apply, without a cluster.
+//!
+//! Everything is decided by what the operator itself runs: validation, defaults, components, labels. Only what a cluster
+//! would have to say is asked of the user instead.
+
+use std::{path::PathBuf, sync::Arc};
+
+use api::{names::NETWORK_ADDONS_KIND, network_addons::NetworkAddonsConfigSpec};
+use kube_kit::object::ObjectId;
+use serde_json::{Value, json};
+
+use super::{
+    environment::{self, Flags},
+    input,
+};
+use crate::{
+    cluster_facts::{Cluster, NodeState, NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
+    components::{Component as _, Context, kube_mac_pool::KubeMacPool},
+    configuration, manifest, messages,
+    render::{self, Group},
+    resource::Resource,
+    settings::Settings,
+};
+
+/// What `weft render --help` says first.
+pub(super) const ABOUT: &str = "\
+Print the objects that the operator would apply, without a cluster
+
+Reads a NetworkAddonsConfig (v1 or v1alpha1; YAML or JSON; other documents in
+the file are skipped) and prints, in the order in which they are applied, the
+very objects that the operator would apply for it: for review, for GitOps, or
+to see what a setting does. The same input gives the same bytes.
+
+Left out are owner references, because they hold the uid of an object in a
+cluster, and the ConfigMap in which the operator keeps a record of its own. A
+specification that the operator would reject is rejected in its words.";
+
+/// What `weft render --help` says last.
+const EXAMPLES: &str = "\
+Examples:
+  weft render -f cr.yaml --image registry.example/weft:1.0
+  weft render -f cr.yaml --images-from operator.yaml --openshift
+  kubectl get networkaddonsconfig cluster -o yaml | weft render -f - -o json
+  MULTUS_IMAGE=ghcr.io/k8snetworkplumbingwg/multus-cni:v4.2.3-thick \\
+    weft render -f cr.yaml --image registry.example/weft:1.0
+
+Without --images-from, the variables of the operator are taken from this
+program's environment: MULTUS_IMAGE, LINUX_BRIDGE_IMAGE, OPERATOR_IMAGE, ...
+
+Exit code: 0 printed, 1 rejected or unusable.";
+
+/// Arguments of `weft render`.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// File with the NetworkAddonsConfig; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub filename: PathBuf,
+    /// Format of the output: a stream of YAML documents, or one JSON list
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub output: Output,
+    /// For plain Kubernetes; the default
+    #[arg(long, conflicts_with = "openshift")]
+    pub kubernetes: bool,
+    /// For OpenShift 4: its directories, its DNS and certificates, its own multus
+    #[arg(long)]
+    pub openshift: bool,
+    /// Whether there are security context constraints [default: on OpenShift]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub scc: Option<bool>,
+    /// Whether there is the Prometheus operator [default: on OpenShift]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub monitoring: Option<bool>,
+    /// What the operator is told.
+    #[command(flatten)]
+    pub operator: Flags,
+}
+
+/// Format of the output.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+pub enum Output {
+    /// One document an object.
+    #[default]
+    Yaml,
+    /// One `List`.
+    Json,
+}
+
+/// Why nothing is rendered. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// There is no configuration resource.
+    #[error(transparent)]
+    Input(#[from] input::Error),
+    /// It is not known what the operator would be told.
+    #[error(transparent)]
+    Environment(#[from] environment::Error),
+    /// The operator would reject the specification.
+    #[error("{0}")]
+    Invalid(String),
+    /// An image is not known.
+    #[error("{0}\nHere, --image REF names it, or --images-from FILE a manifest of the operator.")]
+    Image(manifest::Error),
+    /// A defect of the operator's own files.
+    #[error(transparent)]
+    Manifest(manifest::Error),
+    /// The operator would draw lots.
+    #[error(
+        "spec.kubeMacPool has no range: the operator would choose one at random once and keep it, so that no two \
+         renderings would be the same\nWrite rangeStart and rangeEnd into the specification. A cluster that has one \
+         already tells it by:\n  kubectl get configmap kubemacpool-mac-range-config -n {namespace} -o yaml"
+    )]
+    RandomRange {
+        /// Namespace of the pool.
+        namespace: String,
+    },
+    /// Something is not to be written as YAML.
+    #[error("cannot write {object} as YAML: {cause}")]
+    Yaml {
+        /// Which object.
+        object: String,
+        /// What the serialiser says.
+        cause: String,
+    },
+}
+
+impl From<manifest::Error> for Error {
+    fn from(error: manifest::Error) -> Self {
+        match error {
+            manifest::Error::OwnImage | manifest::Error::Image(_) => Self::Image(error),
+            other => Self::Manifest(other),
+        }
+    }
+}
+
+/// What is rendered of a configuration resource.
+#[derive(Debug)]
+pub(super) struct Rendered {
+    /// The objects, by component, in order.
+    pub groups: Vec<Group>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// The text to print, and notes for the user.
+///
+/// # Errors
+/// When the operator would reject the specification, or something is missing that it would know.
+pub(super) fn run(args: &Args) -> Result<(String, Vec<String>), Error> {
+    let input = input::read(&args.filename)?;
+    let deployment = args.operator.deployment()?;
+    let settings = args
+        .operator
+        .settings(deployment.as_ref(), |name| std::env::var(name).ok())?;
+    let rendered = render(input.object, &settings, args)?;
+    let objects = flat(rendered.groups);
+    let text = match args.output {
+        Output::Yaml => yaml(&objects)?,
+        Output::Json => format!(
+            "{:#}\n",
+            json!({ "apiVersion": "v1", "kind": "List", "items": objects })
+        ),
+    };
+    Ok((text, [input.notes, rendered.notes].concat()))
+}
+
+/// The cluster that the flags describe.
+fn cluster(args: &Args) -> Cluster {
+    let openshift = args.openshift;
+    Cluster {
+        platform: platform(
+            Platform::default(),
+            openshift,
+            args.scc.unwrap_or(openshift),
+            args.monitoring.unwrap_or(openshift),
+        ),
+        openshift_network: openshift.then(OpenShiftNetwork::default),
+    }
+}
+
+fn platform(mut platform: Platform, openshift4: bool, scc: bool, monitoring: bool) -> Platform {
+    platform.openshift4 = openshift4;
+    platform.scc = scc;
+    platform.monitoring = monitoring;
+    platform
+}
+
+/// Renders a configuration resource as the operator would under which it is new.
+///
+/// # Errors
+/// When the operator would reject the specification, or something is missing that it would know.
+pub(super) fn render(object: Value, settings: &Settings, args: &Args) -> Result<Rendered, Error> {
+    let cluster = cluster(args);
+    let cr = Resource {
+        object: Arc::new(object),
+        uid: String::new(),
+    };
+    let spec = cr
+        .validated(&cluster)
+        .map_err(|errors| Error::Invalid(messages::failed_to_validate(&errors)))?;
+    let is_random = has_random_range(&spec);
+    let spec = configuration::complete(&spec, None, [0; 2]);
+    let context = Context {
+        spec: &spec,
+        cluster: &cluster,
+        images: &settings.images,
+        namespace: &settings.operand_namespace,
+        prometheus: &settings.prometheus,
+        // As it is once all of this is applied.
+        node_state: &NodeState {
+            definition: NodeStateDefinition::Ours,
+            wish: NodeStateWish::None,
+        },
+    };
+    let mut groups = render::render(&context, &cr.stamp(settings))?;
+    if is_random && groups.iter().any(|group| group.component == KubeMacPool.name()) {
+        return Err(Error::RandomRange {
+            namespace: settings.operand_namespace.clone(),
+        });
+    }
+    for object in groups.iter_mut().flat_map(|group| &mut group.objects) {
+        disown(object);
+    }
+    let notes = render::not_deployed(&context)
+        .into_iter()
+        .map(messages::not_yet_deployed)
+        .collect();
+    Ok(Rendered { groups, notes })
+}
+
+/// Whether the operator would choose a range of MAC addresses at random.
+pub(super) fn has_random_range(spec: &NetworkAddonsConfigSpec) -> bool {
+    spec.kube_mac_pool
+        .as_ref()
+        .is_some_and(|pool| pool.range_start.is_empty() && pool.range_end.is_empty())
+}
+
+/// Takes away the reference to the configuration resource, whose uid nobody knows.
+fn disown(object: &mut Value) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return;
+    };
+    if let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) {
+        owners.retain(|owner| owner["kind"] != NETWORK_ADDONS_KIND);
+        if owners.is_empty() {
+            metadata.remove("ownerReferences");
+        }
+    }
+}
+
+/// All objects in order, each once: what several components share would be refused twice in one file by many tools. It
+/// gets the labels of all of them, as by applying one after the other.
+pub(super) fn flat(groups: Vec<Group>) -> Vec<Value> {
+    let mut objects: Vec<Value> = Vec::new();
+    for object in groups.into_iter().flat_map(|group| group.objects) {
+        let id = ObjectId::of(&object);
+        match objects.iter_mut().find(|known| ObjectId::of(known) == id) {
+            Some(known) => add_labels(known, &object),
+            None => objects.push(object),
+        }
+    }
+    objects
+}
+
+fn add_labels(object: &mut Value, more: &Value) {
+    let more = more.pointer("/metadata/labels").and_then(Value::as_object);
+    for (key, value) in more.into_iter().flatten() {
+        object["metadata"]["labels"][key] = value.clone();
+    }
+}
+
+fn yaml(objects: &[Value]) -> Result<String, Error> {
+    let mut text = String::new();
+    for object in objects {
+        let document = serde_saphyr::to_string(object).map_err(|error| Error::Yaml {
+            object: ObjectId::of(object).to_string(),
+            cause: error.to_string(),
+        })?;
+        text.push_str("---\n");
+        text.push_str(&document);
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::fs;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// Runs the command on a configuration with this specification.
+    fn rendered(spec: &Value, flags: &[&str]) -> Result<(String, Vec<String>), Error> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("cr.yaml");
+        let cr = json!({
+            "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
+            "metadata": { "name": "cluster", "labels": { "app.kubernetes.io/part-of": "hyper" } }, "spec": spec,
+        });
+        fs::write(&file, cr.to_string()).expect("a file");
+        let file = file.display().to_string();
+        let arguments = ["render", "-f", &file].into_iter().chain(flags.iter().copied());
+        run(&Command::try_parse_from(arguments).expect("arguments").args)
+    }
+
+    fn objects(text: &str) -> Vec<Value> {
+        serde_saphyr::from_multiple(text).expect("YAML")
+    }
+
+    fn names(text: &str) -> Vec<String> {
+        let name = |object: &Value| {
+            let text = |pointer: &str| {
+                object
+                    .pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            format!("{} {}", text("/kind"), text("/metadata/name"))
+        };
+        objects(text).iter().map(name).collect()
+    }
+
+    const IMAGE: [&str; 2] = ["--image", "weft:1"];
+
+    #[test]
+    fn objects_come_in_the_order_of_their_application() {
+        let (text, notes) = rendered(&json!({ "multus": {}, "linuxBridge": {} }), &IMAGE).expect("objects");
+        assert_eq!(notes, Vec::<String>::new());
+        assert_eq!(
+            names(&text),
+            [
+                "Namespace cluster-network-addons",
+                "CustomResourceDefinition network-attachment-definitions.k8s.cni.cncf.io",
+                "ClusterRole multus",
+                "ClusterRoleBinding multus",
+                "ServiceAccount multus",
+                "ConfigMap multus-daemon-config",
+                "DaemonSet multus",
+                "DaemonSet kube-cni-linux-bridge-plugin",
+                "DaemonSet bridge-marker",
+                "ClusterRole bridge-marker-cr",
+                "ClusterRoleBinding bridge-marker-crb",
+                "ServiceAccount bridge-marker",
+                "NetworkPolicy cnao-allow-egress-to-cluster-api",
+                "NetworkPolicy cnao-allow-egress-to-cluster-dns",
+            ]
+        );
+        let labels = |object: &Value| object["metadata"]["labels"].clone();
+        for object in &objects(&text)[1..] {
+            assert_eq!(labels(object)["app.kubernetes.io/part-of"], "hyper");
+            assert_eq!(
+                labels(object)["networkaddonsoperator.network.kubevirt.io/version"],
+                env!("CARGO_PKG_VERSION")
+            );
+        }
+        assert!(!text.contains("ownerReferences"), "{text}");
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_bytes_in_both_formats() {
+        let spec = json!({ "multus": {}, "linuxBridge": {}, "ovs": {} });
+        let (first, _) = rendered(&spec, &IMAGE).expect("objects");
+        let (second, _) = rendered(&spec, &IMAGE).expect("objects");
+        assert_eq!(first, second);
+        let (json, _) = rendered(&spec, &[&IMAGE[..], &["-o", "json"]].concat()).expect("objects");
+        let list: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(list["kind"], "List");
+        assert_eq!(list["items"], json!(objects(&first)));
+    }
+
+    #[test]
+    fn a_rejected_specification_is_rejected_in_the_operators_words() {
+        let spec =
+            json!({ "imagePullPolicy": "Sometimes", "kubeMacPool": { "rangeStart": "02:00:00:00:00:00" } });
+        let error = rendered(&spec, &IMAGE).expect_err("an error").to_string();
+        assert_eq!(
+            error,
+            "failed to validate NetworkConfig.Spec: invalid configuration:\n\
+             both or none of the KubeMacPool ranges needs to be configured\n\
+             requested imagePullPolicy 'Sometimes' is not valid"
+        );
+        let error = rendered(&json!({ "multus": 7 }), &IMAGE)
+            .expect_err("an error")
+            .to_string();
+        assert!(
+            error.starts_with("failed to validate NetworkConfig.Spec: invalid configuration:\n"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_left_to_chance() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("operator.yaml");
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": "cluster-network-addons-operator", "namespace": "addons" },
+            "spec": { "template": { "spec": { "containers": [{
+                "image": "weft:1", "env": [{ "name": "KUBEMACPOOL_IMAGE", "value": "pool:1" }],
+            }] } } },
+        });
+        fs::write(&file, deployment.to_string()).expect("a file");
+        let file = file.display().to_string();
+        let from = ["--images-from", file.as_str()];
+        let error = rendered(&json!({ "kubeMacPool": {} }), &from)
+            .expect_err("an error")
+            .to_string();
+        assert!(error.starts_with("spec.kubeMacPool has no range: "), "{error}");
+        assert!(
+            error.ends_with("kubemacpool-mac-range-config -n addons -o yaml"),
+            "{error}"
+        );
+        let range = json!({ "rangeStart": "02:00:00:00:00:00", "rangeEnd": "02:00:00:00:00:ff" });
+        let (text, _) = rendered(&json!({ "kubeMacPool": range }), &from).expect("objects");
+        assert!(
+            text.contains("image: pool:1") && text.contains("namespace: addons"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_deployed_is_said() {
+        let (text, notes) = rendered(&json!({ "kubeMacPool": {} }), &IMAGE).expect("objects");
+        assert!(
+            names(&text).iter().all(|name| !name.contains("kubemacpool")),
+            "{text}"
+        );
+        assert_eq!(
+            notes,
+            ["spec.kubeMacPool is accepted, but this version of the operator does not deploy it yet"]
+        );
+    }
+
+    #[test]
+    fn what_components_share_comes_once() {
+        let namespace = |labels: Value| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "a", "labels": labels } });
+        let group = |component, object| Group {
+            component,
+            objects: vec![object],
+        };
+        let groups = vec![
+            group("multus", namespace(json!({ "a": "1" }))),
+            group("multus", json!({ "kind": "Pod" })),
+            group("ovs", namespace(json!({ "b": "2" }))),
+        ];
+        assert_eq!(
+            flat(groups),
+            [namespace(json!({ "a": "1", "b": "2" })), json!({ "kind": "Pod" })]
+        );
+    }
+
+    #[test]
+    fn an_image_that_is_needed_is_asked_for() {
+        let error = rendered(&json!({ "multus": {} }), &[])
+            .expect_err("an error")
+            .to_string();
+        assert!(error.contains("MULTUS_IMAGE is not set"), "{error}");
+        assert!(error.contains("--image REF"), "{error}");
+        assert!(
+            rendered(&json!({}), &[]).is_ok(),
+            "an empty specification needs none"
+        );
+    }
+
+    #[test]
+    fn openshift_is_another_platform() {
+        let flags = |more: &[&'static str]| [&IMAGE[..], more].concat();
+        let (text, _) = rendered(
+            &json!({ "multus": {}, "linuxBridge": {} }),
+            &flags(&["--openshift"]),
+        )
+        .expect("objects");
+        let all = names(&text);
+        assert!(
+            !all.contains(&"DaemonSet multus".to_owned()),
+            "OpenShift has its own: {all:?}"
+        );
+        assert!(
+            all.iter()
+                .any(|name| name.starts_with("SecurityContextConstraints")),
+            "{all:?}"
+        );
+        let (without, _) = rendered(
+            &json!({ "linuxBridge": {} }),
+            &flags(&["--openshift", "--scc=false"]),
+        )
+        .expect("objects");
+        assert!(!without.contains("SecurityContextConstraints"), "{without}");
+        let (with, _) =
+            rendered(&json!({ "linuxBridge": {} }), &flags(&["--kubernetes", "--scc"])).expect("objects");
+        assert!(with.contains("SecurityContextConstraints"), "{with}");
+    }
+}

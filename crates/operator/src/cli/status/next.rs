@@ -1,0 +1,145 @@
+//! The one thing to do next.
+
+use api::names::{
+    NETWORK_ADDONS_GROUP, NETWORK_ADDONS_KIND, NETWORK_ADDONS_SINGLETON, NETWORK_ADDONS_STORED_VERSION,
+};
+use serde::Serialize;
+
+use super::{
+    pods::Trouble,
+    report::{Report, State, find, says},
+};
+use crate::names::{self, condition, reason};
+
+/// What to do next.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub(super) struct Next {
+    /// In words.
+    pub(super) text: String,
+    /// In commands; none when words are enough.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) commands: Vec<String>,
+}
+
+fn next(text: &str, command: impl Into<String>) -> Next {
+    Next {
+        text: text.to_owned(),
+        commands: vec![command.into()],
+    }
+}
+
+/// The first thing to do: what everything else waits for comes first. None when all is well.
+pub(super) fn step(report: &Report, has_operator: bool, trouble: Option<&Trouble>) -> Option<Next> {
+    // Whoever may not look for it can't be told that it is not there.
+    if !has_operator && report.notes.is_empty() {
+        return Some(next(
+            "install the operator",
+            "weft manifests --image REF | kubectl apply -f -",
+        ));
+    }
+    let namespace = &report.operator.namespace;
+    if has_operator && report.operator.ready == 0 {
+        return Some(next(
+            "find out why the operator does not run",
+            format!(
+                "kubectl -n {namespace} describe deployment,pod -l name={}",
+                names::OPERATOR
+            ),
+        ));
+    }
+    if !report.configured {
+        return Some(create());
+    }
+    if says(report, condition::DEGRADED, "True") {
+        let why = find(report, condition::DEGRADED).map(|found| found.reason.as_str());
+        return Some(failure(why.unwrap_or_default(), namespace));
+    }
+    if let Some(trouble) = trouble {
+        return Some(pod(trouble));
+    }
+    if report
+        .components
+        .iter()
+        .any(|component| component.state == State::Degraded)
+    {
+        return Some(log(namespace));
+    }
+    if !report.available {
+        return Some(next(
+            "wait; it is being rolled out",
+            format!(
+                "kubectl wait networkaddonsconfig {NETWORK_ADDONS_SINGLETON} --for condition=Available --timeout 5m"
+            ),
+        ));
+    }
+    None
+}
+
+fn create() -> Next {
+    let commands = [
+        "kubectl apply -f - <<EOF".to_owned(),
+        format!("apiVersion: {NETWORK_ADDONS_GROUP}/{NETWORK_ADDONS_STORED_VERSION}"),
+        format!("kind: {NETWORK_ADDONS_KIND}"),
+        "metadata:".to_owned(),
+        format!("  name: {NETWORK_ADDONS_SINGLETON}"),
+        "spec:".to_owned(),
+        "  multus: {}".to_owned(),
+        "  linuxBridge: {}".to_owned(),
+        "EOF".to_owned(),
+    ];
+    Next {
+        text: format!("create a {NETWORK_ADDONS_KIND} that asks for components"),
+        commands: commands.into(),
+    }
+}
+
+fn failure(why: &str, namespace: &str) -> Next {
+    match why {
+        reason::VALIDATE => next(
+            "correct the specification",
+            format!("kubectl edit networkaddonsconfig {NETWORK_ADDONS_SINGLETON}"),
+        ),
+        reason::PREVIOUS_CONFIG => next(
+            "take the change back, or remove the component and add it anew",
+            format!("kubectl edit networkaddonsconfig {NETWORK_ADDONS_SINGLETON}"),
+        ),
+        _ => log(namespace),
+    }
+}
+
+fn log(namespace: &str) -> Next {
+    next(
+        "see what the operator says about it",
+        format!(
+            "kubectl -n {namespace} logs deployment/{} --tail 50",
+            names::OPERATOR
+        ),
+    )
+}
+
+fn pod(trouble: &Trouble) -> Next {
+    let Trouble {
+        pod,
+        namespace,
+        node,
+        container,
+        reason,
+        ..
+    } = trouble;
+    let describe = format!("kubectl -n {namespace} describe pod {pod}");
+    match reason.as_str() {
+        "ImagePullBackOff" | "ErrImagePull" | "InvalidImageName" | "ErrImageNeverPull" => next(
+            &format!("check the image's name, and whether node {node} may pull it"),
+            describe,
+        ),
+        "CrashLoopBackOff" | "Terminated" => next(
+            "see why the container ends",
+            format!("kubectl -n {namespace} logs {pod} -c {container} --previous"),
+        ),
+        "Unschedulable" => next(
+            "make room on a node, or change spec.placementConfiguration",
+            describe,
+        ),
+        _ => next("see what the pod waits for", describe),
+    }
+}

@@ -1,0 +1,538 @@
+//! How the add-ons are: a pure function of what the cluster says.
+
+use api::{names::NETWORK_ADDONS_KIND, network_addons::Condition};
+use k8s_openapi::jiff::Timestamp;
+use kube_kit::object::ObjectId;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Observed,
+    next::{self, Next},
+    pods::{self, Trouble, text},
+};
+use crate::{
+    cluster_facts::{Cluster, NodeState, NodeStateDefinition},
+    components::{self, Context},
+    configuration,
+    images::Images,
+    names::{self, condition, reason},
+    render,
+    resource::{self, Resource},
+    settings::Settings,
+    workloads::{self, Observation, Progress},
+};
+
+/// For how long warnings are told, in seconds.
+const RECENT: i64 = 60 * 60;
+/// How many warnings are told.
+const WARNINGS: usize = 5;
+
+/// How the add-ons are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// Whether the condition Available is True.
+    pub(super) available: bool,
+    /// Whether there is a configuration resource at all.
+    pub(super) configured: bool,
+    pub(super) operator: Operator,
+    pub(super) conditions: Vec<Line>,
+    pub(super) components: Vec<Component>,
+    /// What the operator waits for.
+    pub(super) in_progress: Vec<Problem>,
+    pub(super) problems: Vec<Problem>,
+    pub(super) warnings: Vec<Warning>,
+    /// What could not be looked at.
+    pub(super) notes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<Next>,
+}
+
+/// The operator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Operator {
+    /// Empty when there is none, or none is seen.
+    pub(super) namespace: String,
+    pub(super) ready: i64,
+    pub(super) desired: i64,
+    pub(super) version: String,
+    pub(super) target_version: String,
+    pub(super) observed_version: String,
+}
+
+/// A condition.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Line {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) status: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+    /// For how long it has been so, in seconds.
+    #[serde(rename = "seconds")]
+    pub(super) age: Option<i64>,
+}
+
+/// A component that was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Component {
+    pub(super) name: &'static str,
+    pub(super) state: State,
+    pub(super) workloads: Vec<Workload>,
+}
+
+/// How a component is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum State {
+    Available,
+    Progressing,
+    Degraded,
+    /// There is nothing of it.
+    #[default]
+    NotDeployed,
+}
+
+/// A DaemonSet or a Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Workload {
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) ready: i64,
+    pub(super) desired: i64,
+    /// Images of its containers, each once.
+    pub(super) images: Vec<String>,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Problem {
+    /// Component or condition that it is about.
+    pub(super) about: String,
+    pub(super) message: String,
+}
+
+/// An event.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Warning {
+    /// For how long it has been known, in seconds.
+    #[serde(rename = "seconds")]
+    pub(super) age: i64,
+    pub(super) object: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+/// Judges what the cluster says.
+pub(super) fn report(observed: &Observed, now: Timestamp) -> Report {
+    let mut report = Report {
+        operator: operator(observed),
+        notes: observed.notes.clone(),
+        ..Report::default()
+    };
+    let troubles: Vec<_> = observed
+        .pods
+        .iter()
+        .filter_map(|pod| Some((pods::workload(pod), pods::trouble(pod, now)?)))
+        .collect();
+    if let Some(configuration) = &observed.configuration {
+        let status = resource::read_status(configuration.get("status").cloned().unwrap_or_default());
+        report.configured = true;
+        report.operator.version = status.operator_version;
+        report.operator.target_version = status.target_version;
+        report.operator.observed_version = status.observed_version;
+        let (own, of_components): (Vec<_>, Vec<_>) = status
+            .conditions
+            .iter()
+            .partition(|found| component_of(&found.kind).is_none());
+        report.conditions = own.into_iter().map(|found| line(found, now)).collect();
+        report.conditions.sort_by_key(|found| rank(&found.kind));
+        report.available = says(&report, condition::AVAILABLE, "True");
+        report.components = components(configuration, observed, &of_components);
+        report.in_progress = in_progress(&report, observed, &of_components);
+        report.problems = problems(&report, observed, &of_components, &troubles);
+        report.warnings = warnings(observed, now);
+    }
+    let all = report
+        .components
+        .iter()
+        .flat_map(|component| &component.workloads);
+    let is_ours = |(workload, trouble): &&(Option<(&str, String)>, Trouble)| {
+        let is_of = |it: &Workload| {
+            let owner = workload.as_ref().map(|(kind, name)| (*kind, name.as_str()));
+            it.namespace == trouble.namespace && owner == Some((it.kind.as_str(), it.name.as_str()))
+        };
+        all.clone().any(is_of)
+    };
+    let first = troubles.iter().find(is_ours).map(|(_, trouble)| trouble);
+    report.next = next::step(&report, observed.operator.is_some(), first);
+    report
+}
+
+/// Whether a condition has this status.
+pub(super) fn says(report: &Report, kind: &str, status: &str) -> bool {
+    find(report, kind).is_some_and(|found| found.status == status)
+}
+
+/// A condition.
+pub(super) fn find<'a>(report: &'a Report, kind: &str) -> Option<&'a Line> {
+    report.conditions.iter().find(|found| found.kind == kind)
+}
+
+fn operator(observed: &Observed) -> Operator {
+    let Some(deployment) = &observed.operator else {
+        return Operator::default();
+    };
+    let workload = workload(deployment);
+    Operator {
+        namespace: workload.namespace,
+        ready: workload.ready,
+        desired: workload.desired,
+        ..Operator::default()
+    }
+}
+
+fn line(found: &Condition, now: Timestamp) -> Line {
+    Line {
+        kind: found.kind.clone(),
+        status: found.status.clone(),
+        reason: found.reason.clone(),
+        message: found.message.clone(),
+        age: found
+            .last_transition_time
+            .as_ref()
+            .map(|since| (now.as_second() - since.0.as_second()).max(0)),
+    }
+}
+
+/// Where a condition stands: the answer first, then why.
+fn rank(kind: &str) -> usize {
+    const ORDER: [&str; 3] = [condition::AVAILABLE, condition::PROGRESSING, condition::DEGRADED];
+    ORDER
+        .iter()
+        .position(|known| *known == kind)
+        .unwrap_or(ORDER.len())
+}
+
+/// The component that a condition is about: `MultusAvailable` is about multus.
+fn component_of(condition: &str) -> Option<&'static str> {
+    let mut names = components::ALL.into_iter().map(components::Component::name);
+    names.find(|name| {
+        let (first, rest) = name.split_at(1);
+        condition
+            .strip_prefix(&first.to_uppercase())
+            .and_then(|tail| tail.strip_prefix(rest))
+            == Some(condition::AVAILABLE)
+    })
+}
+
+fn components(configuration: &Value, observed: &Observed, conditions: &[&Condition]) -> Vec<Component> {
+    let spec = configuration.get("spec").cloned().unwrap_or_default();
+    // One that can't be read is told by a condition.
+    let spec = configuration::read(spec).unwrap_or_default();
+    let nothing = configuration::read(Value::Null).unwrap_or_default();
+    let known = known_workloads();
+    let is_shown = |component: &&'static dyn components::Component| {
+        let is_wanted = component.enabled(&spec) && !component.enabled(&nothing);
+        is_wanted
+            || conditions
+                .iter()
+                .any(|found| component_of(&found.kind) == Some(component.name()))
+    };
+    let shown = components::ALL.into_iter().filter(is_shown);
+    let described = shown.map(|component| {
+        let name = component.name();
+        let names = known.iter().find(|(known, _)| *known == name).map(|(_, ids)| ids);
+        let live: Vec<&Value> = observed
+            .workloads
+            .iter()
+            .filter(|object| is_owned(object, configuration))
+            .filter(|object| {
+                let id = ObjectId::of(object);
+                names.is_some_and(|names| {
+                    names
+                        .iter()
+                        .any(|known| known.kind == id.kind && known.name == id.name)
+                })
+            })
+            .collect();
+        let condition = conditions
+            .iter()
+            .find(|found| component_of(&found.kind) == Some(name));
+        Component {
+            name,
+            state: state(condition.copied(), &live),
+            workloads: live.into_iter().map(workload).collect(),
+        }
+    });
+    described.collect()
+}
+
+/// Whether a workload is not the rest of an earlier configuration resource.
+fn is_owned(object: &Value, configuration: &Value) -> bool {
+    let uid = configuration.pointer("/metadata/uid").and_then(Value::as_str);
+    uid.is_none() || resource::owner_uid(object) == uid
+}
+
+/// How a component is: by its condition, else by its workloads.
+fn state(condition: Option<&Condition>, live: &[&Value]) -> State {
+    match condition {
+        Some(found) if found.status == "True" => State::Available,
+        Some(found) if found.reason == reason::NOT_YET_DEPLOYED => State::NotDeployed,
+        Some(found) if [reason::STARTUP, reason::DEPLOYING].contains(&found.reason.as_str()) => {
+            State::Progressing
+        }
+        Some(_) => State::Degraded,
+        None if live.is_empty() => State::NotDeployed,
+        None if going_on(live).is_empty() => State::Available,
+        None => State::Progressing,
+    }
+}
+
+/// What is still going on with workloads, in the operator's words.
+fn going_on(live: &[&Value]) -> Vec<String> {
+    let observations: Vec<_> = live
+        .iter()
+        .map(|object| (ObjectId::of(object), Observation::Seen(object)))
+        .collect();
+    match workloads::evaluate(&observations) {
+        Progress::Lines(lines) => lines,
+        Progress::Failed(failure) => vec![failure.message],
+    }
+}
+
+/// The workloads of every component: what would be rendered if all of them were asked for.
+fn known_workloads() -> Vec<(&'static str, Vec<ObjectId>)> {
+    let names = components::ALL.into_iter().map(components::Component::name);
+    let all: Map<String, Value> = names.map(|name| (name.to_owned(), json!({}))).collect();
+    let spec = configuration::read(Value::Object(all)).unwrap_or_default();
+    let spec = configuration::complete(&spec, None, [0; 2]);
+    let settings = Settings {
+        images: Images::read(|_| None)
+            .with_all_programs()
+            .with_own(Some(names::OPERATOR.to_owned())),
+        ..Settings::default()
+    };
+    let context = Context {
+        spec: &spec,
+        cluster: &Cluster::default(),
+        images: &settings.images,
+        namespace: names::DEFAULT_NAMESPACE,
+        prometheus: &settings.prometheus,
+        node_state: &NodeState {
+            definition: NodeStateDefinition::Ours,
+            ..NodeState::default()
+        },
+    };
+    let nobody = Resource {
+        object: Value::Null.into(),
+        uid: String::new(),
+    };
+    let groups = render::render(&context, &nobody.stamp(&settings)).unwrap_or_default();
+    groups
+        .iter()
+        .map(|group| (group.component, render::workloads(std::slice::from_ref(group))))
+        .collect()
+}
+
+fn workload(object: &Value) -> Workload {
+    let id = ObjectId::of(object);
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
+    let (ready, desired) = if id.kind == "DaemonSet" {
+        (
+            number("/status/numberReady"),
+            number("/status/desiredNumberScheduled"),
+        )
+    } else {
+        (
+            number("/status/readyReplicas"),
+            Some(number("/spec/replicas").unwrap_or(1)),
+        )
+    };
+    let mut images = Vec::new();
+    for list in ["initContainers", "containers"] {
+        let containers = object.pointer(&format!("/spec/template/spec/{list}"));
+        for container in containers.and_then(Value::as_array).into_iter().flatten() {
+            let image = text(container, "/image");
+            if !images.contains(&image) {
+                images.push(image);
+            }
+        }
+    }
+    Workload {
+        kind: id.kind,
+        namespace: id.namespace.unwrap_or_default(),
+        name: id.name,
+        ready: ready.unwrap_or(0),
+        desired: desired.unwrap_or(0),
+        images,
+    }
+}
+
+/// What is still going on with the workloads of components that have no condition to tell it.
+fn in_progress(report: &Report, observed: &Observed, of_components: &[&Condition]) -> Vec<Problem> {
+    let is_told = |name: &str| {
+        of_components
+            .iter()
+            .any(|found| component_of(&found.kind) == Some(name))
+    };
+    let mut lines = Vec::new();
+    for component in report
+        .components
+        .iter()
+        .filter(|component| !is_told(component.name))
+    {
+        let is_of = |object: &&Value| {
+            let id = ObjectId::of(object);
+            component.workloads.iter().any(|it| {
+                id.namespace.as_ref() == Some(&it.namespace) && id.kind == it.kind && id.name == it.name
+            })
+        };
+        let live: Vec<&Value> = observed.workloads.iter().filter(is_of).collect();
+        lines.extend(going_on(&live).into_iter().map(|message| Problem {
+            about: component.name.to_owned(),
+            message,
+        }));
+    }
+    lines
+}
+
+fn problems(
+    report: &Report,
+    observed: &Observed,
+    of_components: &[&Condition],
+    troubles: &[(Option<(&'static str, String)>, Trouble)],
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut add = |about: &str, message: String| {
+        let problem = Problem {
+            about: about.to_owned(),
+            message,
+        };
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    };
+    let said = |reason: &str, message: &str| match (reason, message) {
+        ("", message) => message.to_owned(),
+        (reason, "") => reason.to_owned(),
+        (reason, message) => format!("{reason}: {message}"),
+    };
+    if observed.operator.is_some() && report.operator.ready == 0 {
+        add(
+            "operator",
+            "it does not run: what is said here may be old".to_owned(),
+        );
+    }
+    if let Some(degraded) = find(report, condition::DEGRADED).filter(|found| found.status == "True") {
+        add("configuration", said(&degraded.reason, &degraded.message));
+    }
+    for found in of_components.iter().filter(|found| found.status != "True") {
+        add(
+            component_of(&found.kind).unwrap_or_default(),
+            said(&found.reason, &found.message),
+        );
+    }
+    for component in &report.components {
+        let is_of = |namespace: &str, kind: &str, name: &str| {
+            let mut workloads = component.workloads.iter();
+            workloads.any(|it| it.namespace == namespace && it.kind == kind && it.name == name)
+        };
+        let ours = troubles.iter().filter(|(workload, trouble)| {
+            let is_ours = |(kind, name): &(&str, String)| is_of(&trouble.namespace, kind, name);
+            workload.as_ref().is_some_and(is_ours)
+        });
+        let mut seen: Vec<(&Trouble, usize)> = Vec::new();
+        for (_, trouble) in ours {
+            let same = |(first, _): &&mut (&Trouble, usize)| {
+                (&first.container, &first.reason) == (&trouble.container, &trouble.reason)
+            };
+            match seen.iter_mut().find(same) {
+                Some((_, count)) => *count += 1,
+                None => seen.push((trouble, 0)),
+            }
+        }
+        for (trouble, more) in seen {
+            add(component.name, described(trouble, more));
+        }
+    }
+    problems
+}
+
+/// A pod's trouble in a sentence; `more` pods have the same.
+fn described(trouble: &Trouble, more: usize) -> String {
+    let mut text = format!("pod {}", trouble.pod);
+    if !trouble.node.is_empty() {
+        text.push_str(&format!(" on node {}", trouble.node));
+    }
+    match more {
+        0 => {}
+        1 => text.push_str(" and 1 more pod"),
+        more => text.push_str(&format!(" and {more} more pods")),
+    }
+    if !trouble.container.is_empty() {
+        text.push_str(&format!(", container {}", trouble.container));
+    }
+    text.push_str(&format!(": {}", trouble.reason));
+    if !trouble.message.is_empty() {
+        text.push_str(&format!(": {}", trouble.message));
+    }
+    text
+}
+
+/// The newest warnings about what belongs to the add-ons, each once.
+fn warnings(observed: &Observed, now: Timestamp) -> Vec<Warning> {
+    let mut names: Vec<String> = observed
+        .workloads
+        .iter()
+        .map(|object| text(object, "/metadata/name"))
+        .collect();
+    names.push(names::OPERATOR.to_owned());
+    let is_ours = |event: &Value| {
+        let name = text(event, "/involvedObject/name");
+        // Pods and ReplicaSets are named after their workload, also those that are gone.
+        let after = |workload: &String| {
+            name.strip_prefix(workload.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        text(event, "/involvedObject/kind") == NETWORK_ADDONS_KIND || names.iter().any(after)
+    };
+    let mut found: Vec<Warning> = observed
+        .events
+        .iter()
+        .filter(|event| is_ours(event))
+        .filter_map(|event| {
+            let times = [
+                "/series/lastObservedTime",
+                "/lastTimestamp",
+                "/eventTime",
+                "/firstTimestamp",
+                "/metadata/creationTimestamp",
+            ];
+            let last: Timestamp = times
+                .iter()
+                .find_map(|pointer| text(event, pointer).parse().ok())?;
+            let kind = text(event, "/involvedObject/kind").to_lowercase();
+            Some(Warning {
+                age: (now.as_second() - last.as_second()).max(0),
+                object: format!("{kind}/{}", text(event, "/involvedObject/name")),
+                reason: text(event, "/reason"),
+                message: text(event, "/message"),
+            })
+        })
+        .filter(|warning| warning.age <= RECENT)
+        .collect();
+    found.sort_by_key(|warning| warning.age);
+    let mut newest: Vec<Warning> = Vec::new();
+    for warning in found {
+        let is_known = |known: &Warning| (&known.object, &known.reason) == (&warning.object, &warning.reason);
+        if !newest.iter().any(is_known) {
+            newest.push(warning);
+        }
+    }
+    newest.truncate(WARNINGS);
+    newest
+}

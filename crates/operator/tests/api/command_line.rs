@@ -1,0 +1,455 @@
+//! The command line for people, against what a running operator does.
+
+use std::{fs, path::PathBuf};
+
+use clap::Parser;
+use cluster::wait;
+use operator::{
+    cli::{Answer, Command, answer},
+    manifests::{Install, render_install},
+};
+use serde_json::{Value, json};
+
+use crate::fixture::{DEADLINE, Fixture, IMAGE, VERSION};
+
+#[derive(Parser)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// A directory of files for a command line.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn put(&self, name: &str, text: &str) -> String {
+        let path: PathBuf = self.0.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    }
+
+    fn configuration(&self, spec: &Value) -> String {
+        let object = json!({
+            "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1alpha1", "kind": "NetworkAddonsConfig",
+            "metadata": { "name": "cluster" }, "spec": spec,
+        });
+        self.put("cr.json", &object.to_string())
+    }
+
+    /// A kubeconfig of somebody else.
+    fn kubeconfig(&self, fixture: &Fixture, user: &str) -> String {
+        let view = ["config", "view", "--raw", "-o", "json"];
+        let mut config = fixture.kubectl().json(view).expect("a kubeconfig");
+        config["users"][0]["user"]["as"] = json!(user);
+        self.put(user, &config.to_string())
+    }
+}
+
+/// Somebody who may read everything, and write nothing.
+fn reader(fixture: &Fixture, files: &Files) -> String {
+    let objects = json!({ "apiVersion": "v1", "kind": "List", "items": [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "reader" },
+            "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"] }],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "reader" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader" },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader" }],
+        },
+    ] });
+    fixture.kubectl().apply(&objects.to_string()).expect("a reader");
+    files.kubeconfig(fixture, "reader")
+}
+
+fn weft(arguments: &[&str]) -> Answer {
+    let arguments = ["weft"].iter().chain(arguments);
+    let parsed = CommandLine::try_parse_from(arguments).unwrap_or_else(|error| panic!("{error}"));
+    answer(parsed.command)
+}
+
+/// The operator's manifest, with images for some variables.
+fn manifest(fixture: &Fixture, images: &[(&str, &str)]) -> String {
+    let install = Install {
+        image: IMAGE,
+        namespace: fixture.namespace,
+        version: VERSION,
+        pull_policy: "IfNotPresent",
+    };
+    let files = render_install(&install).expect("an installation");
+    let (_, yaml) = files
+        .iter()
+        .find(|(name, _)| *name == "operator.yaml")
+        .expect("it");
+    let mut yaml = yaml.clone();
+    for (variable, image) in images {
+        let unset = format!("- name: {variable}\n          value: \"\"");
+        assert!(yaml.contains(&unset), "{variable} in {yaml}");
+        yaml = yaml.replace(&unset, &format!("- name: {variable}\n          value: {image}"));
+    }
+    yaml
+}
+
+/// An object without what the server fills in, and what needs a cluster.
+fn stripped(object: &Value) -> Value {
+    let mut object = object.clone();
+    let fields = object.as_object_mut().expect("an object");
+    fields.remove("status");
+    let metadata = fields["metadata"].as_object_mut().expect("metadata");
+    for key in [
+        "uid",
+        "resourceVersion",
+        "generation",
+        "managedFields",
+        "creationTimestamp",
+        "ownerReferences",
+    ] {
+        metadata.remove(key);
+    }
+    object
+}
+
+/// Where objects like this are in the API.
+fn collection(object: &Value) -> String {
+    let id = kube_kit::object::ObjectId::of(object);
+    let kind = id.known_kind().expect("a kind");
+    kind.path(id.namespace.as_deref())
+}
+
+const RANGE: [&str; 2] = ["02:00:00:00:00:00", "02:00:00:00:00:ff"];
+
+#[test]
+fn what_is_rendered_is_what_the_operator_applies() {
+    let mut fixture = Fixture::installed("command-line-render");
+    let files = Files::new();
+    let spec = json!({
+        "multus": {}, "linuxBridge": {}, "kubeMacPool": { "rangeStart": RANGE[0], "rangeEnd": RANGE[1] },
+        "placementConfiguration": { "infra": { "nodeSelector": { "role": "infra" } } },
+        "selfSignConfiguration": {
+            "caRotateInterval": "10h", "caOverlapInterval": "2h", "certRotateInterval": "4h", "certOverlapInterval": "1h",
+        },
+    });
+    let images = manifest(
+        &fixture,
+        &[("KUBEMACPOOL_IMAGE", "registry.example/kubemacpool:test")],
+    );
+    let images = files.put("operator.yaml", &images);
+    let command = [
+        "render",
+        "-o",
+        "json",
+        "-f",
+        &files.configuration(&spec),
+        "--images-from",
+        &images,
+    ];
+    let rendered = weft(&command);
+    assert_eq!((rendered.code, rendered.remarks.as_str()), (0, ""));
+    assert_eq!(rendered, weft(&command), "twice the same");
+    let list: Value = serde_json::from_str(&rendered.text).expect("JSON");
+    let objects = list["items"].as_array().expect("a list");
+
+    let mark = fixture.mark();
+    fixture.configure(&spec);
+    fixture.start();
+    fixture.roll_out(&["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"]);
+    fixture.roll_out_deployments(&["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"]);
+    fixture.wait_until_available();
+
+    // In place of what is there, the server would make of it just that.
+    let kubectl = fixture.kubectl();
+    let file = files.put("rendered.json", &rendered.text);
+    let replaced = kubectl
+        .run(["replace", "--dry-run=server", "-o", "json", "-f", &file])
+        .expect("replaced objects");
+    let replaced: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(&replaced)
+        .into_iter()
+        .collect();
+    let replaced = replaced.expect("JSON");
+    assert_eq!(replaced.len(), objects.len());
+    // The namespace is the installation's: the operator leaves it as it is.
+    for object in replaced.iter().filter(|object| object["kind"] != "Namespace") {
+        let kind = object["kind"].as_str().expect("a kind");
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let live = if object["metadata"]["namespace"].is_null() {
+            fixture.object(&[kind, name])
+        } else {
+            fixture.operand(kind, name)
+        };
+        assert_eq!(stripped(object), stripped(&live.expect(name)), "{kind} {name}");
+    }
+
+    // And nothing is missing, but for the operator's own record.
+    let kinds = "daemonset,deployment,service,role,rolebinding,configmap,serviceaccount,networkpolicy";
+    let label = "app.kubernetes.io/managed-by=cnao-operator";
+    let live = kubectl
+        .json(["get", kinds, "-n", fixture.namespace, "-l", label])
+        .expect("objects");
+    let named = |object: &Value| (object["kind"].clone(), object["metadata"]["name"].clone());
+    for object in live["items"].as_array().expect("a list") {
+        let is_record = object["metadata"]["name"] == "cluster-networks-addons-operator-applied-cluster";
+        let is_rendered = objects.iter().any(|rendered| named(rendered) == named(object));
+        assert!(is_record != is_rendered, "{:?}", named(object));
+    }
+
+    // The operator wrote them in this very order.
+    let written: Vec<String> = fixture
+        .requests_since(mark)
+        .into_iter()
+        .filter_map(|request| {
+            let uri = request.uri.split('?').next().unwrap_or_default().to_owned();
+            match request.verb.as_str() {
+                "create" => Some(uri),
+                "update" => Some(uri.rsplit_once('/')?.0.to_owned()),
+                _ => None,
+            }
+        })
+        .filter(|uri| !uri.ends_with("/events"))
+        .collect();
+    // Without the record, which comes first; the definition and the namespace may have been there.
+    let mut written = written[1..].iter().peekable();
+    for object in objects {
+        let path = collection(object);
+        if written.peek() == Some(&&path) {
+            written.next();
+        } else {
+            let kind = object["kind"].as_str().expect("a kind");
+            assert!(
+                ["Namespace", "CustomResourceDefinition"].contains(&kind),
+                "{:?} {written:?}",
+                named(object)
+            );
+        }
+    }
+    assert_eq!(written.next(), None);
+}
+
+fn diff(fixture: &Fixture, kubeconfig: &str, more: &[&str]) -> Answer {
+    let base = ["diff", "--kubeconfig", kubeconfig, "-n", fixture.namespace];
+    weft(&[&base[..], more].concat())
+}
+
+#[test]
+fn a_difference_is_what_the_operator_would_change() {
+    let mut fixture = Fixture::running("command-line-diff");
+    let files = Files::new();
+    let reader = reader(&fixture, &files);
+    fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
+    fixture.roll_out(&["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"]);
+    fixture.wait_until_available();
+    let same = diff(&fixture, &reader, &[]);
+    assert_eq!((same.code, same.remarks.as_str()), (0, ""), "{same:?}");
+    assert_eq!(
+        same.text,
+        "No difference: 14 objects are as the operator wants them.\n"
+    );
+
+    // A change that is announced.
+    let file = files.configuration(&json!({ "multus": {}, "imagePullPolicy": "IfNotPresent", "ovs": {} }));
+    let change = diff(&fixture, &reader, &["-f", &file]);
+    assert_eq!(
+        (change.code, change.remarks.as_str()),
+        (
+            1,
+            "note: spec.ovs is accepted, but this version of the operator does not deploy it yet\n"
+        )
+    );
+    assert_eq!(
+        change.text,
+        "\
+- DaemonSet command-line-diff/kube-cni-linux-bridge-plugin
+- DaemonSet command-line-diff/bridge-marker
+- ClusterRole bridge-marker-cr
+- ClusterRoleBinding bridge-marker-crb
+- ServiceAccount command-line-diff/bridge-marker
+
+5 to delete, 9 unchanged
+"
+    );
+    let refused = diff(
+        &fixture,
+        &reader,
+        &[
+            "-f",
+            &files.configuration(&json!({ "imagePullPolicy": "Always" })),
+        ],
+    );
+    assert_eq!(refused.code, 2);
+    assert!(
+        refused
+            .remarks
+            .starts_with("error: the operator would change nothing: not applying unsafe change: "),
+        "{refused:?}"
+    );
+
+    // What somebody changed while there was no operator.
+    fixture.stop();
+    let kubectl = fixture.kubectl();
+    let namespace = ["-n", fixture.namespace];
+    let patch = r#"{"metadata":{"labels":{"prometheus.cnao.io":"no","mine":"x"}},"spec":{"template":{"spec":{"containers":[{"name":"kube-multus","image":"evil:1"}]}}}}"#;
+    kubectl
+        .run([&["patch", "daemonset", "multus", "-p", patch], &namespace[..]].concat())
+        .expect("a patched DaemonSet");
+    kubectl
+        .run([&["delete", "serviceaccount", "bridge-marker"], &namespace[..]].concat())
+        .expect("deleted");
+    let drift = diff(&fixture, &reader, &[]);
+    assert_eq!(drift.code, 1, "{drift:?}");
+    assert_eq!(
+        drift.text,
+        format!(
+            "\
+~ DaemonSet command-line-diff/multus
+    metadata.labels[\"prometheus.cnao.io\"]: \"no\" → \"true\"
+    spec.template.spec.containers[kube-multus].image: \"evil:1\" → \"{IMAGE}\"
++ ServiceAccount command-line-diff/bridge-marker
+
+1 to create, 1 to change, 12 unchanged
+"
+        )
+    );
+    fixture.start();
+    wait::until("no difference", DEADLINE, || {
+        let drift = diff(&fixture, &reader, &[]);
+        if drift.code == 0 {
+            Ok(())
+        } else {
+            Err(format!("{drift:?}"))
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn the_status_names_what_is_wrong_and_where() {
+    let fixture = Fixture::running("command-line-status");
+    let files = Files::new();
+    let reader = reader(&fixture, &files);
+    let status = |more: &[&str]| {
+        let base = ["status", "--kubeconfig", reader.as_str(), "-n", fixture.namespace];
+        weft(&[&base[..], more].concat())
+    };
+    let nothing = status(&[]);
+    assert_eq!(nothing.code, 1);
+    assert!(
+        nothing
+            .text
+            .contains("There is no NetworkAddonsConfig: nothing is deployed.\n"),
+        "{}",
+        nothing.text
+    );
+
+    let operator = [
+        "patch",
+        "deployment",
+        "cluster-network-addons-operator",
+        "--subresource=status",
+        "--type=merge",
+    ];
+    let ready =
+        json!({ "status": { "replicas": 1, "readyReplicas": 1, "availableReplicas": 1 } }).to_string();
+    fixture
+        .kubectl()
+        .run([&operator[..], &["-n", fixture.namespace, "-p", &ready]].concat())
+        .expect("a status");
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.wait_until_progressing();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "multus-x2k4d", "namespace": fixture.namespace,
+            "labels": { "app.kubernetes.io/managed-by": "cnao-operator" },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "multus", "uid": "1" }],
+        },
+        "spec": { "nodeName": "node02", "containers": [{ "name": "kube-multus", "image": IMAGE }] },
+    });
+    fixture.kubectl().apply(&pod.to_string()).expect("a pod");
+    let waiting = json!({ "status": { "phase": "Pending", "containerStatuses": [{
+        "name": "kube-multus", "image": IMAGE, "imageID": "", "ready": false, "restartCount": 0,
+        "state": { "waiting": { "reason": "ImagePullBackOff", "message": "Back-off pulling image" } },
+    }] } });
+    let patch = [
+        "patch",
+        "pod",
+        "multus-x2k4d",
+        "--subresource=status",
+        "--type=merge",
+    ];
+    fixture
+        .kubectl()
+        .run([&patch[..], &["-n", fixture.namespace, "-p", &waiting.to_string()]].concat())
+        .expect("a status");
+
+    let found = status(&[]);
+    assert_eq!((found.code, found.remarks.as_str()), (1, ""), "{found:?}");
+    for part in [
+        "Operator: 1/1 ready in namespace command-line-status\n",
+        "Versions: operator 1.2.3, target 1.2.3, observed none\n",
+        "  multus: pod multus-x2k4d on node node02, container kube-multus:\n    ImagePullBackOff: Back-off pulling image\n",
+        "\nNext: check the image's name, and whether node node02 may pull it\n  kubectl -n command-line-status describe pod \
+         multus-x2k4d\n",
+    ] {
+        assert!(found.text.contains(part), "{part}\n{}", found.text);
+    }
+    let json: Value = serde_json::from_str(&status(&["-o", "json"]).text).expect("JSON");
+    assert_eq!(json["available"], false);
+    assert_eq!(json["components"][0]["name"], "multus");
+
+    fixture
+        .kubectl()
+        .run([
+            "delete",
+            "pod",
+            "multus-x2k4d",
+            "-n",
+            fixture.namespace,
+            "--force",
+        ])
+        .expect("deleted");
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+    let well = status(&[]);
+    assert_eq!((well.code, well.remarks.as_str()), (0, ""), "{well:?}");
+    assert!(
+        !well.text.contains("Problems:") && !well.text.contains("Next:"),
+        "{}",
+        well.text
+    );
+}
+
+#[test]
+fn whoever_gets_no_answer_is_told_what_to_do() {
+    let fixture = Fixture::installed("command-line-errors");
+    let files = Files::new();
+    let nobody = files.kubeconfig(&fixture, "nobody");
+    let away = "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: \
+                'https://127.0.0.1:1'}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: \
+                {}}]}";
+    let away = files.put("away", away);
+    for command in ["diff", "status"] {
+        for (kubeconfig, error, advice) in [
+            ("/nowhere", "error: no way to a cluster: ", "--kubeconfig FILE"),
+            (&away, "error: the API server does not answer: ", "does it run?"),
+            (
+                &nobody,
+                "error: not allowed to read NetworkAddonsConfig cluster: ",
+                "Ask whoever",
+            ),
+        ] {
+            let refused = weft(&[command, "--kubeconfig", kubeconfig]);
+            assert_eq!((refused.code, refused.text.as_str()), (2, ""), "{refused:?}");
+            assert!(refused.remarks.starts_with(error), "{}", refused.remarks);
+            assert!(refused.remarks.contains(advice), "{}", refused.remarks);
+        }
+        let unknown = weft(&[command, "--kubeconfig", &away, "--context", "other"]);
+        assert!(
+            unknown.remarks.starts_with("error: no way to a cluster: "),
+            "{}",
+            unknown.remarks
+        );
+    }
+}
