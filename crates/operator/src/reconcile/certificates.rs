@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use api::network_addons::NetworkAddonsConfigSpec;
+use kube_kit::cache::Lookup;
 use webhook::certificates::{self, Objects};
 
 use super::{Reconciler, Stop};
@@ -28,6 +29,10 @@ impl Reconciler {
             return Ok(());
         };
         if !issued.objects().iter().all(|id| inventory.contains(id)) {
+            return Ok(());
+        }
+        // Just created, or not to be had: a watch will tell.
+        if self.cache().lookup(&issued.configuration) == Lookup::Absent {
             return Ok(());
         }
         let stamp = cr.stamp(&self.settings);
