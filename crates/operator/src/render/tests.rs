@@ -363,7 +363,7 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
         })
     };
     let (native, missing) = deployed(true);
-    assert_eq!(native, ["multus", "linuxBridge", "networkPolicies"]);
+    assert_eq!(native, ["multus", "linuxBridge", "monitoring", "networkPolicies"]);
     assert_eq!(
         missing,
         [
@@ -378,7 +378,7 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
     );
     // With an image of its own each is deployed; that of the node state is ours in any case.
     let (established, missing) = deployed(false);
-    assert_eq!(established.len(), 9);
+    assert_eq!(established.len(), 10);
     assert_eq!(missing, ["nmstate"]);
 }
 
