@@ -8,6 +8,8 @@
 
 use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
 
+use kube_kit::object::ObjectId;
+
 use crate::{
     cluster_facts::{Cluster, NodeState, Platform},
     images::Images,
@@ -64,6 +66,12 @@ pub trait Component: Sync {
     /// The component's objects in the order in which they are applied. Called for a component that is
     /// enabled, with a complete specification. Labels and owners are put on later.
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error>;
+
+    /// Objects of the component that are not rendered, such as Secrets of certificates: the operator writes them with
+    /// what is there, and removes them with the component.
+    fn issued(&self, _context: &Context<'_>) -> Result<Vec<ObjectId>, Error> {
+        Ok(Vec::new())
+    }
 
     /// Whether this version has every program that the component needs here. If not, it is accepted and not deployed,
     /// and the user is told: a webhook without its server would keep pods from being created.

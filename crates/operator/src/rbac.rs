@@ -133,12 +133,13 @@ const NAMESPACE: [Rule; 12] = [
 ];
 
 /// What ours may do more in its namespace: watch what it renders, and take away the certificates that it issued.
-const NAMESPACE_ADDITIONS: [Rule; 4] = [
+const NAMESPACE_ADDITIONS: [Rule; 5] = [
     rule(
         "monitoring.coreos.com",
         "prometheusrules servicemonitors",
         "list watch",
     ),
+    rule("cert-manager.io", "certificates issuers", "list watch"),
     rule("-", "serviceaccounts", "list watch"),
     rule(RBAC, "roles rolebindings", "list watch"),
     Rule {

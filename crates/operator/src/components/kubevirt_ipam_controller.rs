@@ -91,8 +91,9 @@ impl IssuedCertificates {
     /// The certificate, if the component is deployed and nobody else issues it.
     pub fn of(context: &Context<'_>) -> Result<Option<Self>, Error> {
         let component = KubevirtIpamController;
-        let wanted = component.enabled(context.spec) && component.has_programs(context);
-        if !wanted || issued_secrets(context.images, context.cluster.platform).is_empty() {
+        if !component.enabled(context.spec)
+            || issued_secrets(context.images, context.cluster.platform).is_empty()
+        {
             return Ok(None);
         }
         let secrets = context.objects(
@@ -171,6 +172,11 @@ impl Component for KubevirtIpamController {
         }
         objects.extend(webhook(context, certificates)?);
         Ok(objects)
+    }
+
+    fn issued(&self, context: &Context<'_>) -> Result<Vec<ObjectId>, Error> {
+        let issued = IssuedCertificates::of(context)?;
+        Ok(issued.iter().flat_map(IssuedCertificates::objects).collect())
     }
 
     fn leftovers(&self, cluster: &Cluster) -> &'static [Leftover] {
@@ -321,4 +327,33 @@ fn webhook(context: &Context<'_>, certificates: Certificates) -> Result<Vec<Mani
         }
     }
     Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operator_issues_what_nobody_else_does() {
+        let variable = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
+        let own = || Images::read(|_| None).with_own(Some("weft:1".into()));
+        let established = Images::read(|name| (name == variable).then(|| "ipam:1".to_owned()));
+        let openshift = Platform {
+            openshift4: true,
+            ..Platform::default()
+        };
+        let both = ["kubevirt-ipam-controller-webhook-ca", "webhook-server-cert"];
+        for (images, platform, expected) in [
+            (own().with_all_programs(), Platform::default(), &both[..]),
+            (own().with_all_programs(), openshift, &[]),
+            (own(), Platform::default(), &[]),
+            (established, Platform::default(), &[]),
+        ] {
+            assert_eq!(
+                issued_secrets(&images, platform),
+                expected,
+                "{images:?} {platform:?}"
+            );
+        }
+    }
 }

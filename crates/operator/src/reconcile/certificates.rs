@@ -3,31 +3,35 @@
 use std::time::SystemTime;
 
 use api::network_addons::NetworkAddonsConfigSpec;
+use kube_kit::cache::Lookup;
 use webhook::certificates::{self, Objects};
 
-use super::{Reconciler, Stop};
+use super::Reconciler;
 use crate::{
     cluster_facts::{Cluster, NodeState},
     components::{Context, kubevirt_ipam_controller::IssuedCertificates},
     general,
     manifest::{self, Manifest},
-    names::reason,
     resource::Resource,
 };
 
 impl Reconciler {
     /// Issues and rotates certificates for what was applied: also while the configuration is rejected, because what
     /// runs goes on. Only what is on record as ours is written, so that it is removed one day.
-    pub(super) async fn keep_certificates(&mut self, cr: &Resource) -> Result<(), Stop> {
-        let applied = self.applied(cr)?;
+    pub(super) async fn keep_certificates(&mut self, cr: &Resource) -> Result<(), String> {
+        // A record that can't be read is told about by whoever needs it.
+        let applied = self.applied(cr).unwrap_or_default();
         let (Some(spec), Some(inventory)) = (applied.spec, applied.inventory) else {
             return Ok(());
         };
-        let failed = |error: String| Stop::retry(reason::APPLY, error);
-        let Some(issued) = self.issued(&spec).map_err(|error| failed(error.to_string()))? else {
+        let Some(issued) = self.issued(&spec).map_err(|error| error.to_string())? else {
             return Ok(());
         };
         if !issued.objects().iter().all(|id| inventory.contains(id)) {
+            return Ok(());
+        }
+        // Just created, or not to be had: a watch will tell.
+        if self.cache().lookup(&issued.configuration) == Lookup::Absent {
             return Ok(());
         }
         let stamp = cr.stamp(&self.settings);
@@ -37,7 +41,7 @@ impl Reconciler {
         };
         let secrets =
             stamped(issued.authority).and_then(|authority| Ok((authority, stamped(issued.serving)?)));
-        let (authority, serving) = secrets.map_err(|error| failed(error.to_string()))?;
+        let (authority, serving) = secrets.map_err(|error| error.to_string())?;
         let objects = Objects {
             authority,
             serving,
@@ -45,7 +49,7 @@ impl Reconciler {
         };
         let intervals = general::intervals(&spec);
         let kept = certificates::keep(&self.applier, &objects, &issued.identity, &intervals).await;
-        let kept = kept.map_err(|error| failed(error.to_string()))?;
+        let kept = kept.map_err(|error| error.to_string())?;
         self.memory.unseen.extend(kept.created);
         self.look_again = Some(kept.look_again);
         Ok(())

@@ -342,18 +342,39 @@ fn what_is_rendered_is_watched() {
         ..Setting::default()
     };
     let groups = setting.with(all_components(), render_enabled);
-    let watched = crate::watches::rendered_kinds(Platform {
-        scc: true,
-        monitoring: true,
-        ..Platform::default()
-    });
+    let watched = crate::watches::rendered_kinds();
     for object in groups.iter().flat_map(|group| &group.objects) {
         let id = ObjectId::of(object);
         let kind = id.known_kind().expect("a known kind");
-        // Namespaces are watched by their names, and cert-manager may not be there.
-        let apart = kind == kube_kit::object::NAMESPACE || kind.group == "cert-manager.io";
+        // Namespaces are watched by their names.
+        let apart = kind == kube_kit::object::NAMESPACE;
         assert!(apart != watched.contains(&kind), "{id}");
     }
+}
+
+#[test]
+fn a_component_that_cannot_be_rendered_is_not_in_the_way_of_the_others() {
+    let images = Images::read(|name| (name == "MULTUS_IMAGE").then(|| "multus:4".to_owned()));
+    let spec = json!({ "multus": {}, "linuxBridge": {} });
+    let rendered = Setting::default().with(spec, |context| {
+        let context = Context {
+            images: &images,
+            ..*context
+        };
+        assert!(render(&context, &stamps::stamp()).is_err());
+        each(&context, &stamps::stamp())
+            .map(|(component, group)| (component, group.is_ok()))
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(
+        rendered,
+        [
+            ("multus", true),
+            ("linuxBridge", false),
+            ("monitoring", true),
+            ("networkPolicies", true)
+        ]
+    );
 }
 
 #[test]

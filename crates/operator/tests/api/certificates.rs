@@ -180,17 +180,11 @@ fn the_native_webhook_has_a_certificate_that_the_api_server_trusts() {
     }
     fixture.roll_out_deployments(&[DEPLOYMENT]);
     fixture.wait_until_available();
-    for (kind, name) in [("certificate", "serving-cert"), ("issuer", "selfsigned-issuer")] {
-        let inventory = fixture.operand("configmap", "cluster-networks-addons-operator-applied-cluster");
-        let inventory = inventory.expect("the record")["data"]["inventory"].to_string();
-        assert!(
-            !inventory.contains(kind) && !inventory.contains(name),
-            "{inventory}"
-        );
-        assert!(
-            inventory.contains(SERVING) && inventory.contains(AUTHORITY),
-            "{inventory}"
-        );
+    let record = "cluster-networks-addons-operator-applied-cluster";
+    let record = fixture.operand("configmap", record).expect("the record");
+    let inventory = record["data"]["inventory"].as_str().expect("an inventory");
+    for (text, held) in [(SERVING, true), (AUTHORITY, true), ("cert-manager.io", false)] {
+        assert_eq!(inventory.contains(text), held, "{text}: {inventory}");
     }
 
     // Nothing is asked or written for a change that concerns nothing, except what is repaired.
@@ -287,14 +281,20 @@ fn certificates_rotate_without_a_failed_handshake_also_while_the_configuration_i
             .next()
             .and_then(Result::ok)
     };
+    // Nobody collects garbage here: the configuration may be that of an earlier test, with its authorities.
+    let held = |configuration: &Value| CertificateDer::pem_slice_iter(&bundle(configuration)).count();
+    let at_first = held(&last.1);
     let (mut certificates, mut authorities) = (1, 1);
     wait::until("rotations", DEADLINE, || {
         let (secret, configuration) = pair(&fixture)?;
         verify(&fixture, &secret, &configuration)
             .unwrap_or_else(|error| panic!("a failed handshake: {error}"));
         verify(&fixture, &last.0, &configuration).unwrap_or_else(|error| panic!("the pods' own: {error}"));
-        let held = CertificateDer::pem_slice_iter(&bundle(&configuration)).count();
-        assert!(held <= 4, "{held} certificates");
+        assert!(
+            held(&configuration) <= at_first + 3,
+            "{} certificates",
+            held(&configuration)
+        );
         certificates += usize::from(secret["data"] != last.0["data"]);
         authorities += usize::from(first(&configuration) != first(&last.1));
         last = (secret, configuration);

@@ -19,6 +19,8 @@ mod components;
 #[cfg(test)]
 mod definitions;
 #[cfg(test)]
+mod detection;
+#[cfg(test)]
 mod drift;
 #[cfg(test)]
 mod fields;
@@ -26,6 +28,8 @@ mod fields;
 mod fixture;
 #[cfg(test)]
 mod installation;
+#[cfg(test)]
+mod isolation;
 #[cfg(test)]
 mod layouts;
 #[cfg(test)]
@@ -36,6 +40,12 @@ mod metrics;
 mod outage;
 #[cfg(test)]
 mod prometheus;
+#[cfg(test)]
+mod removal;
+#[cfg(test)]
+mod status;
+#[cfg(test)]
+mod stubs;
 #[cfg(test)]
 mod takeover;
 #[cfg(test)]

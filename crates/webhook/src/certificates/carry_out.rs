@@ -238,7 +238,13 @@ impl<'a> Secret<'a> {
 
     /// Writes what was issued, or else only what else is rendered, if it differs. Tells what was created.
     async fn write(&mut self, applier: &Applier, issued: Option<&Pair>) -> Result<Option<ObjectId>, Error> {
-        let Some(wanted) = self.wanted(issued, applier.policy())? else {
+        let wanted = self
+            .wanted(issued, applier.policy())
+            .map_err(|cause| Error::Refused {
+                id: ObjectId::of(self.rendered),
+                cause,
+            })?;
+        let Some(wanted) = wanted else {
             return Ok(None);
         };
         let stored = applier.store(&wanted).await?;
@@ -249,7 +255,7 @@ impl<'a> Secret<'a> {
 
     /// The Secret to send; nothing when it is there already. The rule that certificates in Secrets are nobody's
     /// business (operator §9.1) is not for those who issue them.
-    fn wanted(&self, issued: Option<&Pair>, policy: &merge::Policy) -> Result<Option<Value>, Error> {
+    fn wanted(&self, issued: Option<&Pair>, policy: &merge::Policy) -> Result<Option<Value>, merge::Error> {
         let Some(live) = &self.live else {
             return Ok(issued.map(|pair| self.with_data(self.data(pair))));
         };
@@ -269,11 +275,7 @@ impl<'a> Secret<'a> {
             object
         };
         let rendered = typeless(&self.with_data(data));
-        let change =
-            merge::plan(&rendered, Some(&typeless(live)), policy).map_err(|cause| Error::Refused {
-                id: ObjectId::of(&rendered),
-                cause,
-            })?;
+        let change = merge::plan(&rendered, Some(&typeless(live)), policy)?;
         let (Change::Create(mut wanted) | Change::Update(mut wanted) | Change::Recreate(mut wanted)) = change
         else {
             return Ok(None);

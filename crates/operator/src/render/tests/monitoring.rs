@@ -116,13 +116,16 @@ fn what_watches_the_operator_is_there_where_it_can_be() {
 // operands#14: it comes with any specification, after the components and before the policies.
 #[test]
 fn an_empty_specification_is_monitored() {
-    let names = |setting: Setting| -> Vec<_> {
-        let groups = setting.with(json!({}), |context| {
-            render(context, &stamps::stamp()).expect("objects")
-        });
-        let deployed = groups.into_iter().filter(|group| !group.objects.is_empty());
+    let names = |setting: Setting, render: fn(&Context<'_>) -> Vec<Group>| -> Vec<_> {
+        let groups = setting.with(json!({}), render).into_iter();
+        let deployed = groups.filter(|group| !group.objects.is_empty());
         deployed.map(|group| group.component).collect()
     };
-    assert_eq!(names(monitored()), ["monitoring", "networkPolicies"]);
-    assert_eq!(names(Setting::default()), ["networkPolicies"]);
+    // After the components and before the policies.
+    assert_eq!(
+        names(monitored(), render_enabled),
+        ["monitoring", "networkPolicies"]
+    );
+    assert_eq!(names(Setting::default(), render_enabled), ["networkPolicies"]);
+    monitored().with(json!({}), |context| assert_eq!(not_deployed(context), [""; 0]));
 }
