@@ -196,4 +196,21 @@ mod tests {
             ]
         );
     }
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_is_said() {
+        let metrics = Metrics::new(&Settings::default()).expect("metrics");
+        // Nobody is asked before somebody scrapes.
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
+        let client = Client::try_from(nowhere).expect("a client");
+        let first = metrics.serve(client.clone(), 0).await.expect("a server");
+        let port = first.address().port();
+        let error = metrics.serve(client, port).await.expect_err("an error");
+        let text = format!("{:#}", anyhow::Error::new(error).context("the metrics"));
+        assert!(text.starts_with("the metrics: cannot listen on "), "{text}");
+        assert!(
+            text.contains(&format!(":{port}: Address already in use")),
+            "{text}"
+        );
+    }
 }
