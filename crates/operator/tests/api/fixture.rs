@@ -96,7 +96,10 @@ impl Fixture {
             "crd",
             "--all",
         ];
-        self.kubectl().run(wait).expect("established definitions");
+        // It does not wait for a definition that has no conditions yet, but fails.
+        let established = || self.kubectl().run(wait);
+        wait::until("established definitions", DEADLINE, established)
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Applies a file of the installation.
