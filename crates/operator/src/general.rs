@@ -215,14 +215,16 @@ mod tests {
             usual.cert_overlap,
         ];
         assert_eq!(found, [48, 24, 24, 12].map(hours));
-        let mut spec = NetworkAddonsConfigSpec::default();
-        spec.self_sign_configuration = Some(SelfSignConfiguration {
+        let settings = SelfSignConfiguration {
             ca_rotate_interval: "90s".into(),
             ca_overlap_interval: "-1h".into(),
             cert_rotate_interval: "soon".into(),
             cert_overlap_interval: String::new(),
+        };
+        let odd = intervals(&NetworkAddonsConfigSpec {
+            self_sign_configuration: Some(settings),
+            ..NetworkAddonsConfigSpec::default()
         });
-        let odd = intervals(&spec);
         let found = [odd.ca_rotate, odd.ca_overlap, odd.cert_rotate, odd.cert_overlap];
         assert_eq!(found, [Duration::from_secs(90), hours(24), hours(24), hours(12)]);
     }

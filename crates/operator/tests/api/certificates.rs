@@ -268,8 +268,8 @@ fn certificates_rotate_without_a_failed_handshake_also_while_the_configuration_i
         json!({
             "kubevirtIpamController": {}, "imagePullPolicy": policy,
             "selfSignConfiguration": {
-                "caRotateInterval": "20s", "caOverlapInterval": "10s",
-                "certRotateInterval": "12s", "certOverlapInterval": "6s",
+                "caRotateInterval": "30s", "caOverlapInterval": "15s",
+                "certRotateInterval": "20s", "certOverlapInterval": "10s",
             },
         })
     };
@@ -285,7 +285,7 @@ fn certificates_rotate_without_a_failed_handshake_also_while_the_configuration_i
     let held = |configuration: &Value| CertificateDer::pem_slice_iter(&bundle(configuration)).count();
     let at_first = held(&last.1);
     let (mut certificates, mut authorities) = (1, 1);
-    wait::until("rotations", DEADLINE, || {
+    wait::until("rotations", 3 * DEADLINE, || {
         let (secret, configuration) = pair(&fixture)?;
         verify(&fixture, &secret, &configuration)
             .unwrap_or_else(|error| panic!("a failed handshake: {error}"));
