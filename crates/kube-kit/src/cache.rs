@@ -84,11 +84,15 @@ impl Cache {
         watch
     }
 
-    /// Like [`Cache::watch`], everywhere, of metadata alone: for objects of which that they are there says enough.
+    /// Like [`Cache::watch`], everywhere, of metadata alone: for objects of which that they are there says enough. Their
+    /// annotations are dropped too: one of them may hold a copy of the whole object.
     pub fn watch_metadata(&self, client: Client, kind: Kind, options: &Options) -> Watch<ObjectId, Object> {
         let project = move |object: PartialObjectMeta<DynamicObject>| {
             let mut metadata = DynamicObject::new("", &kind.api_resource());
-            metadata.metadata = object.metadata;
+            metadata.metadata = ObjectMeta {
+                annotations: None,
+                ..object.metadata
+            };
             Arc::new(value(metadata, kind))
         };
         let api = kube::Api::all_with(client, &kind.api_resource());

@@ -2,7 +2,7 @@
 //! was rendered, by the label that it all carries.
 //!
 //! Some kinds somebody else defines, now, later or never. Their definitions are watched by name, metadata alone: a
-//! connection and less than a kilobyte each, however many definitions there are besides. A kind is watched as soon as its
+//! connection and about a kilobyte each, however many definitions there are besides. A kind is watched as soon as its
 //! definition is there, and no longer when that goes; nobody waits for what such a watch knows.
 
 use api::names::MANAGED_BY_LABEL;

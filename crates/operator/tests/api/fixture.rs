@@ -373,7 +373,8 @@ impl Fixture {
 
     /// Makes the operator try again now what failed: nothing tells it that it may do more.
     pub(crate) fn nudge(&self) {
-        let label = format!("app.kubernetes.io/part-of=nudge-{}", self.mark());
+        // No label that goes on to what is deployed.
+        let label = format!("example.org/nudge={}", self.mark());
         let arguments = ["label", "--overwrite", "networkaddonsconfig", "cluster", &label];
         self.kubectl().run(arguments).expect("labelled");
     }

@@ -44,6 +44,11 @@ fn details_of_a_roll_out_are_told_once_a_second_at_most() {
     let configuration = fixture.configuration();
     assert_eq!(message(&configuration, "MultusAvailable"), last);
     // What is more than a detail is told at once.
+    fixture.report(
+        "daemonset",
+        "multus",
+        &json!({ "status": { "numberUnavailable": 0 } }),
+    );
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
 }
