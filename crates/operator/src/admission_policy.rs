@@ -111,6 +111,10 @@ fn policy() -> Manifest {
     }))
 }
 
+/// Characters of an interval that is looked at. No real one is nearly as long, and the work for a text grows with the
+/// square of its length.
+const LONGEST: usize = 256;
+
 /// Message of a rule that can't make its own.
 const FALLBACK: &str = "the configuration is not valid, as its status will say";
 
@@ -323,7 +327,10 @@ fn interval_error(name: &str) -> String {
             &format!("{text} == ''"),
             literal(&specification::interval_missing(name)),
         ),
-        ("variables.anyMissing", "''".into()),
+        (
+            &format!("variables.anyMissing || size({text}) > {LONGEST}"),
+            "''".into(),
+        ),
         (
             &format!("{unsigned} == '0'"),
             literal(&specification::interval_not_positive(name)),
@@ -374,6 +381,13 @@ fn bound_error(small: &str, big: &str) -> String {
     cel::first_of(&[
         (
             "!has(variables.spec.selfSignConfiguration) || variables.anyMissing",
+            "''".into(),
+        ),
+        (
+            &format!(
+                "{}.exists(text, size(text) > {LONGEST})",
+                list(INTERVALS.map(|name| format!("variables.{name}")))
+            ),
             "''".into(),
         ),
         (&format!("{fine}.exists(error, error != '')"), "''".into()),
