@@ -3,6 +3,7 @@
 //! There are no nodes and no controllers: the status of workloads is written by the tests, and nothing
 //! collects garbage. All tests share one server and one configuration resource, so they take turns.
 
+#[cfg(test)]
 mod admission;
 #[cfg(test)]
 mod chart;

@@ -155,7 +155,10 @@ fn checked_in_bundle_and_chart_are_fresh() {
 fn the_migration_guide_names_tests_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let guide = fs::read_to_string(root.join("../../docs/migration.md")).expect("the guide");
-    let sources: String = stored(root, "tests").into_iter().map(|(_, source)| source).collect();
+    let sources: String = stored(root, "tests")
+        .into_iter()
+        .map(|(_, source)| source)
+        .collect();
     // What is between backticks, and has the form of the name of a test.
     let names = guide.split('`').skip(1).step_by(2).filter(|text| {
         let is_name = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
