@@ -61,7 +61,7 @@ enum Command {
     Manifests(operator::manifests::Args),
     /// Fill in a manifest template of a parent operator; flags that are not known are ignored
     ManifestTemplator(operator::manifests::templator::Args),
-    /// Print the ClusterServiceVersion; flags that are not known are ignored
+    /// Print what OLM installs the operator by; flags that are not known are ignored
     CsvGenerator(operator::manifests::templator::Args),
     #[command(flatten)]
     ForPeople(operator::cli::Command),

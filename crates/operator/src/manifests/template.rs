@@ -120,9 +120,9 @@ struct Path {
     line: usize,
 }
 
-/// How a list of nodes ended.
+/// What a list of nodes ended at.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum End {
+enum Stop {
     Template,
     Else,
     End,
@@ -132,7 +132,7 @@ enum End {
 fn parse(
     tokens: &mut impl Iterator<Item = Token>,
     opened: Option<(&str, usize)>,
-) -> Result<(Vec<Node>, End), Error> {
+) -> Result<(Vec<Node>, Stop), Error> {
     let mut nodes = Vec::new();
     while let Some(token) = tokens.next() {
         let (action, line) = match token {
@@ -149,8 +149,8 @@ fn parse(
             "range" => Kind::Range,
             "else" | "end" if !argument.is_empty() => return Err(Problem::Unsupported(action).at(line)),
             "else" | "end" if opened.is_none() => return Err(Problem::Stray(action).at(line)),
-            "else" => return Ok((nodes, End::Else)),
-            "end" => return Ok((nodes, End::End)),
+            "else" => return Ok((nodes, Stop::Else)),
+            "end" => return Ok((nodes, Stop::End)),
             _ => {
                 nodes.push(Node::Field(path(&action, line)?));
                 continue;
@@ -158,9 +158,9 @@ fn parse(
         };
         let path = path(argument.trim(), line)?;
         let (body, end) = parse(tokens, Some((&action, line)))?;
-        let otherwise = if end == End::Else {
+        let otherwise = if end == Stop::Else {
             match parse(tokens, Some((&action, line)))? {
-                (_, End::Else) => return Err(Problem::Stray("else".to_owned()).at(line)),
+                (_, Stop::Else) => return Err(Problem::Stray("else".to_owned()).at(line)),
                 (nodes, _) => nodes,
             }
         } else {
@@ -175,7 +175,7 @@ fn parse(
     }
     match opened {
         Some((action, line)) => Err(Problem::NoEnd(action.to_owned()).at(line)),
-        None => Ok((nodes, End::Template)),
+        None => Ok((nodes, Stop::Template)),
     }
 }
 

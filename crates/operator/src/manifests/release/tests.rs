@@ -151,6 +151,26 @@ fn checked_in_bundle_and_chart_are_fresh() {
     }
 }
 
+#[test]
+fn the_migration_guide_names_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = fs::read_to_string(root.join("../../docs/migration.md")).expect("the guide");
+    let sources: String = stored(root, "tests")
+        .into_iter()
+        .map(|(_, source)| source)
+        .collect();
+    // What is between backticks, and has the form of the name of a test.
+    let names = guide.split('`').skip(1).step_by(2).filter(|text| {
+        let is_name = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        is_name && text.matches('_').count() > 3
+    });
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() >= 5, "{names:?}");
+    for name in names {
+        assert!(sources.contains(&format!("fn {name}()")), "{name}");
+    }
+}
+
 /// All files below `deploy/dir`, by their path below `deploy/`.
 fn stored(deploy: &Path, dir: &str) -> Vec<(String, String)> {
     let mut files = Vec::new();
