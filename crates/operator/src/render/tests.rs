@@ -16,6 +16,7 @@ mod network_access;
 mod nmstate;
 mod ovs;
 mod stamps;
+mod summary;
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::{Value, json};

@@ -1,0 +1,271 @@
+//! The summary of operands, over all components and in both flavours.
+
+use super::*;
+
+fn objects(native: bool, spec: Value) -> (Vec<Value>, Vec<String>) {
+    let setting = Setting {
+        native,
+        scc: true,
+        monitoring: true,
+        ..Setting::default()
+    };
+    let groups = setting.with(spec, render_enabled);
+    let listed = containers(&groups).into_iter();
+    let listed = listed.map(|c| format!("{} {} {}", c.parent_kind, c.parent_name, c.name));
+    let listed = listed.collect();
+    (
+        groups.into_iter().flat_map(|group| group.objects).collect(),
+        listed,
+    )
+}
+
+fn workloads_of(objects: &[Value]) -> impl Iterator<Item = &Value> {
+    objects
+        .iter()
+        .filter(|object| matches!(object["kind"].as_str(), Some("DaemonSet" | "Deployment")))
+}
+
+/// Each workload: kind, name, priority class and update strategy; its containers: name, requests, and whether the end
+/// of the log becomes its last words.
+fn expected() -> Vec<Value> {
+    let container = |name: &str, cpu: &str, memory: &str, last_words: bool| {
+        let policy = last_words.then_some("FallbackToLogsOnError");
+        json!([name, { "requests": { "cpu": cpu, "memory": memory } }, policy])
+    };
+    let rolling = json!({ "type": "RollingUpdate" });
+    let tenth = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "10%" } });
+    let recreate = json!({ "type": "Recreate" });
+    let (cluster, node) = ("system-cluster-critical", "system-node-critical");
+    vec![
+        json!([
+            "DaemonSet",
+            "multus",
+            cluster,
+            rolling,
+            [
+                container("install-multus-binary", "10m", "15Mi", true),
+                container("kube-multus", "10m", "15Mi", true),
+            ]
+        ]),
+        json!([
+            "DaemonSet",
+            "dynamic-networks-controller-ds",
+            null,
+            rolling,
+            [container("dynamic-networks-controller", "100m", "50Mi", true),]
+        ]),
+        json!([
+            "DaemonSet",
+            "kube-cni-linux-bridge-plugin",
+            cluster,
+            tenth,
+            [container("cni-plugins", "10m", "15Mi", true),]
+        ]),
+        json!([
+            "DaemonSet",
+            "bridge-marker",
+            node,
+            tenth,
+            [container("bridge-marker", "10m", "15Mi", true)]
+        ]),
+        json!([
+            "Deployment",
+            "kubemacpool-cert-manager",
+            cluster,
+            recreate,
+            [container("manager", "30m", "30Mi", true),]
+        ]),
+        json!([
+            "Deployment",
+            "kubemacpool-mac-controller-manager",
+            cluster,
+            recreate,
+            [container("manager", "100m", "100Mi", true),]
+        ]),
+        json!([
+            "DaemonSet",
+            "ovs-cni-amd64",
+            node,
+            tenth,
+            [
+                container("ovs-cni-plugin", "10m", "15Mi", false),
+                container("ovs-cni-marker", "10m", "10Mi", true),
+            ]
+        ]),
+        json!([
+            "DaemonSet",
+            "macvtap-cni",
+            node,
+            null,
+            [
+                container("install-cni", "10m", "15Mi", false),
+                container("macvtap-cni", "60m", "30Mi", true),
+            ]
+        ]),
+        json!([
+            "Deployment",
+            "secondary-dns",
+            cluster,
+            null,
+            [
+                container("secondary-dns", "100m", "70Mi", true),
+                container("status-monitor", "100m", "70Mi", true),
+            ]
+        ]),
+        json!([
+            "Deployment",
+            "kubevirt-ipam-controller-manager",
+            cluster,
+            null,
+            [container("manager", "10m", "128Mi", true),]
+        ]),
+        json!([
+            "Deployment",
+            "nmstate-operator",
+            cluster,
+            recreate,
+            [container("nmstate-operator", "60m", "30Mi", true),]
+        ]),
+    ]
+}
+
+// operands#18, operands#19
+#[test]
+fn workloads_and_containers_are_those_of_the_summary() {
+    for native in [false, true] {
+        let (objects, listed) = objects(native, all_components());
+        let found: Vec<_> = workloads_of(&objects)
+            .map(|object| {
+                let (spec, pod) = (&object["spec"], &object["spec"]["template"]["spec"]);
+                let list = |key: &str| pod[key].as_array().cloned().unwrap_or_default();
+                let all = [list("initContainers"), list("containers")].concat();
+                let containers: Vec<_> = all
+                    .iter()
+                    .map(|c| json!([c["name"], c["resources"], c["terminationMessagePolicy"]]))
+                    .collect();
+                let strategy = spec.get("updateStrategy").or(spec.get("strategy"));
+                json!([
+                    object["kind"],
+                    object["metadata"]["name"],
+                    pod["priorityClassName"],
+                    strategy,
+                    containers
+                ])
+            })
+            .collect();
+        for (found, expected) in found.iter().zip(expected()) {
+            assert_eq!(*found, expected, "native: {native}");
+        }
+        assert_eq!(found.len(), expected().len());
+        let expected: Vec<_> = expected()
+            .iter()
+            .flat_map(|row| {
+                let text = |value: &Value| value.as_str().expect("a text").to_owned();
+                let containers = row[4].as_array().cloned().unwrap_or_default().into_iter();
+                let (kind, name) = (text(&row[0]), text(&row[1]));
+                containers
+                    .map(move |container| format!("{kind} {name} {}", container[0].as_str().expect("a name")))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(listed, expected, "status.containers, native: {native}");
+    }
+}
+
+// operands#16
+#[test]
+fn placements_land_in_the_workloads_of_the_summary() {
+    let placement = |name: &str| json!({ "nodeSelector": { "for": name }, "tolerations": [{ "key": name, "operator": "Exists" }] });
+    let mut spec = all_components();
+    spec["placementConfiguration"] =
+        json!({ "infra": placement("infra"), "workloads": placement("workloads") });
+    for native in [false, true] {
+        for object in workloads_of(&objects(native, spec.clone()).0) {
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            let part = if object["kind"] == "DaemonSet" {
+                "workloads"
+            } else {
+                "infra"
+            };
+            let pod = &object["spec"]["template"]["spec"];
+            assert_eq!(pod["tolerations"], placement(part)["tolerations"], "{name}");
+            if name == "dynamic-networks-controller-ds" {
+                assert_eq!(pod.get("nodeSelector"), None, "{name}");
+            } else {
+                assert_eq!(pod["nodeSelector"], placement(part)["nodeSelector"], "{name}");
+            }
+        }
+    }
+}
+
+// operands#17
+#[test]
+fn every_object_of_every_component_is_labelled_and_owned() {
+    for native in [false, true] {
+        for object in objects(native, all_components()).0 {
+            let of_the_pool = object["metadata"]["labels"]["control-plane"] == "mac-controller-manager";
+            if !of_the_pool {
+                stamps::assert_stamped(&object);
+                continue;
+            }
+            let what = &object["metadata"]["name"];
+            let mut labels = vec![&object["metadata"]["labels"]];
+            labels.extend(object.pointer("/spec/template/metadata/labels"));
+            for labels in labels {
+                assert_eq!(labels["prometheus.cnao.io"], "false", "{what}");
+                assert_eq!(labels["app.kubernetes.io/managed-by"], "cnao-operator", "{what}");
+                assert_eq!(labels["app.kubernetes.io/component"], "network", "{what}");
+            }
+            assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "1-2-3", "{what}");
+        }
+    }
+}
+
+// operands#22
+#[test]
+fn directories_sockets_and_dns_are_those_of_the_platform() {
+    let (plain, openshift) = (
+        ["/opt/cni/bin", "/etc/cni/net.d"],
+        ["/var/lib/cni/bin", "/etc/kubernetes/cni/net.d"],
+    );
+    for (native, openshift4) in [(false, false), (true, false), (false, true), (true, true)] {
+        let setting = Setting {
+            native,
+            openshift4,
+            scc: openshift4,
+            ..Setting::default()
+        };
+        let mut spec = all_components();
+        let socket = "/run/containerd/containerd.sock";
+        spec["multusDynamicNetworks"] = json!({ "hostCRISocketPath": socket });
+        let groups = setting.with(spec, render_enabled);
+        let objects: Vec<_> = groups.into_iter().flat_map(|group| group.objects).collect();
+        let volumes = objects
+            .iter()
+            .filter_map(|object| object.pointer("/spec/template/spec/volumes")?.as_array());
+        let paths: Vec<_> = volumes
+            .flatten()
+            .filter_map(|volume| volume.pointer("/hostPath/path")?.as_str())
+            .collect();
+        let (used, unused) = if openshift4 {
+            (openshift, plain)
+        } else {
+            (plain, openshift)
+        };
+        assert!(used.iter().all(|path| paths.contains(path)), "{paths:?}");
+        assert!(!unused.iter().any(|path| paths.contains(path)), "{paths:?}");
+        assert!(paths.contains(&socket), "{paths:?}");
+        let name = "cnao-allow-egress-to-cluster-dns";
+        let policy = objects.iter().find(|object| object["metadata"]["name"] == name);
+        let to = &policy.expect("a policy")["spec"]["egress"][0]["to"][0]["namespaceSelector"];
+        let dns = if openshift4 {
+            "openshift-dns"
+        } else {
+            "kube-system"
+        };
+        assert_eq!(
+            to,
+            &json!({ "matchLabels": { "kubernetes.io/metadata.name": dns } })
+        );
+    }
+}
