@@ -2,11 +2,11 @@
 
 use crate::lock;
 use crate::object::{Kind, ObjectId};
-use crate::watch::{self, Change, Options, Store, Watch};
+use crate::watch::{self, Change, Options, Stop, Store, Watch};
 use futures::StreamExt;
 use futures::stream::SelectAll;
 use kube::Client;
-use kube::core::{DynamicObject, ObjectMeta};
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -35,6 +35,9 @@ struct Watched {
     namespace: Option<String>,
     store: Store<ObjectId, Object>,
     trim: fn(&mut Value),
+    /// Whether [`Cache::is_synced`] waits for it.
+    awaited: bool,
+    stop: Stop,
 }
 
 impl fmt::Debug for Cache {
@@ -50,11 +53,55 @@ impl Cache {
     }
 
     /// Watches a kind, in one namespace or everywhere, and looks its objects up in the watch's store from now on. The
-    /// watch has to be driven by whoever holds it; when it is dropped, call [`Cache::forget`].
+    /// watch has to be driven by whoever holds it.
     ///
     /// `managedFields` are dropped from every object; `trim` may drop more.
     pub fn watch(
         &self,
+        client: Client,
+        kind: Kind,
+        namespace: Option<&str>,
+        options: &Options,
+        trim: fn(&mut Value),
+    ) -> Watch<ObjectId, Object> {
+        let watch = Self::start(client, kind, namespace, options, trim);
+        self.add(kind, namespace, trim, true, &watch);
+        watch
+    }
+
+    /// Like [`Cache::watch`], for a kind that may not be served: nobody waits for its first list. Until that is
+    /// complete, nothing is known of the kind.
+    pub fn watch_if_served(
+        &self,
+        client: Client,
+        kind: Kind,
+        namespace: Option<&str>,
+        options: &Options,
+        trim: fn(&mut Value),
+    ) -> Watch<ObjectId, Object> {
+        let watch = Self::start(client, kind, namespace, options, trim);
+        self.add(kind, namespace, trim, false, &watch);
+        watch
+    }
+
+    /// Like [`Cache::watch`], everywhere, of metadata alone: for objects of which that they are there says enough. Their
+    /// annotations are dropped too: one of them may hold a copy of the whole object.
+    pub fn watch_metadata(&self, client: Client, kind: Kind, options: &Options) -> Watch<ObjectId, Object> {
+        let project = move |object: PartialObjectMeta<DynamicObject>| {
+            let mut metadata = DynamicObject::new("", &kind.api_resource());
+            metadata.metadata = ObjectMeta {
+                annotations: None,
+                ..object.metadata
+            };
+            Arc::new(value(metadata, kind))
+        };
+        let api = kube::Api::all_with(client, &kind.api_resource());
+        let watch = watch::start_metadata(api, options, key(kind), project);
+        self.add(kind, None, keep_all, true, &watch);
+        watch
+    }
+
+    fn start(
         client: Client,
         kind: Kind,
         namespace: Option<&str>,
@@ -66,35 +113,56 @@ impl Cache {
             Some(namespace) => kube::Api::namespaced_with(client, namespace, &resource),
             None => kube::Api::all_with(client, &resource),
         };
-        let key = move |metadata: &ObjectMeta| {
-            kind.object(
-                metadata.namespace.as_deref(),
-                metadata.name.as_deref().unwrap_or_default(),
-            )
-        };
         let project = move |object: DynamicObject| {
             let mut object = value(object, kind);
             trim(&mut object);
             Arc::new(object)
         };
-        let watch = watch::start::<DynamicObject, _, _>(api, options, key, project);
+        watch::start::<DynamicObject, _, _>(api, options, key(kind), project)
+    }
+
+    fn add(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        trim: fn(&mut Value),
+        awaited: bool,
+        watch: &Watch<ObjectId, Object>,
+    ) {
         lock(&self.0).push(Watched {
             kind,
             namespace: namespace.map(str::to_owned),
             store: watch.store(),
             trim,
+            awaited,
+            stop: watch.stop(),
         });
-        watch
     }
 
-    /// Forgets what is known of a kind.
+    /// Ends the watches of a kind, and forgets what is known of it.
     pub fn forget(&self, kind: Kind) {
-        lock(&self.0).retain(|watched| watched.kind != kind);
+        lock(&self.0).retain(|watched| {
+            let other = watched.kind != kind;
+            if !other {
+                watched.stop.stop();
+            }
+            other
+        });
     }
 
-    /// Whether the first lists of all watched kinds are complete. A kind that is not served never completes.
+    /// Whether the first lists of all watched kinds are complete, apart from kinds that may not be served. Another kind
+    /// that is not served never completes.
     pub fn is_synced(&self) -> bool {
-        lock(&self.0).iter().all(|watched| watched.store.is_synced())
+        lock(&self.0)
+            .iter()
+            .all(|watched| !watched.awaited || watched.store.is_synced())
+    }
+
+    /// Whether a kind is known to be served: it is watched, and its first list is complete.
+    pub fn serves(&self, kind: Kind) -> bool {
+        let watched = lock(&self.0);
+        let mut watches = watched.iter().filter(|watched| watched.kind == kind).peekable();
+        watches.peek().is_some() && watches.all(|watched| watched.store.is_synced())
     }
 
     /// What is known about an object.
@@ -151,6 +219,16 @@ impl Cache {
                 && (watched.namespace.is_none() || watched.namespace == id.namespace)
         };
         lock(&self.0).iter().filter(covers).cloned().collect()
+    }
+}
+
+/// How the objects of a kind are named by their metadata.
+fn key(kind: Kind) -> impl Fn(&ObjectMeta) -> ObjectId + Send + 'static {
+    move |metadata| {
+        kind.object(
+            metadata.namespace.as_deref(),
+            metadata.name.as_deref().unwrap_or_default(),
+        )
     }
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! before apply:  recorded := recorded ∪ rendered      (one write, only when something is new)
 //! after apply:   prune := recorded − rendered − protected, webhooks first
-//! after prune:   recorded := recorded − deleted       (one write, also after a failure)
+//! after prune:   recorded := recorded − deleted       (one write, also after failures)
 //! ```
 
 use crate::apply::{Applier, Deleted, Error};
@@ -128,39 +128,56 @@ impl Ledger {
     }
 }
 
-/// Deletes what is planned, stopping at the first failure, and takes what is gone off the record. What remains after a
-/// failure or a crash is planned again the next time. Returns what is recorded now and what was deleted.
-///
-/// # Errors
-/// When an object can't be deleted, or the record can't be written.
+/// What became of a plan to delete.
+#[derive(Debug, Default)]
+pub struct Pruned {
+    /// What is recorded now.
+    pub recorded: Inventory,
+    /// What was deleted.
+    pub deleted: Vec<ObjectId>,
+    /// What could not be deleted, or not be taken off the record: it is planned again the next time.
+    pub failures: Vec<Error>,
+}
+
+/// Deletes what is planned, and takes what is gone off the record, entry by entry: what can't be deleted stays on it, and
+/// keeps nothing else, with one exception. As long as a webhook configuration can't be withdrawn, only other such
+/// configurations go: its server may be among the rest. After a crash, what is gone already is planned again and found to
+/// be gone.
 pub async fn prune(
     applier: &Applier,
     ledger: &Ledger,
     recorded: &Inventory,
     plan: &[ObjectId],
     owner_kind: &str,
-) -> Result<(Inventory, Vec<ObjectId>), Error> {
-    let mut remaining = recorded.clone();
-    let mut deleted = Vec::new();
-    let mut failure = None;
+) -> Pruned {
+    let mut pruned = Pruned {
+        recorded: recorded.clone(),
+        ..Pruned::default()
+    };
+    let mut blocked = false;
     for id in plan {
+        if blocked && !id.is_webhook_configuration() {
+            break;
+        }
         match applier.delete_if_owned(id, owner_kind).await {
             Ok(outcome) => {
-                remaining = remaining.without(id);
+                pruned.recorded = pruned.recorded.without(id);
                 if outcome == Deleted::Deleted {
-                    deleted.push(id.clone());
+                    pruned.deleted.push(id.clone());
                 }
             }
             Err(error) => {
-                failure = Some(error);
-                break;
+                blocked |= id.is_webhook_configuration();
+                pruned.failures.push(error);
             }
         }
     }
-    if remaining != *recorded {
-        ledger.record(applier, &remaining).await?;
+    if pruned.recorded != *recorded
+        && let Err(error) = ledger.record(applier, &pruned.recorded).await
+    {
+        pruned.failures.push(error);
     }
-    failure.map_or(Ok((remaining, deleted)), Err)
+    pruned
 }
 
 #[cfg(test)]

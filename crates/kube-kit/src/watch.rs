@@ -15,7 +15,7 @@ pub use store::Store;
 
 use futures::{Stream, StreamExt};
 use kube::api::Api;
-use kube::core::ObjectMeta;
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, DefaultBackoff, Event};
 use serde::de::DeserializeOwned;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// Objects asked for at a time: the first list decides how much memory the process holds ever after.
 const PAGE: u32 = 50;
@@ -96,7 +96,7 @@ pub struct Watch<Key, T> {
     changes: mpsc::UnboundedReceiver<Change<Key>>,
     retry: Arc<Notify>,
     /// Ends with the watch.
-    _task: Task,
+    task: Task,
 }
 
 impl<Key, T> Watch<Key, T> {
@@ -108,6 +108,11 @@ impl<Key, T> Watch<Key, T> {
     /// The next change; waits for it.
     pub async fn next(&mut self) -> Option<Change<Key>> {
         self.changes.recv().await
+    }
+
+    /// A way to end the watch, whoever holds it: its stream of changes ends too.
+    pub fn stop(&self) -> Stop {
+        Stop(self.task.0.abort_handle())
     }
 
     /// Asks the API server now, when the watch waits because the kind was not served or the last request failed.
@@ -134,6 +139,17 @@ impl<Key, T> Stream for Watch<Key, T> {
 
 impl<Key, T> Unpin for Watch<Key, T> {}
 
+/// A way to end a watch that somebody else holds.
+#[derive(Debug, Clone)]
+pub struct Stop(AbortHandle);
+
+impl Stop {
+    /// Ends it.
+    pub fn stop(&self) {
+        self.0.abort();
+    }
+}
+
 /// A task that ends with its owner.
 #[derive(Debug)]
 struct Task(JoinHandle<()>);
@@ -158,10 +174,53 @@ where
     Key: Ord + Clone + Debug + Send + Sync + 'static,
     T: Send + 'static,
 {
+    let what = api.resource_url().to_owned();
+    let events = watcher::watcher(api, options.config());
+    run(what, events, key, project)
+}
+
+/// Like [`start`], of metadata alone: the API server sends nothing else of the objects.
+pub fn start_metadata<Key, T>(
+    api: Api<PartialObjectMeta<DynamicObject>>,
+    options: &Options,
+    key: impl Fn(&ObjectMeta) -> Key + Send + 'static,
+    project: impl FnMut(PartialObjectMeta<DynamicObject>) -> T + Send + 'static,
+) -> Watch<Key, T>
+where
+    Key: Ord + Clone + Debug + Send + Sync + 'static,
+    T: Send + 'static,
+{
+    let what = api.resource_url().to_owned();
+    let events = watcher::watcher(api, options.config()).map(|event| event.map(guarded));
+    run(what, events, key, project)
+}
+
+/// Metadata needs no guard: whatever an object is, it has that.
+fn guarded<K>(event: Event<K>) -> Event<DeserializeGuard<K>> {
+    let guard = |object| DeserializeGuard(Ok(object));
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(guard(object)),
+        Event::Apply(object) => Event::Apply(guard(object)),
+        Event::Delete(object) => Event::Delete(guard(object)),
+        Event::InitDone => Event::InitDone,
+    }
+}
+
+fn run<K, Key, T>(
+    what: String,
+    events: impl Stream<Item = watcher::Result<Event<DeserializeGuard<K>>>> + Send + 'static,
+    key: impl Fn(&ObjectMeta) -> Key + Send + 'static,
+    project: impl FnMut(K) -> T + Send + 'static,
+) -> Watch<Key, T>
+where
+    K: kube::Resource + Send + 'static,
+    Key: Ord + Clone + Debug + Send + Sync + 'static,
+    T: Send + 'static,
+{
     let store = Store::new();
     let (sender, changes) = mpsc::unbounded_channel();
     let retry = Arc::new(Notify::new());
-    let what = api.resource_url().to_owned();
     let mut follower = Follower {
         what: what.clone(),
         store: store.clone(),
@@ -169,7 +228,6 @@ where
         key,
         project,
     };
-    let events = watcher::watcher(api, options.config());
     let wake = Arc::clone(&retry);
     let task = tokio::spawn(async move {
         let mut backoff = DefaultBackoff::default();
@@ -194,7 +252,7 @@ where
         store,
         changes,
         retry,
-        _task: Task(task),
+        task: Task(task),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Facts that are found out once, at start.
+/// Facts that are found out at start, and again when the kinds change that the cluster serves.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Platform {
     /// OpenShift 4: its CNI directories, DNS and certificates are used.

@@ -1,13 +1,14 @@
 //! The operator as a running thing: watches, a queue of one, and the reconciler.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use kube::Client;
 use kube_kit::{
     apply::Applier,
-    cache::{Cache, Changes},
+    cache::{Cache, Changes, Lookup},
     events::Recorder,
     merge::Policy,
+    object::{self, Kind, ObjectId},
     queue::Queue,
     shutdown::Shutdown,
     watch::Change,
@@ -19,8 +20,15 @@ use crate::{detect, images::UnknownImage, names, reconcile::Reconciler, settings
 /// How long to wait for the watches to tell about objects that were created.
 const ECHO: Duration = Duration::from_secs(2);
 
-/// How long the API server may take to serve a kind that it calls established.
-const SERVED: Duration = Duration::from_secs(1);
+/// How long the API server may take to serve a kind whose definition has changed: it is asked again after these pauses.
+const SERVED: [Duration; 6] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(16),
+    Duration::from_secs(32),
+];
 
 /// How long to wait at most before a failed reconcile is repeated: after an outage, nothing tells that it is over when
 /// nothing changed meanwhile.
@@ -41,15 +49,16 @@ pub enum Error {
 pub struct Operator {
     reconciler: Reconciler,
     client: Client,
+    settings: Settings,
     cache: Cache,
-    /// Definitions of others.
+    /// Definitions of kinds that others define, and of the configuration resource.
     definitions: Cache,
-    /// Whether wishes for node state are watched: once their API was defined.
-    watches_node_state: bool,
+    /// Which of those kinds are watched.
+    watched: BTreeSet<Kind>,
     changes: Changes,
     queue: Queue<()>,
-    /// When to ask again for the configuration resource, whose definition has changed.
-    ask_again: Option<Instant>,
+    /// When to ask again for kinds whose definitions have changed, and how often that was done.
+    ask_again: Option<(Instant, usize)>,
 }
 
 impl Operator {
@@ -68,22 +77,28 @@ impl Operator {
 
         let cache = Cache::new();
         let definitions = Cache::new();
-        let mut changes = watches::start(&client, &cache, &settings, platform);
-        changes.push(watches::definitions(&client, &definitions));
+        let mut changes = watches::start(&client, &cache, &settings);
+        watches::definitions(&client, &definitions, &mut changes);
         let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
         let applier = Applier::with_cache(client.clone(), policy, cache.clone());
         let recorder = Recorder::new(client.clone(), names::EVENT_COMPONENT);
-        let reconciler = Reconciler::new(applier, recorder, settings, platform, definitions.clone());
-        Ok(Self {
+        let of = settings.clone();
+        let reconciler = Reconciler::new(applier, recorder, of, platform, definitions.clone());
+        let mut operator = Self {
             reconciler,
             client,
+            settings,
             cache,
             definitions,
-            watches_node_state: false,
+            watched: BTreeSet::new(),
             changes,
             queue: Queue::new(),
             ask_again: None,
-        })
+        };
+        for kind in watches::found_at_start(platform) {
+            operator.watch(kind);
+        }
+        Ok(operator)
     }
 
     /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start.
@@ -91,7 +106,7 @@ impl Operator {
         tracing::info!("starting the operator manager");
         let mut patience = Instant::now();
         loop {
-            let ask_again = self.ask_again;
+            let ask_again = self.ask_again.map(|(at, _)| at);
             let settled = self.reconciler.is_settled();
             let ready = settled && self.cache.is_synced() && self.definitions.is_synced();
             tokio::select! {
@@ -100,11 +115,9 @@ impl Operator {
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
                 () = tokio::time::sleep_until(patience), if !settled => self.reconciler.settle(),
-                () = tokio::time::sleep_until(ask_again.unwrap_or(patience)), if ask_again.is_some() => {
-                    self.ask_again = None;
-                    self.changes.retry();
-                }
+                () = tokio::time::sleep_until(ask_again.unwrap_or(patience)), if ask_again.is_some() => self.ask(),
                 () = self.queue.next(), if ready => {
+                    self.look_around();
                     tokio::select! {
                         () = shutdown.wait() => return,
                         result = self.reconciler.reconcile() => self.done(result),
@@ -115,17 +128,12 @@ impl Operator {
         }
     }
 
-    fn note(&mut self, change: &Change<kube_kit::object::ObjectId>) {
+    fn note(&mut self, change: &Change<ObjectId>) {
         match change {
             Change::Applied(id) | Change::Deleted(id) => {
                 tracing::debug!(%id, ?change, "changed");
-                if watches::is_definition(id) {
-                    self.changes.retry();
-                    self.ask_again = Some(Instant::now() + SERVED);
-                    return;
-                }
-                if *id == watches::node_state_definition() {
-                    self.watch_node_state();
+                if let Some(kind) = watches::defined_by(id) {
+                    self.definition_changed(kind);
                 }
                 if !self.reconciler.concerns(id) {
                     return;
@@ -137,14 +145,50 @@ impl Operator {
         self.queue.add(());
     }
 
-    /// Hears of wishes for node state, from the moment on when there can be any.
-    fn watch_node_state(&mut self) {
-        if !self.watches_node_state {
-            self.watches_node_state = true;
-            self.changes.push(watches::node_state(&self.client));
+    /// Watches a kind from the moment on when there can be any of it, and as long as there can be.
+    fn definition_changed(&mut self, kind: Kind) {
+        let defined = matches!(
+            self.definitions.lookup(&watches::definition(kind)),
+            Lookup::Present(_)
+        );
+        if kind == object::NETWORK_ADDONS_CONFIG {
+            // Watched in any case.
+        } else if defined {
+            self.watch(kind);
+        } else if self.watched.remove(&kind) {
+            tracing::info!(kind = kind.kind, "no longer served");
+            self.cache.forget(kind);
+            let platform = watches::platform_without(self.reconciler.platform(), kind);
+            self.reconciler.set_platform(platform);
         }
+        self.ask_again = None;
+        self.ask();
+    }
+
+    fn watch(&mut self, kind: Kind) {
+        if self.watched.insert(kind) {
+            let watch = watches::if_served(&self.client, &self.cache, kind, &self.settings);
+            self.changes.push(watch);
+        }
+    }
+
+    /// Has all watches ask that wait for their kind to be served, now and a few times later.
+    fn ask(&mut self) {
+        let asked = self.ask_again.map_or(0, |(_, times)| times);
+        self.ask_again = SERVED
+            .get(asked)
+            .map(|pause| (Instant::now() + *pause, asked + 1));
         self.changes.retry();
-        self.ask_again = Some(Instant::now() + SERVED);
+    }
+
+    /// What kind of cluster this is may have changed with the kinds that it serves.
+    fn look_around(&mut self) {
+        let before = self.reconciler.platform();
+        let platform = watches::platform(before, |kind| self.cache.serves(kind));
+        if platform != before {
+            tracing::info!(?platform, "the cluster has changed");
+            self.reconciler.set_platform(platform);
+        }
     }
 
     fn done(&mut self, result: Result<(), crate::reconcile::Error>) {
@@ -155,6 +199,10 @@ impl Operator {
                 self.queue.add_after((), pause);
                 tracing::warn!(%error, ?pause, "trying again");
             }
+        }
+        if let Some(at) = self.reconciler.held_back_until() {
+            self.queue
+                .add_after((), at.saturating_duration_since(Instant::now()));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Finds out, once at start, what kind of cluster this is and which image the operator itself runs
-//! (operator §2.1).
+//! Asks what kind of cluster this is and which image the operator itself runs, at start, and whatever else is not
+//! watched (operator §2.1). What changes of the cluster later on, [`crate::watches`] tell.
 
 use api::names::{MANAGED_BY_LABEL, NETWORK_ADDONS_KIND};
 use kube::{
@@ -13,7 +13,7 @@ use kube_kit::{
 use serde_json::{Value, json};
 
 use crate::{
-    cluster_facts::{NodeState, NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
+    cluster_facts::{NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
     names,
     settings::Settings,
 };
@@ -122,33 +122,32 @@ pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwor
     Ok(list.items.first().map(|network| read_network(&network.data)))
 }
 
-/// What there is of the API by which node state is wished for. `definition` is what is known of the
-/// definition of that API; without one, nothing is asked for.
-pub async fn node_state(client: &Client, definition: Option<&Value>) -> Result<NodeState, kube::Error> {
-    let Some(definition) = definition else {
-        return Ok(NodeState::default());
-    };
+/// Whose the definition of the API is by which node state is wished for, from what is known of it.
+pub fn node_state_definition(definition: &Value) -> NodeStateDefinition {
     let managed_by = definition
         .pointer("/metadata/labels")
         .and_then(|labels| labels.get(MANAGED_BY_LABEL));
-    let definition = if managed_by.and_then(Value::as_str) == Some(names::MANAGED_BY) {
+    if managed_by.and_then(Value::as_str) == Some(names::MANAGED_BY) {
         NodeStateDefinition::Ours
     } else {
         NodeStateDefinition::SomebodyElses
-    };
-    let wish = match api(client, object::NMSTATE, None)
+    }
+}
+
+/// Wishes for node state.
+pub async fn node_state_wish(client: &Client) -> Result<NodeStateWish, kube::Error> {
+    match api(client, object::NMSTATE, None)
         .list(&ListParams::default())
         .await
     {
-        Ok(list) => read_wishes(
+        Ok(list) => Ok(read_wishes(
             list.items
                 .iter()
                 .filter_map(|wish| serde_json::to_value(wish).ok()),
-        ),
-        Err(kube::Error::Api(status)) if status.code == 404 => NodeStateWish::NotServed,
-        Err(error) => return Err(error),
-    };
-    Ok(NodeState { definition, wish })
+        )),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(NodeStateWish::NotServed),
+        Err(error) => Err(error),
+    }
 }
 
 fn read_wishes(wishes: impl Iterator<Item = Value>) -> NodeStateWish {

@@ -20,6 +20,7 @@ pub mod configuration;
 pub mod controller;
 pub mod detect;
 pub mod duration;
+pub mod failures;
 pub mod general;
 pub mod images;
 pub mod labels;

@@ -24,6 +24,9 @@ pub const EVENT_COMPONENT: &str = "cluster";
 /// Annotation by which OpenShift picks the security context constraints of a pod.
 pub const REQUIRED_SCC: &str = "openshift.io/required-scc";
 
+/// Name of the one object in which OpenShift keeps a configuration of the cluster.
+pub const OPENSHIFT_CLUSTER: &str = "cluster";
+
 /// Environment variables.
 pub mod env {
     /// Image of both containers of multus.
@@ -93,6 +96,25 @@ pub mod condition {
     pub const PROGRESSING: &str = "Progressing";
     /// Something is wrong.
     pub const DEGRADED: &str = "Degraded";
+    /// End of the types of the components' own conditions.
+    const OF_COMPONENT: &str = "Available";
+
+    /// Type of a component's own condition: `LinuxBridgeAvailable` for `linuxBridge`.
+    pub fn of_component(name: &str) -> String {
+        let mut letters = name.chars();
+        let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+        first
+            .into_iter()
+            .chain(letters)
+            .chain(OF_COMPONENT.chars())
+            .collect()
+    }
+
+    /// Whether a type is that of a component's own condition, of this version's or another's.
+    pub fn is_of_component(kind: &str) -> bool {
+        kind != AVAILABLE && kind.ends_with(OF_COMPONENT)
+    }
+
     /// Type that the first generation wrote instead of [`DEGRADED`].
     pub const FAILING: &str = "Failing";
 }

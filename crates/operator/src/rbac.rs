@@ -131,12 +131,13 @@ const NAMESPACE: [Rule; 12] = [
 ];
 
 /// What ours may do more in its namespace: watch what it renders.
-const NAMESPACE_ADDITIONS: [Rule; 3] = [
+const NAMESPACE_ADDITIONS: [Rule; 4] = [
     rule(
         "monitoring.coreos.com",
         "prometheusrules servicemonitors",
         "list watch",
     ),
+    rule("cert-manager.io", "certificates issuers", "list watch"),
     rule("-", "serviceaccounts", "list watch"),
     rule(RBAC, "roles rolebindings", "list watch"),
 ];

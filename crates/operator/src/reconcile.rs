@@ -2,10 +2,14 @@
 //! goes.
 //!
 //! ```text
-//! observe ──> validate ──> defaults ──> render ──> apply ──> prune ──> status
-//!    │            └────────────┴───────────┴─────────┴─────────┴── failure ──┘
+//! observe ──> validate ──> defaults ──> render ──> clean up ──> record ──> apply ──> prune ──> status
+//!    │            └────────────┴── Stop ──┼───────────┼──── Stop ┘  │          │            │
+//!    │                                    └───────────┴── Failures ─┴──────────┴────────────┘
 //!    └── what the watches know: nothing is asked for while nothing changes
 //! ```
+//!
+//! What concerns the configuration as a whole stops everything, and leaves what is deployed as it is. What goes wrong
+//! with one component is noted, and the others go on, with every later step.
 
 mod carry_out;
 mod report;
@@ -23,22 +27,25 @@ use kube_kit::{
     cache::{Cache, Lookup},
     client,
     events::Recorder,
-    object::ObjectId,
+    object::{self, ObjectId},
 };
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{
     applied::{self, Applied},
-    cluster_facts::{Cluster, NodeState, OpenShiftNetwork, Platform},
-    components::Context,
-    configuration, detect, manifest, messages,
+    cluster_facts::{Cluster, NodeState, NodeStateWish, OpenShiftNetwork, Platform},
+    components::{Component as _, Context, nmstate::NMState},
+    configuration, detect,
+    failures::{Failure, Failures},
+    labels::Stamp,
+    messages,
     names::reason,
     render::{self, Group},
     resource::{self, Resource},
     settings::Settings,
     status::Finding,
     watches,
-    workloads::Failure,
 };
 
 /// Why a reconcile has to be repeated, although nothing was heard of a change.
@@ -63,26 +70,38 @@ pub struct Reconciler {
     memory: Memory,
     /// What decides whether a change of the configuration resource needs work.
     configuration_seen: Option<[Value; 4]>,
+    /// When the status was written last.
+    told: Option<Instant>,
+    /// When to write what was not worth a write yet.
+    held_back: Option<Instant>,
 }
 
 /// What is remembered between reconciles of one and the same configuration resource. All of it may be
 /// lost: then some things are looked at again.
 #[derive(Debug, Default)]
 struct Memory {
-    /// Workloads that were applied.
-    tracked: Vec<ObjectId>,
+    /// Components that were deployed, with their workloads.
+    deployed: Vec<(&'static str, Vec<ObjectId>)>,
     /// Their generations, as far as they were seen.
     generations: BTreeMap<ObjectId, i64>,
     /// Whether a workload was made in this reconcile.
     made: bool,
     /// Created, and not told about by a watch yet.
     unseen: BTreeSet<ObjectId>,
-    /// Objects of earlier versions that are known to be gone.
+    /// Objects of earlier versions that are known to be gone, and definitions that are known to be nobody's.
     gone: BTreeSet<ObjectId>,
-    /// Whether the last reconcile ended before its goal.
-    rejected: bool,
+    /// Whether the last reconcile failed, in whole or in part.
+    failed: bool,
     /// Components about which the user was told that they are not deployed.
     announced: BTreeSet<&'static str>,
+}
+
+/// What a reconcile led to.
+struct Outcome {
+    /// What was rendered.
+    groups: Vec<Group>,
+    /// What went wrong with some of it.
+    failures: Failures,
 }
 
 /// The end of a reconcile before its goal.
@@ -131,40 +150,58 @@ impl Reconciler {
             definitions,
             memory: Memory::default(),
             configuration_seen: None,
+            told: None,
+            held_back: None,
         }
+    }
+
+    /// What kind of cluster this is, as far as that was found out since.
+    pub fn set_platform(&mut self, platform: Platform) {
+        self.platform = platform;
+    }
+
+    /// What kind of cluster this is.
+    pub fn platform(&self) -> Platform {
+        self.platform
     }
 
     /// One reconcile: everything is brought about that can be, and the status says what could not.
     pub async fn reconcile(&mut self) -> Result<(), Error> {
         let Some(cr) = self.resource() else {
             self.memory = Memory::default();
-            return self.withdraw_access().await;
+            return self.withdraw().await;
         };
-        self.report_losses(&cr).await?;
+        self.report_losses(&cr).await;
         let outcome = self.bring_about(&cr).await;
         self.report_modifications(&cr).await;
-        self.memory.rejected = outcome.is_err();
+        let (finding, again) = self.judge(outcome);
+        self.write_status(&cr, &finding).await?;
+        match again {
+            Some(message) => Err(Error::Failed(message)),
+            None => Ok(()),
+        }
+    }
+
+    /// What follows from the outcome: for the status, and why to try again without a change.
+    fn judge(&mut self, outcome: Result<Outcome, Stop>) -> (Finding, Option<String>) {
         match outcome {
-            Ok(groups) => {
+            Ok(Outcome { groups, failures }) => {
+                let failed = failures.all().map(|failure| failure.message);
+                self.memory.failed = failed.is_some();
                 let finding = Finding::Applied {
-                    progress: self.progress(),
+                    components: self.components(),
                     containers: render::containers(&groups),
+                    failures,
                 };
-                self.write_status(&cr, &finding).await
+                (finding, failed)
             }
             Err(Stop { failure, retry }) => {
-                tracing::error!(
-                    reason = failure.reason,
-                    error = failure.message,
-                    "cannot bring about the configuration"
-                );
-                let message = failure.message.clone();
-                self.write_status(&cr, &Finding::Rejected(failure)).await?;
-                if retry {
-                    Err(Error::Failed(message))
-                } else {
-                    Ok(())
-                }
+                let (reason, error) = (failure.reason, &failure.message);
+                tracing::error!(reason, error, "cannot bring about the configuration");
+                self.memory.failed = true;
+                let again = retry.then(|| failure.message.clone());
+                let components = self.components();
+                (Finding::Rejected { failure, components }, again)
             }
         }
     }
@@ -197,7 +234,7 @@ impl Reconciler {
         let cache = self.applier.cache();
         self.memory
             .unseen
-            .retain(|id| !matches!(cache.lookup(id), Lookup::Present(_)));
+            .retain(|id| matches!(cache.lookup(id), Lookup::Absent));
         self.memory.unseen.is_empty()
     }
 
@@ -224,7 +261,8 @@ impl Reconciler {
         Some(Resource { object, uid })
     }
 
-    async fn bring_about(&mut self, cr: &Resource) -> Result<Vec<Group>, Stop> {
+    async fn bring_about(&mut self, cr: &Resource) -> Result<Outcome, Stop> {
+        let mut failures = Failures::default();
         let cluster = Cluster {
             platform: self.platform,
             openshift_network: self.openshift_network().await?,
@@ -234,18 +272,9 @@ impl Reconciler {
             .map_err(|errors| Stop::until_changed(reason::VALIDATE, messages::failed_to_validate(&errors)))?;
         let applied = self.applied(cr)?;
         let random = random()?;
-        let spec = configuration::complete(&spec, applied.spec.as_ref(), random);
-        if let Some(previous) = &applied.spec {
-            let errors = configuration::change_safe(previous, &spec);
-            if !errors.is_empty() {
-                return Err(Stop::until_changed(
-                    reason::PREVIOUS_CONFIG,
-                    messages::unsafe_change(&errors),
-                ));
-            }
-        }
+        let spec = complete(&spec, &applied, random)?;
 
-        let node_state = self.node_state(&spec).await?;
+        let node_state = self.node_state(&spec, &mut failures).await;
         let settings = self.settings.clone();
         let context = Context {
             spec: &spec,
@@ -256,32 +285,60 @@ impl Reconciler {
             node_state: &node_state,
         };
         let stamp = cr.stamp(&settings);
-        let cannot_render = |error: manifest::Error| Stop::retry(reason::RENDER, error.to_string());
-        let groups = render::render(&context, &stamp).map_err(cannot_render)?;
-        self.clean_up(&context).await?;
+        let groups = self.render(&context, &stamp, &mut failures);
+        self.clean_up(&context, &groups, &mut failures).await;
+
         let recorded = carry_out::recorded(&applied, &context, &stamp, random)
             .map_err(|error| Stop::retry(reason::RENDER_DELETE, error.to_string()))?;
-
-        let rendered = render::inventory(&groups);
-        let planned = recorded.union(&rendered);
+        let planned = recorded.union(&render::inventory(&groups));
         self.apply_record(&spec, &planned, &stamp).await?;
-        self.apply(&groups).await?;
-        self.prune(&planned, &rendered).await?;
+        self.apply(&groups, &mut failures).await;
+        self.prune(&planned, &groups, &mut failures).await;
         self.announce(cr, &render::not_deployed(&context)).await;
-        Ok(groups)
+        Ok(Outcome { groups, failures })
     }
 
-    /// What there is of the API by which node state is wished for; only looked at when it is needed.
-    async fn node_state(&self, spec: &NetworkAddonsConfigSpec) -> Result<NodeState, Stop> {
-        if spec.nmstate.is_none() {
-            return Ok(NodeState::default());
+    /// Renders all components that can be. From now on they are the ones that are deployed.
+    fn render(&mut self, context: &Context<'_>, stamp: &Stamp, failures: &mut Failures) -> Vec<Group> {
+        let mut groups = Vec::new();
+        self.memory.deployed.clear();
+        for (component, group) in render::each(context, stamp) {
+            let workloads = match group {
+                // Where somebody else does the work, or where nobody monitors.
+                Ok(group) if group.objects.is_empty() => continue,
+                Ok(group) => {
+                    let workloads = render::workloads(&group);
+                    groups.push(group);
+                    workloads
+                }
+                Err(error) => {
+                    failures.note(component, reason::RENDER, error.to_string());
+                    Vec::new()
+                }
+            };
+            self.memory.deployed.push((component, workloads));
         }
-        let definition = match self.definitions.lookup(&watches::node_state_definition()) {
-            Lookup::Present(definition) => Some(definition),
-            _ => None,
+        groups
+    }
+
+    /// What there is of the API by which node state is wished for; only looked at when it is needed. When that fails,
+    /// what is not known is taken for what leads to most objects: so none is taken for superfluous.
+    async fn node_state(&self, spec: &NetworkAddonsConfigSpec, failures: &mut Failures) -> NodeState {
+        if spec.nmstate.is_none() {
+            return NodeState::default();
+        }
+        let Lookup::Present(definition) = self.definitions.lookup(&watches::definition(object::NMSTATE))
+        else {
+            return NodeState::default();
         };
-        let node_state = detect::node_state(self.applier.client(), definition.as_deref()).await;
-        node_state.map_err(|error| Stop::retry(reason::RENDER, client::message(&error)))
+        let wish = detect::node_state_wish(self.applier.client()).await;
+        NodeState {
+            definition: detect::node_state_definition(&definition),
+            wish: wish.unwrap_or_else(|error| {
+                failures.note(NMState.name(), reason::RENDER, client::message(&error));
+                NodeStateWish::None
+            }),
+        }
     }
 
     async fn openshift_network(&self) -> Result<Option<OpenShiftNetwork>, Stop> {
@@ -304,6 +361,27 @@ impl Reconciler {
                 messages::previous_configuration(&error.to_string()),
             )
         })
+    }
+}
+
+/// The complete specification, if it may follow the one that was applied before.
+fn complete(
+    spec: &NetworkAddonsConfigSpec,
+    applied: &Applied,
+    random: [u8; 2],
+) -> Result<NetworkAddonsConfigSpec, Stop> {
+    let previous = applied.spec.as_ref();
+    let spec = configuration::complete(spec, previous, random);
+    let errors = previous
+        .map(|previous| configuration::change_safe(previous, &spec))
+        .unwrap_or_default();
+    if errors.is_empty() {
+        Ok(spec)
+    } else {
+        Err(Stop::until_changed(
+            reason::PREVIOUS_CONFIG,
+            messages::unsafe_change(&errors),
+        ))
     }
 }
 

@@ -24,9 +24,15 @@ pub struct Group {
 
 /// The objects of all components that are deployed, complete with labels and owners.
 pub fn render(context: &Context<'_>, stamp: &Stamp) -> Result<Vec<Group>, Error> {
-    deployed(context)
-        .map(|component| group(component, context, stamp))
-        .collect()
+    each(context, stamp).map(|(_, group)| group).collect()
+}
+
+/// Like [`render`], each component for itself, by name: one that can't be rendered is not in the way of the others.
+pub fn each<'a>(
+    context: &'a Context<'_>,
+    stamp: &'a Stamp,
+) -> impl Iterator<Item = (&'static str, Result<Group, Error>)> + 'a {
+    deployed(context).map(|component| (component.name(), group(component, context, stamp)))
 }
 
 fn group(component: &dyn Component, context: &Context<'_>, stamp: &Stamp) -> Result<Group, Error> {
@@ -65,12 +71,14 @@ pub fn not_deployed(context: &Context<'_>) -> Vec<&'static str> {
         .collect()
 }
 
-/// Objects of earlier versions that have to go before the enabled components are applied.
-pub fn leftovers(context: &Context<'_>) -> Vec<ObjectId> {
-    deployed(context)
-        .flat_map(|component| component.leftovers(context.cluster))
-        .map(|leftover| leftover.id(context.namespace))
-        .collect()
+/// Objects of earlier versions that have to go before the enabled components are applied, each with the component that
+/// waits for that.
+pub fn leftovers(context: &Context<'_>) -> Vec<(&'static str, ObjectId)> {
+    let of = |component: &'static dyn Component| {
+        let leftovers = component.leftovers(context.cluster).iter();
+        leftovers.map(move |leftover| (component.name(), leftover.id(context.namespace)))
+    };
+    deployed(context).flat_map(of).collect()
 }
 
 impl Leftover {
@@ -162,10 +170,14 @@ pub fn is_workload(id: &ObjectId) -> bool {
     id.group == "apps" && matches!(id.kind.as_str(), "DaemonSet" | "Deployment")
 }
 
-/// Workloads among the objects, in order.
-pub fn workloads(groups: &[Group]) -> Vec<ObjectId> {
-    let ids = groups.iter().flat_map(|group| &group.objects).map(ObjectId::of);
-    ids.filter(is_workload).collect()
+/// Workloads among the objects of a component, in order.
+pub fn workloads(group: &Group) -> Vec<ObjectId> {
+    group
+        .objects
+        .iter()
+        .map(ObjectId::of)
+        .filter(is_workload)
+        .collect()
 }
 
 /// Containers for the status: of each DaemonSet and Deployment the init containers, then the others.

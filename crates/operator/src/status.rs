@@ -2,35 +2,67 @@
 //! out since (operator §7).
 //!
 //! ```text
-//! failure of the configuration ─┐
-//! workloads ────────────────────┼──> next ──> status to write, if it differs
+//! failures, by component ───────┐
+//! workloads, by component ──────┼──> next ──> status to write, if it differs
 //! containers that were rendered ┘        └──> events
 //! ```
+//!
+//! What holds whatever is found, in whatever order: Available is never True together with Degraded or Progressing, nor
+//! while a component's own condition is not True; a finding that says nothing new changes nothing and tells nothing.
+
+use std::collections::BTreeSet;
 
 use api::network_addons::{Condition, Container, NetworkAddonsConfigStatus};
 use k8s_openapi::jiff::Timestamp;
 use kube_kit::{conditions, events::Kind};
 
 use crate::{
+    failures::{Failure, Failures},
     messages,
     names::{condition, reason},
-    workloads::{Failure, Progress},
+    workloads::{self, Progress, Workload},
 };
 
 /// What was found out in a reconcile.
 #[derive(Clone, Debug)]
 pub enum Finding {
-    /// The configuration could not be applied: nothing is said about workloads.
-    Rejected(Failure),
-    /// The configuration is applied.
+    /// Nothing of the configuration was applied; what was deployed before is left as it is.
+    Rejected {
+        /// Why.
+        failure: Failure,
+        /// What was deployed before; empty when that is not known, such as after a restart.
+        components: Vec<Component>,
+    },
+    /// A workload that was applied before is gone; it is not restored yet.
+    Lost {
+        /// Which.
+        failure: Failure,
+        /// What was deployed before.
+        components: Vec<Component>,
+    },
+    /// The configuration was applied, as far as it could be.
     Applied {
-        /// How far the workloads are.
-        progress: Progress,
+        /// What could not.
+        failures: Failures,
+        /// All components that are deployed, also those that failed.
+        components: Vec<Component>,
         /// Containers that were rendered.
         containers: Vec<Container>,
     },
-    /// A workload that was applied before is gone; it is not restored yet.
-    Lost(Failure),
+}
+
+/// A deployed component.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Component {
+    /// Its name.
+    pub name: &'static str,
+    /// Its workloads, and how far they are.
+    pub workloads: Vec<Workload>,
+}
+
+/// Sums up the workloads of all components.
+pub fn progress(components: &[Component]) -> Progress {
+    workloads::progress(components.iter().flat_map(|component| &component.workloads))
 }
 
 /// An event about the configuration resource.
@@ -57,15 +89,29 @@ pub fn next(
         events: Vec::new(),
         now,
     };
+    write.keep_one_of_each();
     match finding {
-        Finding::Rejected(failure) => write.rejected(failure),
-        Finding::Lost(failure) => write.pods_failed(failure),
-        Finding::Applied { progress, containers } => {
+        Finding::Rejected { failure, components } => {
+            write.rejected(failure);
+            write.components(components, &Failures::default());
+        }
+        Finding::Lost { failure, components } => {
+            write.pods_failed(failure);
+            write.components(components, &Failures::default());
+        }
+        Finding::Applied {
+            failures,
+            components,
+            containers,
+        } => {
             write.status.containers.clone_from(containers);
-            match progress {
-                Progress::Failed(failure) => write.pods_failed(failure),
-                Progress::Lines(lines) => write.progress(lines, operator_version),
+            match (failures.all(), progress(components)) {
+                (Some(failure), _) => write.rejected(&failure),
+                (None, Progress::Failed(failure)) => write.pods_failed(&failure),
+                (None, Progress::Lines(lines)) => write.progress(&lines, operator_version),
             }
+            write.forget_all_but(components);
+            write.components(components, failures);
         }
     }
     write
@@ -77,6 +123,21 @@ pub fn next(
     (write.status, write.events)
 }
 
+/// Whether two statuses differ in nothing but messages, such as which nodes a roll-out waits for.
+pub fn differ_in_messages_alone(
+    before: &NetworkAddonsConfigStatus,
+    after: &NetworkAddonsConfigStatus,
+) -> bool {
+    let mute = |status: &NetworkAddonsConfigStatus| {
+        let mut status = status.clone();
+        for condition in &mut status.conditions {
+            condition.message.clear();
+        }
+        status
+    };
+    before != after && mute(before) == mute(after)
+}
+
 struct Write {
     status: NetworkAddonsConfigStatus,
     events: Vec<Event>,
@@ -84,6 +145,14 @@ struct Write {
 }
 
 impl Write {
+    /// Of conditions of one type, which no operator writes, the first one stays.
+    fn keep_one_of_each(&mut self) {
+        let mut seen = BTreeSet::new();
+        self.status
+            .conditions
+            .retain(|found| seen.insert(found.kind.clone()));
+    }
+
     fn find(&self, kind: &str) -> Option<&Condition> {
         self.status.conditions.iter().find(|found| found.kind == kind)
     }
@@ -169,6 +238,33 @@ impl Write {
             reason::FAILING,
             messages::PODS_FAILING,
         );
+    }
+
+    /// Each component's own condition says whether it alone is available.
+    fn components(&mut self, components: &[Component], failures: &Failures) {
+        for component in components {
+            let kind = condition::of_component(component.name);
+            let failed = failures.of(component.name);
+            match (failed, workloads::progress(component.workloads.iter())) {
+                (Some(failure), _) | (None, Progress::Failed(failure)) => {
+                    self.set(&kind, false, failure.reason, &failure.message);
+                }
+                (None, Progress::Lines(lines)) if lines.is_empty() => self.set(&kind, true, "", ""),
+                (None, Progress::Lines(lines)) => {
+                    self.set(&kind, false, reason::DEPLOYING, &lines.join("\n"));
+                }
+            }
+        }
+    }
+
+    /// What is not deployed any more has no condition.
+    fn forget_all_but(&mut self, components: &[Component]) {
+        self.status.conditions.retain(|found| {
+            !condition::is_of_component(&found.kind)
+                || components
+                    .iter()
+                    .any(|component| condition::of_component(component.name) == found.kind)
+        });
     }
 
     fn progress(&mut self, lines: &[String], operator_version: &str) {

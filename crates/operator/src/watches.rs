@@ -1,5 +1,9 @@
 //! What is watched, so that nothing has to be asked for: the configuration resource, and everything that
 //! was rendered, by the label that it all carries.
+//!
+//! Some kinds somebody else defines, now, later or never. Their definitions are watched by name, metadata alone: a
+//! connection and about a kilobyte each, however many definitions there are besides. A kind is watched as soon as its
+//! definition is there, and no longer when that goes; nobody waits for what such a watch knows.
 
 use api::names::MANAGED_BY_LABEL;
 use kube::Client;
@@ -8,12 +12,10 @@ use kube_kit::{
     object::{self, Kind, ObjectId},
     watch::{Options, Watch},
 };
-use serde_json::Value;
 
 use crate::{cluster_facts::Platform, names, settings::Settings};
 
-/// Kinds of rendered objects. Those of cert-manager are not among them: it may come later or never, and a watch of what
-/// is not served would keep everything else waiting. Their objects are looked at in each reconcile instead.
+/// Kinds of rendered objects that every cluster knows.
 const RENDERED: [Kind; 12] = [
     object::DAEMON_SET,
     object::DEPLOYMENT,
@@ -29,72 +31,115 @@ const RENDERED: [Kind; 12] = [
     object::CUSTOM_RESOURCE_DEFINITION,
 ];
 
-/// Kinds that are rendered only where there are security context constraints.
-const RENDERED_WITH_SCC: [Kind; 1] = [object::SECURITY_CONTEXT_CONSTRAINTS];
+/// Kinds of rendered objects that somebody else defines.
+const RENDERED_IF_SERVED: [Kind; 5] = [
+    object::SECURITY_CONTEXT_CONSTRAINTS,
+    object::SERVICE_MONITOR,
+    object::PROMETHEUS_RULE,
+    object::CERTIFICATE,
+    object::ISSUER,
+];
 
-/// Kinds of objects that are watched by their label on such a platform.
-pub fn rendered_kinds(platform: Platform) -> Vec<Kind> {
-    /// Kinds that are rendered only where there is monitoring.
-    const WITH_MONITORING: [Kind; 2] = [object::SERVICE_MONITOR, object::PROMETHEUS_RULE];
-    let with_scc: &[Kind] = if platform.scc { &RENDERED_WITH_SCC } else { &[] };
-    let with_monitoring: &[Kind] = if platform.monitoring {
-        &WITH_MONITORING
-    } else {
-        &[]
-    };
-    [&RENDERED, with_scc, with_monitoring].concat()
+/// Kinds that decide what is rendered, and that somebody else defines.
+const DECIDING: [Kind; 2] = [object::OPENSHIFT_NETWORK, object::NMSTATE];
+
+/// Kinds of objects that are watched by their label.
+pub fn rendered_kinds() -> Vec<Kind> {
+    [&RENDERED[..], &RENDERED_IF_SERVED[..]].concat()
 }
 
-/// Name of the definition of the configuration resource.
-fn definition() -> String {
-    let group = api::names::NETWORK_ADDONS_GROUP;
-    format!("{}.{group}", object::NETWORK_ADDONS_CONFIG.plural)
-}
-
-/// Whether this is the definition of the configuration resource: when it comes, that resource can be
-/// watched.
-pub fn is_definition(id: &ObjectId) -> bool {
-    id.kind == object::CUSTOM_RESOURCE_DEFINITION.kind && id.name == definition()
-}
-
-/// Identity of the definition of the API by which node state is wished for.
-pub fn node_state_definition() -> ObjectId {
-    let name = format!("{}.{}", object::NMSTATE.plural, object::NMSTATE.group);
+/// Identity of the definition of a kind.
+pub fn definition(kind: Kind) -> ObjectId {
+    let name = format!("{}.{}", kind.plural, kind.group);
     object::CUSTOM_RESOURCE_DEFINITION.object(None, &name)
 }
 
-/// Watches that definition, whoever deployed it.
-pub fn definitions(client: &Client, cache: &Cache) -> Watch<ObjectId, cache::Object> {
-    let named = Options::all().named(&node_state_definition().name);
-    cache.watch(
-        client.clone(),
-        object::CUSTOM_RESOURCE_DEFINITION,
-        None,
-        &named,
-        drop_spec,
-    )
+/// The kinds whose definitions are watched, the configuration resource's own first.
+fn defined() -> impl Iterator<Item = Kind> {
+    [object::NETWORK_ADDONS_CONFIG]
+        .into_iter()
+        .chain(RENDERED_IF_SERVED)
+        .chain(DECIDING)
 }
 
-/// Watches wishes for node state. To be started when their API is defined; nobody may wait for what it
-/// knows, because that API need not have our version.
-pub fn node_state(client: &Client) -> Watch<ObjectId, cache::Object> {
-    Cache::new().watch(
-        client.clone(),
-        object::NMSTATE,
-        None,
-        &Options::all(),
-        cache::drop_status,
-    )
+/// Which kind an object is the watched definition of.
+pub fn defined_by(id: &ObjectId) -> Option<Kind> {
+    defined().find(|kind| definition(*kind) == *id)
 }
 
-/// Starts all watches; the cache looks things up in them.
-pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Platform) -> Changes {
+/// Watches those definitions, whoever deployed them.
+pub fn definitions(client: &Client, cache: &Cache, changes: &mut Changes) {
+    for kind in defined() {
+        let named = Options::all().named(&definition(kind).name);
+        changes.push(cache.watch_metadata(client.clone(), object::CUSTOM_RESOURCE_DEFINITION, &named));
+    }
+}
+
+/// Watches a kind that somebody else defines.
+pub fn if_served(
+    client: &Client,
+    cache: &Cache,
+    kind: Kind,
+    settings: &Settings,
+) -> Watch<ObjectId, cache::Object> {
+    let options = match kind {
+        object::OPENSHIFT_NETWORK => Options::all().named(names::OPENSHIFT_CLUSTER),
+        // Others' wishes count too.
+        object::NMSTATE => Options::all(),
+        _ => ours(),
+    };
+    let namespace = kind.namespaced.then_some(settings.operand_namespace.as_str());
+    cache.watch_if_served(client.clone(), kind, namespace, &options, cache::drop_status)
+}
+
+/// What a platform is once these kinds are served: what they were found to be at start or since, they stay until their
+/// definition goes.
+pub fn platform(before: Platform, serves: impl Fn(Kind) -> bool) -> Platform {
+    let mut platform = before;
+    platform.openshift4 |= serves(object::OPENSHIFT_NETWORK);
+    platform.scc |= serves(object::SECURITY_CONTEXT_CONSTRAINTS);
+    platform.monitoring |= serves(object::SERVICE_MONITOR) && serves(object::PROMETHEUS_RULE);
+    platform
+}
+
+/// What a platform is without a kind.
+pub fn platform_without(before: Platform, kind: Kind) -> Platform {
+    let mut platform = before;
+    match kind {
+        object::OPENSHIFT_NETWORK => platform.openshift4 = false,
+        object::SECURITY_CONTEXT_CONSTRAINTS => platform.scc = false,
+        object::SERVICE_MONITOR | object::PROMETHEUS_RULE => platform.monitoring = false,
+        _ => {}
+    }
+    platform
+}
+
+/// The kinds that make a platform what it was found to be at start.
+pub fn found_at_start(platform: Platform) -> Vec<Kind> {
+    let kinds = [
+        (platform.openshift4, object::OPENSHIFT_NETWORK),
+        (platform.scc, object::SECURITY_CONTEXT_CONSTRAINTS),
+        (platform.monitoring, object::SERVICE_MONITOR),
+        (platform.monitoring, object::PROMETHEUS_RULE),
+    ];
+    kinds
+        .into_iter()
+        .filter_map(|(found, kind)| found.then_some(kind))
+        .collect()
+}
+
+fn ours() -> Options {
+    Options::all().labels(format!("{MANAGED_BY_LABEL}={}", names::MANAGED_BY))
+}
+
+/// Starts the watches of kinds that every cluster knows, and of the configuration resource; the cache looks things up
+/// in them.
+pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     let mut changes = Changes::new();
     let mut watch = |kind: Kind, namespace: &str, options: &Options| {
         let namespace = kind.namespaced.then_some(namespace);
         let trim = match kind {
             object::DAEMON_SET | object::DEPLOYMENT | object::NETWORK_ADDONS_CONFIG => cache::keep_all,
-            object::CUSTOM_RESOURCE_DEFINITION if options.labels.is_none() => drop_spec,
             _ => cache::drop_status,
         };
         changes.push(cache.watch(client.clone(), kind, namespace, options, trim));
@@ -102,14 +147,6 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Plat
     let (own, operands) = (&settings.operator_namespace, &settings.operand_namespace);
     let singleton = Options::all().named(api::names::NETWORK_ADDONS_SINGLETON);
     watch(object::NETWORK_ADDONS_CONFIG, "", &singleton);
-    watch(
-        object::CUSTOM_RESOURCE_DEFINITION,
-        "",
-        &Options::all().named(&definition()),
-    );
-    if platform.openshift4 {
-        watch(object::OPENSHIFT_NETWORK, "", &Options::all().named("cluster"));
-    }
     // What was applied may have been written by an operator that labelled nothing.
     watch(
         object::CONFIG_MAP,
@@ -121,16 +158,52 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings, platform: Plat
     if operands != own {
         watch(object::NAMESPACE, "", &Options::all().named(operands));
     }
-    let ours = Options::all().labels(format!("{MANAGED_BY_LABEL}={}", names::MANAGED_BY));
-    for kind in rendered_kinds(platform) {
-        watch(kind, operands, &ours);
+    for kind in RENDERED {
+        watch(kind, operands, &ours());
     }
     changes
 }
 
-/// The schema of a definition is by far its largest part, and nobody reads it.
-fn drop_spec(object: &mut Value) {
-    if let Some(members) = object.as_object_mut() {
-        members.remove("spec");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_is_known_by_its_name() {
+        let id = definition(object::CERTIFICATE);
+        assert_eq!(id.name, "certificates.cert-manager.io");
+        assert_eq!(defined_by(&id), Some(object::CERTIFICATE));
+        assert_eq!(
+            defined_by(&definition(object::NETWORK_ATTACHMENT_DEFINITION)),
+            None
+        );
+    }
+
+    #[test]
+    fn a_platform_is_what_is_served_until_that_goes() {
+        let plain = Platform::default();
+        let monitored = platform(plain, |kind| kind.group == "monitoring.coreos.com");
+        assert_eq!(
+            monitored,
+            Platform {
+                monitoring: true,
+                ..plain
+            }
+        );
+        // One of both kinds is not enough.
+        assert_eq!(platform(plain, |kind| kind == object::SERVICE_MONITOR), plain);
+        // A watch that is not complete yet says nothing about what was found before.
+        assert_eq!(platform(monitored, |_| false), monitored);
+        assert_eq!(platform_without(monitored, object::PROMETHEUS_RULE), plain);
+        assert_eq!(platform_without(monitored, object::CERTIFICATE), monitored);
+        let openshift = platform(plain, |kind| {
+            kind == object::OPENSHIFT_NETWORK || kind == object::SECURITY_CONTEXT_CONSTRAINTS
+        });
+        assert!(openshift.openshift4 && openshift.scc && !openshift.monitoring);
+        assert_eq!(
+            found_at_start(openshift),
+            [object::OPENSHIFT_NETWORK, object::SECURITY_CONTEXT_CONSTRAINTS]
+        );
+        assert!(!platform_without(openshift, object::SECURITY_CONTEXT_CONSTRAINTS).scc);
     }
 }

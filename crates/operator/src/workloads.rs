@@ -1,9 +1,9 @@
 //! How far the deployed workloads are, from the status that the cluster reports of them (operator §7.2).
 
+use kube_kit::object::{DAEMON_SET, ObjectId};
 use serde_json::Value;
 
-use crate::names::reason;
-use kube_kit::object::ObjectId;
+use crate::{failures::Failure, names::reason};
 
 /// What is known of a tracked workload.
 #[derive(Clone, Debug)]
@@ -19,7 +19,27 @@ pub enum Observation<'a> {
     },
 }
 
-/// State of all workloads.
+/// A workload, and how far it is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Workload {
+    /// A DaemonSet or a Deployment.
+    pub id: ObjectId,
+    /// How far it is.
+    pub state: State,
+}
+
+/// How far a workload is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum State {
+    /// It is there, and so are its pods.
+    Ready,
+    /// Something is still going on: a line for people.
+    Progressing(String),
+    /// There is none.
+    Gone(Failure),
+}
+
+/// State of several workloads.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Progress {
     /// A workload is gone.
@@ -28,25 +48,28 @@ pub enum Progress {
     Lines(Vec<String>),
 }
 
-/// Something that went wrong, for a condition and an event.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Failure {
-    /// One word.
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
+impl Workload {
+    /// Evaluates what is known of a workload.
+    pub fn observed(id: ObjectId, observation: &Observation<'_>) -> Self {
+        let state = match observation {
+            Observation::Gone { namespace } => State::Gone(gone(&id, *namespace)),
+            Observation::JustCreated => State::Progressing(processed(&id, 1, 0)),
+            Observation::Seen(object) => line(&id, object).map_or(State::Ready, State::Progressing),
+        };
+        Self { id, state }
+    }
 }
 
-/// Evaluates the workloads: those of nodes first. The first one that is gone decides.
-pub fn evaluate(workloads: &[(ObjectId, Observation<'_>)]) -> Progress {
+/// Sums up workloads: those of nodes first. The first one that is gone decides.
+pub fn progress<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Progress {
+    let mut workloads: Vec<_> = workloads.collect();
+    workloads.sort_by_key(|workload| workload.id.kind != DAEMON_SET.kind);
     let mut lines = Vec::new();
-    for kind in ["DaemonSet", "Deployment"] {
-        for (id, observation) in workloads.iter().filter(|(id, _)| id.kind == kind) {
-            match observation {
-                Observation::Gone { namespace } => return Progress::Failed(gone(id, *namespace)),
-                Observation::JustCreated => lines.push(processed(id, 1, 0)),
-                Observation::Seen(object) => lines.extend(line(id, object)),
-            }
+    for workload in workloads {
+        match &workload.state {
+            State::Gone(failure) => return Progress::Failed(failure.clone()),
+            State::Progressing(line) => lines.push(line.clone()),
+            State::Ready => {}
         }
     }
     Progress::Lines(lines)
@@ -131,8 +154,16 @@ fn line(id: &ObjectId, object: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube_kit::object::{DAEMON_SET, DEPLOYMENT};
+    use kube_kit::object::DEPLOYMENT;
     use serde_json::json;
+
+    fn evaluate(observations: &[(ObjectId, Observation<'_>)]) -> Progress {
+        let workloads: Vec<_> = observations
+            .iter()
+            .map(|(id, observation)| Workload::observed(id.clone(), observation))
+            .collect();
+        progress(workloads.iter())
+    }
 
     fn lines(id: ObjectId, object: &Value) -> Vec<String> {
         match evaluate(&[(id, Observation::Seen(object))]) {

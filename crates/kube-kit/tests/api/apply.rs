@@ -372,11 +372,13 @@ fn what_is_no_longer_rendered_goes_and_what_others_own_stays() {
         let now = Inventory::of([ObjectId::of(&rendered[0])]);
         ledger.record(&applier, &recorded).await.expect("recorded");
         let plan = recorded.prune(&now, |_| false);
-        let (left, deleted) = inventory::prune(&applier, &ledger, &recorded, &plan, OWNER)
-            .await
-            .expect("pruned");
+        let pruned = inventory::prune(&applier, &ledger, &recorded, &plan, OWNER).await;
 
-        assert_eq!((left, deleted), (now.clone(), vec![ObjectId::of(&rendered[1])]));
+        assert!(pruned.failures.is_empty(), "{:?}", pruned.failures);
+        assert_eq!(
+            (pruned.recorded, pruned.deleted),
+            (now.clone(), vec![ObjectId::of(&rendered[1])])
+        );
         let there = async |object: &Value| {
             applier
                 .get(&ObjectId::of(object))
@@ -396,7 +398,7 @@ fn what_is_no_longer_rendered_goes_and_what_others_own_stays() {
 }
 
 #[test]
-fn a_deletion_that_fails_stays_on_the_record() {
+fn a_deletion_that_fails_stays_on_the_record_and_keeps_nothing_else() {
     with_client(async |client| {
         let applier = applier(&client);
         apply(&applier, &objects::namespace("interrupted")).await;
@@ -404,21 +406,34 @@ fn a_deletion_that_fails_stays_on_the_record() {
         let home = objects::config_map("interrupted", "home");
         apply(&applier, &gone).await;
         apply(&applier, &home).await;
-        // A name that can't be asked for.
-        let bad = object::CONFIG_MAP.object(Some("interrupted"), "a b");
-        let recorded = Inventory::of([ObjectId::of(&home), ObjectId::of(&gone), bad.clone()]);
-        let now = Inventory::of([ObjectId::of(&home)]);
         let ledger = Ledger::new(ObjectId::of(&home));
-        let plan = recorded.prune(&now, |_| false);
-        inventory::prune(&applier, &ledger, &recorded, &plan, OWNER)
-            .await
-            .expect_err("an error");
+        let now = Inventory::of([ObjectId::of(&home)]);
+        let there = async || {
+            let live = applier.get(&ObjectId::of(&gone)).await;
+            live.expect("an answer").is_some()
+        };
+        // A name that can't be asked for.
+        let bad = |kind: object::Kind| kind.object(Some("interrupted"), "a b");
+        let webhook = bad(object::MUTATING_WEBHOOK_CONFIGURATION);
+        for (bad, blocks) in [(webhook, true), (bad(object::CONFIG_MAP), false)] {
+            let recorded = Inventory::of([ObjectId::of(&home), bad.clone(), ObjectId::of(&gone)]);
+            let plan = recorded.prune(&now, |_| false);
+            let pruned = inventory::prune(&applier, &ledger, &recorded, &plan, OWNER).await;
+            assert_eq!(pruned.failures.len(), 1, "{:?}", pruned.failures);
+            assert_eq!(there().await, blocks, "without {bad}");
+            let left = if blocks {
+                vec![bad, ObjectId::of(&gone)]
+            } else {
+                vec![bad]
+            };
+            assert_eq!(pruned.recorded.prune(&now, |_| false), left);
+        }
         let written = live(&applier, &home).await;
         let written = written["data"][inventory::KEY]
             .as_str()
             .expect("an inventory")
             .to_owned();
         let left = Inventory::parse(&written).expect("an inventory");
-        assert_eq!(left.prune(&now, |_| false), [bad]);
+        assert_eq!(left.prune(&now, |_| false), [bad(object::CONFIG_MAP)]);
     });
 }

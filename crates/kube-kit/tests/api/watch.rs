@@ -11,6 +11,7 @@ use kube_kit::object::{self, ObjectId};
 use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options, Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// A network definition as strictly as nobody should read it.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -184,5 +185,61 @@ fn the_cache_answers_for_what_is_watched_and_tells_what_changes() {
         other.delete(&id).await.expect("deleted");
         follow("the deletion", &mut changes, &Change::Deleted(id.clone())).await;
         assert_eq!(applier.apply(&rendered).await.expect("applied"), Applied::Created);
+    });
+}
+
+#[test]
+fn a_kind_that_is_not_served_is_waited_for_by_nobody_and_known_once_it_is() {
+    with_client(async |client| {
+        let applier = Applier::new(client.clone(), Policy::default());
+        let cache = Cache::new();
+        let definitions = Cache::new();
+        let kind = object::ISSUER;
+        let mut definition = objects::definition(kind.group, kind.kind, kind.plural);
+        definition["metadata"]["annotations"] = json!({"copy": "of the whole"});
+        let id = ObjectId::of(&definition);
+        let mut changes = Changes::new();
+        let named = Options::all().named(&id.name);
+        let watch = definitions.watch_metadata(client.clone(), object::CUSTOM_RESOURCE_DEFINITION, &named);
+        changes.push(watch);
+        assert_eq!(within("the first list", changes.next()).await, Change::Synced);
+        assert_eq!(definitions.lookup(&id), Lookup::Absent);
+
+        changes.push(cache.watch_if_served(client.clone(), kind, None, &Options::all(), keep_all));
+        assert!(cache.is_synced(), "nobody waits for it");
+        let issuer = json!({"apiVersion": "cert-manager.io/v1", "kind": "Issuer",
+            "metadata": {"name": "i", "namespace": "default"}, "spec": {"config": "x"}});
+        assert!(!cache.serves(kind));
+        assert_eq!(cache.lookup(&ObjectId::of(&issuer)), Lookup::Unknown);
+
+        applier.apply(&definition).await.expect("defined");
+        within("the kind to be served", async {
+            while !cache.serves(kind) {
+                changes.retry();
+                let _ = tokio::time::timeout(Duration::from_millis(50), changes.next()).await;
+            }
+        })
+        .await;
+        let Lookup::Present(found) = definitions.lookup(&id) else {
+            panic!("the definition is not known")
+        };
+        // Of a definition, its metadata says enough.
+        assert_eq!(found["kind"], "CustomResourceDefinition");
+        for pointer in ["/spec", "/status", "/metadata/annotations"] {
+            assert_eq!(found.pointer(pointer), None, "{pointer}");
+        }
+        applier.apply(&issuer).await.expect("applied");
+        follow(
+            "the issuer",
+            &mut changes,
+            &Change::Applied(ObjectId::of(&issuer)),
+        )
+        .await;
+
+        cache.forget(kind);
+        assert!(!cache.serves(kind));
+        assert_eq!(cache.lookup(&ObjectId::of(&issuer)), Lookup::Unknown);
+        applier.delete(&id).await.expect("deleted");
+        follow("the end of the definition", &mut changes, &Change::Deleted(id)).await;
     });
 }

@@ -275,13 +275,16 @@ async fn observe(cluster: &connection::Cluster, cr: &Resource, settings: &Settin
     } else {
         None
     };
-    let node_state = if cr.object.pointer("/spec/nmstate").is_some_and(Value::is_object) {
-        let definition = cluster.get(&watches::node_state_definition()).await?;
-        detect::node_state(client, definition.as_ref())
-            .await
-            .map_err(asked("wishes for node state"))?
-    } else {
-        NodeState::default()
+    let wants_node_state = cr.object.pointer("/spec/nmstate").is_some_and(Value::is_object);
+    let definition = cluster.get(&watches::definition(object::NMSTATE)).await?;
+    let node_state = match definition.filter(|_| wants_node_state) {
+        Some(definition) => NodeState {
+            definition: detect::node_state_definition(&definition),
+            wish: detect::node_state_wish(client)
+                .await
+                .map_err(asked("wishes for node state"))?,
+        },
+        None => NodeState::default(),
     };
     let record = cluster.get(&applied::id(&settings.operator_namespace)).await?;
     let applied = match record {
@@ -360,7 +363,10 @@ fn wanted(cr: &Resource, settings: &Settings, facts: &Facts) -> Result<Wanted, E
             .push("the operator would choose a range of MAC addresses for spec.kubeMacPool at random".into());
     }
     Ok(Wanted {
-        leftovers: render::leftovers(&context),
+        leftovers: render::leftovers(&context)
+            .into_iter()
+            .map(|(_, id)| id)
+            .collect(),
         objects: flat(groups),
         pruned: recorded.union(&rendered).prune(&rendered, render::is_kept),
         notes,

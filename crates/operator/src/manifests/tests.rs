@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use super::*;
-use crate::{cluster_facts::Platform, watches};
+use crate::watches;
 
 /// `group resource verb`, with a resource's names where a rule has them.
 type Permissions = BTreeSet<String>;
@@ -169,6 +169,7 @@ fn the_node_state_operator_may_do_what_its_table_says() {
 /// What may be added to it: watching what is rendered.
 const NAMESPACED_ADDITIONS: &str = "
     monitoring.coreos.com!prometheusrules,servicemonitors: list watch
+    cert-manager.io!certificates,issuers: list watch
     !serviceaccounts: list watch
     rbac.authorization.k8s.io!roles,rolebindings: list watch";
 
@@ -194,12 +195,7 @@ fn the_operator_may_watch_whatever_it_renders() {
         .union(&permissions(&operator("Role")))
         .cloned()
         .collect();
-    let kinds = watches::rendered_kinds(Platform {
-        openshift4: true,
-        scc: true,
-        monitoring: true,
-    });
-    for kind in kinds {
+    for kind in watches::rendered_kinds() {
         for verb in ["list", "watch", "get", "create", "update"] {
             let permission = format!("{}/{} {verb}", kind.group, kind.plural);
             assert!(held.contains(&permission), "{permission}");

@@ -14,29 +14,46 @@ use crate::{
     applied::{self, Applied},
     components::Context,
     configuration,
+    failures::Failures,
     labels::{NOT_ON_OWN_NAMESPACE, Stamp},
     manifest, messages,
     names::reason,
     render::{self, Group},
-    resource,
+    resource, watches,
 };
 
 impl Reconciler {
-    /// Removes what stands in the way of this version (operator §9.3).
-    pub(super) async fn clean_up(&mut self, context: &Context<'_>) -> Result<(), Stop> {
-        let failed = |error: String| Stop::retry(reason::RENDER, messages::invalid_configuration(&[error]));
-        for id in render::leftovers(context) {
-            if !self.memory.gone.contains(&id) {
-                self.applier
-                    .delete(&id)
-                    .await
-                    .map_err(|error| failed(error.to_string()))?;
-                self.memory.gone.insert(id);
+    /// Removes what stands in the way of this version (operator §9.3). A component whose leftovers can't be removed
+    /// waits for that.
+    pub(super) async fn clean_up(
+        &mut self,
+        context: &Context<'_>,
+        groups: &[Group],
+        failures: &mut Failures,
+    ) {
+        let invalid = |error: String| messages::invalid_configuration(&[error]);
+        for (component, id) in render::leftovers(context) {
+            if self.memory.gone.contains(&id) {
+                continue;
+            }
+            match self.applier.delete(&id).await {
+                Ok(_) => drop(self.memory.gone.insert(id)),
+                Err(error) => failures.note(component, reason::RENDER, invalid(error.to_string())),
             }
         }
+        if let Err(error) = self.clear_own_namespace().await {
+            failures.note_general(reason::RENDER, invalid(error));
+        }
+        if let Err(error) = self.release_networks(groups).await {
+            failures.note_general(reason::RENDER, invalid(error.to_string()));
+        }
+    }
+
+    /// Takes labels off the operator's own namespace that earlier versions put there.
+    async fn clear_own_namespace(&self) -> Result<(), String> {
         let id = object::NAMESPACE.object(None, &self.settings.operator_namespace);
         let Lookup::Present(namespace) = self.cache().lookup(&id) else {
-            return Err(failed(format!("namespaces \"{}\" not found", id.name)));
+            return Err(format!("namespaces \"{}\" not found", id.name));
         };
         let labels = namespace.pointer("/metadata/labels").and_then(Value::as_object);
         let stale: serde_json::Map<_, _> = labels
@@ -45,13 +62,33 @@ impl Reconciler {
             .filter(|key| NOT_ON_OWN_NAMESPACE.contains(&key.as_str()))
             .map(|key| (key.clone(), Value::Null))
             .collect();
-        if !stale.is_empty() {
-            let patch = json!({ "metadata": { "labels": stale } });
-            self.applier
-                .merge_patch(&id, None, &patch)
-                .await
-                .map_err(|error| failed(error.to_string()))?;
+        if stale.is_empty() {
+            return Ok(());
         }
+        let patch = json!({ "metadata": { "labels": stale } });
+        let patched = self.applier.merge_patch(&id, None, &patch).await;
+        patched.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// In the first generation, the definition of networks belonged to the configuration resource and went with it, and
+    /// all networks of all users with that. Where it is rendered, applying it sets it free; else it is looked at once.
+    async fn release_networks(&mut self, groups: &[Group]) -> Result<(), apply::Error> {
+        let id = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
+        let mut rendered = groups.iter().flat_map(|group| &group.objects);
+        if self.memory.gone.contains(&id) || rendered.any(|object| ObjectId::of(object) == id) {
+            return Ok(());
+        }
+        if let Some(definition) = self.applier.get(&id).await?
+            && object::owned_by(&definition, api::names::NETWORK_ADDONS_KIND)
+        {
+            // As it is, without an owner: others' references are kept.
+            let free = json!({
+                "apiVersion": id.api_version(), "kind": id.kind,
+                "metadata": { "name": id.name }, "spec": definition["spec"],
+            });
+            self.applier.apply(&free).await?;
+        }
+        self.memory.gone.insert(id);
         Ok(())
     }
 
@@ -74,25 +111,23 @@ impl Reconciler {
             .map_err(|error| failed(error.to_string()))
     }
 
-    /// Applies all components. One that fails, at its first object that does, does not keep the others
-    /// from being applied.
-    pub(super) async fn apply(&mut self, groups: &[Group]) -> Result<(), Stop> {
-        let mut errors = Vec::new();
+    /// Applies all components of which nothing failed before. One that fails, at its first object that does, does not
+    /// keep the others from being applied.
+    pub(super) async fn apply(&mut self, groups: &[Group], failures: &mut Failures) {
         for group in groups {
-            for object in &group.objects {
-                if let Err(error) = self.apply_one(object).await {
-                    tracing::warn!(component = group.component, %error, "cannot apply");
-                    errors.push(error.to_string());
-                    break;
-                }
+            if failures.spare(group.component)
+                && let Err(error) = self.apply_group(group).await
+            {
+                failures.note(group.component, reason::APPLY, error.to_string());
             }
         }
-        self.memory.tracked = render::workloads(groups);
-        if errors.is_empty() {
-            Ok(())
-        } else {
-            Err(Stop::retry(reason::APPLY, errors.join("\n")))
+    }
+
+    async fn apply_group(&mut self, group: &Group) -> Result<(), apply::Error> {
+        for object in &group.objects {
+            self.apply_one(object).await?;
         }
+        Ok(())
     }
 
     async fn apply_one(&mut self, object: &Value) -> Result<(), apply::Error> {
@@ -108,22 +143,28 @@ impl Reconciler {
         Ok(())
     }
 
-    /// What the configuration resource owned, the garbage collector removes, in any order. Access goes first: a
-    /// daemon that is told to end and is refused by the API server knows that it is removed, not restarted, and
-    /// gives the node back.
-    pub(super) async fn withdraw_access(&self) -> Result<(), Error> {
+    /// What the configuration resource owned, the garbage collector removes, in any order. Before it gets there, webhook
+    /// configurations go: without their servers they would block everybody. Then access goes: a daemon that is told to
+    /// end and is refused by the API server knows that it is removed, not restarted, and gives the node back.
+    pub(super) async fn withdraw(&self) -> Result<(), Error> {
         if !self.is_removed() {
             return Ok(());
         }
         let owner = api::names::NETWORK_ADDONS_KIND;
-        for binding in self.cache().list(object::CLUSTER_ROLE_BINDING) {
-            if object::owned_by(&binding, owner) {
-                self.applier
-                    .delete_if_owned(&ObjectId::of(&binding), owner)
-                    .await?;
+        let mut result = Ok(());
+        for kind in [
+            object::MUTATING_WEBHOOK_CONFIGURATION,
+            object::CLUSTER_ROLE_BINDING,
+        ] {
+            for object in self.cache().list(kind) {
+                if object::owned_by(&object, owner) {
+                    let deleted = self.applier.delete_if_owned(&ObjectId::of(&object), owner).await;
+                    // One that can't be withdrawn is tried again, and the others do not wait for it.
+                    result = result.and(deleted.map(drop));
+                }
             }
         }
-        Ok(())
+        result.map_err(Error::Write)
     }
 
     /// Whether the garbage collector removes what the configuration resource owned: it is gone, or waits for that
@@ -136,17 +177,28 @@ impl Reconciler {
         }
     }
 
-    pub(super) async fn prune(&mut self, planned: &Inventory, rendered: &Inventory) -> Result<(), Stop> {
-        let gone = planned.prune(rendered, render::is_kept);
+    /// Removes what is recorded and no longer rendered.
+    pub(super) async fn prune(&mut self, planned: &Inventory, groups: &[Group], failures: &mut Failures) {
+        let unknown = |component: &str| !groups.iter().any(|group| group.component == component);
+        if self
+            .memory
+            .deployed
+            .iter()
+            .any(|(component, _)| unknown(component))
+        {
+            // The record does not say whose an object is: it may belong to the component that can't be rendered.
+            return;
+        }
+        let gone = planned.prune(&render::inventory(groups), render::is_kept);
         if gone.is_empty() {
-            return Ok(());
+            return;
         }
         let ledger = Ledger::new(applied::id(&self.settings.operator_namespace));
         let owner = api::names::NETWORK_ADDONS_KIND;
         let pruned = inventory::prune(&self.applier, &ledger, planned, &gone, owner).await;
-        pruned
-            .map(drop)
-            .map_err(|error| Stop::retry(reason::DELETE, error.to_string()))
+        for error in pruned.failures {
+            failures.note_general(reason::DELETE, error.to_string());
+        }
     }
 }
 

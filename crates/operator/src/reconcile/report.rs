@@ -1,6 +1,6 @@
 //! What users are told: the status, and events.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use kube_kit::{
@@ -9,15 +9,19 @@ use kube_kit::{
     object::{self, ObjectId},
 };
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{Error, Reconciler};
 use crate::{
     messages,
     names::reason,
     resource::{self, Resource},
-    status::{self, Finding},
-    workloads::{self, Observation, Progress},
+    status::{self, Component, Finding},
+    workloads::{Observation, Progress, Workload},
 };
+
+/// How long a status stands before it is written only because its messages differ.
+const DETAILS: Duration = Duration::from_secs(1);
 
 impl Reconciler {
     /// Tells the user, once, about components that are accepted and not deployed.
@@ -35,48 +39,47 @@ impl Reconciler {
         }
     }
 
-    pub(super) fn progress(&self) -> Progress {
-        let namespace = |id: &ObjectId| {
+    /// The deployed components, and how far their workloads are.
+    pub(super) fn components(&self) -> Vec<Component> {
+        let deployed = self.memory.deployed.iter();
+        let component = |(name, ids): &(&'static str, Vec<ObjectId>)| Component {
+            name,
+            workloads: ids.iter().map(|id| self.observe(id)).collect(),
+        };
+        deployed.map(component).collect()
+    }
+
+    fn observe(&self, id: &ObjectId) -> Workload {
+        let namespace = || {
             let namespace = object::NAMESPACE.object(None, id.namespace.as_deref().unwrap_or_default());
             self.cache().lookup(&namespace) != Lookup::Absent
         };
-        let lookups: Vec<_> = self
-            .memory
-            .tracked
-            .iter()
-            .map(|id| (id, self.cache().lookup(id)))
-            .collect();
-        let observations: Vec<_> = lookups
-            .iter()
-            .map(|(id, lookup)| {
-                let observation = match lookup {
-                    Lookup::Present(object) => Observation::Seen(object),
-                    Lookup::Absent if !self.memory.unseen.contains(*id) => Observation::Gone {
-                        namespace: namespace(id),
-                    },
-                    Lookup::Absent | Lookup::Unknown => Observation::JustCreated,
-                };
-                ((*id).clone(), observation)
-            })
-            .collect();
-        workloads::evaluate(&observations)
+        let lookup = self.cache().lookup(id);
+        let observation = match &lookup {
+            Lookup::Present(object) => Observation::Seen(object),
+            Lookup::Absent if !self.memory.unseen.contains(id) => Observation::Gone {
+                namespace: namespace(),
+            },
+            Lookup::Absent | Lookup::Unknown => Observation::JustCreated,
+        };
+        Workload::observed(id.clone(), &observation)
     }
 
-    /// Says in the status that a workload is gone, before it is restored. A failure of the
-    /// configuration outranks it.
-    pub(super) async fn report_losses(&mut self, cr: &Resource) -> Result<(), Error> {
-        if self.memory.rejected {
-            return Ok(());
+    /// Says in the status that a workload is gone, before it is restored. A failure of the configuration outranks it.
+    /// What goes wrong with telling it does not keep it from being restored.
+    pub(super) async fn report_losses(&mut self, cr: &Resource) {
+        if self.memory.failed {
+            return;
         }
-        if let Progress::Failed(failure) = self.progress() {
-            tracing::warn!(
-                reason = failure.reason,
-                error = failure.message,
-                "a workload is gone"
-            );
-            self.write_status(cr, &Finding::Lost(failure)).await?;
+        let components = self.components();
+        if let Progress::Failed(failure) = status::progress(&components) {
+            let (reason, error) = (failure.reason, &failure.message);
+            tracing::warn!(reason, error, "a workload is gone");
+            let finding = Finding::Lost { failure, components };
+            if let Err(error) = self.write_status(cr, &finding).await {
+                tracing::warn!(%error, "cannot tell about it");
+            }
         }
-        Ok(())
     }
 
     /// Tells about workloads that were made, or whose specification changed, whoever changed it. What was
@@ -86,8 +89,8 @@ impl Reconciler {
             Lookup::Present(object) => object.pointer("/metadata/generation").and_then(Value::as_i64),
             _ => None,
         };
-        let tracked = self.memory.tracked.iter();
-        let now: BTreeMap<_, _> = tracked
+        let workloads = self.memory.deployed.iter().flat_map(|(_, workloads)| workloads);
+        let now: BTreeMap<_, _> = workloads
             .filter_map(|id| Some((id.clone(), generation(id)?)))
             .collect();
         let before = std::mem::replace(&mut self.memory.generations, now);
@@ -104,8 +107,21 @@ impl Reconciler {
         }
     }
 
+    /// When to look at the status again: news of a kind of which there are many were held back.
+    pub fn held_back_until(&self) -> Option<Instant> {
+        self.held_back
+    }
+
+    /// A roll-out over many nodes changes messages many times a second: so often nobody reads them.
+    fn may_tell_details(&mut self) -> bool {
+        let next = self.told.map(|told| told + DETAILS);
+        self.held_back = next.filter(|next| *next > Instant::now());
+        self.held_back.is_none()
+    }
+
     /// Writes the status if it differs, then tells the events that belong to the change.
     pub(super) async fn write_status(&mut self, cr: &Resource, finding: &Finding) -> Result<(), Error> {
+        self.held_back = None;
         let id = ObjectId::of(&cr.object);
         // The cache has what was written earlier in the same reconcile.
         let object = match self.cache().lookup(&id) {
@@ -120,7 +136,12 @@ impl Reconciler {
             &self.settings.operator_version,
             Timestamp::now(),
         );
+        if events.is_empty() && status::differ_in_messages_alone(&before, &after) && !self.may_tell_details()
+        {
+            return Ok(());
+        }
         if after != before {
+            self.told = Some(Instant::now());
             match self
                 .applier
                 .merge_patch(&id, Some("status"), &resource::status_patch(&live, &after))

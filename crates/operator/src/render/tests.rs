@@ -1,6 +1,7 @@
 //! The objects of each component, field by field, against operands.
 
 mod access;
+mod anything;
 mod cluster_services;
 mod dynamic_networks;
 mod kube_mac_pool;
@@ -335,18 +336,39 @@ fn what_is_rendered_is_watched() {
         ..Setting::default()
     };
     let groups = setting.with(all_components(), render_enabled);
-    let watched = crate::watches::rendered_kinds(Platform {
-        scc: true,
-        monitoring: true,
-        ..Platform::default()
-    });
+    let watched = crate::watches::rendered_kinds();
     for object in groups.iter().flat_map(|group| &group.objects) {
         let id = ObjectId::of(object);
         let kind = id.known_kind().expect("a known kind");
-        // Namespaces are watched by their names, and cert-manager may not be there.
-        let apart = kind == kube_kit::object::NAMESPACE || kind.group == "cert-manager.io";
+        // Namespaces are watched by their names.
+        let apart = kind == kube_kit::object::NAMESPACE;
         assert!(apart != watched.contains(&kind), "{id}");
     }
+}
+
+#[test]
+fn a_component_that_cannot_be_rendered_is_not_in_the_way_of_the_others() {
+    let images = Images::read(|name| (name == "MULTUS_IMAGE").then(|| "multus:4".to_owned()));
+    let spec = json!({ "multus": {}, "linuxBridge": {} });
+    let rendered = Setting::default().with(spec, |context| {
+        let context = Context {
+            images: &images,
+            ..*context
+        };
+        assert!(render(&context, &stamps::stamp()).is_err());
+        each(&context, &stamps::stamp())
+            .map(|(component, group)| (component, group.is_ok()))
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(
+        rendered,
+        [
+            ("multus", true),
+            ("linuxBridge", false),
+            ("monitoring", true),
+            ("networkPolicies", true)
+        ]
+    );
 }
 
 #[test]
@@ -363,7 +385,7 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
         })
     };
     let (native, missing) = deployed(true);
-    assert_eq!(native, ["multus", "linuxBridge", "networkPolicies"]);
+    assert_eq!(native, ["multus", "linuxBridge", "monitoring", "networkPolicies"]);
     assert_eq!(
         missing,
         [
@@ -378,7 +400,7 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
     );
     // With an image of its own each is deployed; that of the node state is ours in any case.
     let (established, missing) = deployed(false);
-    assert_eq!(established.len(), 9);
+    assert_eq!(established.len(), 10);
     assert_eq!(missing, ["nmstate"]);
 }
 

@@ -1,8 +1,12 @@
 //! The rules of operator §7 as a table of steps.
 
+use kube_kit::object::DAEMON_SET;
 use serde_json::json;
 
 use super::*;
+use crate::workloads::State;
+
+mod properties;
 
 const VERSION: &str = "1.2.3";
 
@@ -18,10 +22,33 @@ fn failure(reason: &'static str, message: &str) -> Failure {
 }
 
 fn applied(lines: &[&str]) -> Finding {
-    let progress = Progress::Lines(lines.iter().map(|line| (*line).to_owned()).collect());
     Finding::Applied {
-        progress,
+        failures: Failures::default(),
+        components: vec![multus(lines)],
         containers: containers(),
+    }
+}
+
+/// Multus with workloads that are this far.
+fn multus(lines: &[&str]) -> Component {
+    let progressing = lines.iter().map(|line| State::Progressing((*line).to_owned()));
+    let mut workloads: Vec<_> = progressing.map(workload).collect();
+    workloads.push(workload(State::Ready));
+    Component {
+        name: "multus",
+        workloads,
+    }
+}
+
+fn workload(state: State) -> Workload {
+    let id = DAEMON_SET.object(Some("ns"), "multus");
+    Workload { id, state }
+}
+
+fn rejected(failure: Failure) -> Finding {
+    Finding::Rejected {
+        failure,
+        components: Vec::new(),
     }
 }
 
@@ -34,11 +61,21 @@ fn containers() -> Vec<Container> {
     }]
 }
 
-/// `type status reason message` of each condition, sorted by type.
+/// `type status reason message` of each established condition, sorted by type.
 fn conditions(status: &NetworkAddonsConfigStatus) -> Vec<String> {
+    listed(status, |kind| !condition::is_of_component(kind))
+}
+
+/// The same of the components' own conditions.
+fn of_components(status: &NetworkAddonsConfigStatus) -> Vec<String> {
+    listed(status, condition::is_of_component)
+}
+
+fn listed(status: &NetworkAddonsConfigStatus, of: impl Fn(&str) -> bool) -> Vec<String> {
     let mut all: Vec<_> = status
         .conditions
         .iter()
+        .filter(|c| of(&c.kind))
         .map(|c| {
             format!("{} {} {} {}", c.kind, c.status, c.reason, c.message)
                 .trim_end()
@@ -70,7 +107,8 @@ const AVAILABLE: [&str; 3] = ["Available True", "Degraded False", "Progressing F
 #[test]
 fn nothing_to_deploy_is_available_at_once() {
     let finding = Finding::Applied {
-        progress: Progress::Lines(Vec::new()),
+        failures: Failures::default(),
+        components: Vec::new(),
         containers: Vec::new(),
     };
     let (status, told) = step(&NetworkAddonsConfigStatus::default(), &finding, 1);
@@ -125,14 +163,14 @@ fn nothing_new_changes_nothing() {
     for second in [2, 1000] {
         assert_eq!(step(&done, &applied(&[]), second), (done.clone(), Vec::new()));
     }
-    let invalid = Finding::Rejected(failure("FailedToValidate", "text"));
+    let invalid = rejected(failure("FailedToValidate", "text"));
     let (degraded, _) = step(&done, &invalid, 3);
     assert_eq!(step(&degraded, &invalid, 4), (degraded.clone(), Vec::new()));
 }
 
 #[test]
 fn an_invalid_configuration_is_degraded_from_the_beginning() {
-    let finding = Finding::Rejected(failure("FailedToValidate", "text"));
+    let finding = rejected(failure("FailedToValidate", "text"));
     let (status, told) = step(&NetworkAddonsConfigStatus::default(), &finding, 1);
     let expected = [
         "Available False Failing Unable to apply desired configuration",
@@ -149,14 +187,14 @@ fn an_invalid_configuration_is_degraded_from_the_beginning() {
     );
     assert_eq!(status.observed_version, "");
     // Another failure is told, that nothing can be applied was told.
-    let (_, told) = step(&status, &Finding::Rejected(failure("FailedToApply", "other")), 2);
+    let (_, told) = step(&status, &rejected(failure("FailedToApply", "other")), 2);
     assert_eq!(told, ["Warning Failed: FailedToApply | Operator failed: other"]);
 }
 
 #[test]
 fn a_fixed_configuration_is_available_again() {
     let (good, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
-    let (bad, _) = step(&good, &Finding::Rejected(failure("FailedToValidate", "text")), 2);
+    let (bad, _) = step(&good, &rejected(failure("FailedToValidate", "text")), 2);
     assert_eq!(bad.containers, containers(), "what runs is left untouched");
     assert_eq!(bad.observed_version, VERSION);
     let (fixed, told) = step(&bad, &applied(&[]), 3);
@@ -168,7 +206,18 @@ fn a_fixed_configuration_is_available_again() {
 fn a_lost_workload_is_degraded_until_it_is_restored() {
     let (good, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
     let gone = failure("NoDaemonSet", "Expected DaemonSet \"ns/multus\" does not exist");
-    let (lost, told) = step(&good, &Finding::Lost(gone), 2);
+    let lost = Finding::Lost {
+        failure: gone.clone(),
+        components: vec![Component {
+            name: "multus",
+            workloads: vec![workload(State::Gone(gone))],
+        }],
+    };
+    let (lost, told) = step(&good, &lost, 2);
+    assert_eq!(
+        of_components(&lost),
+        ["MultusAvailable False NoDaemonSet Expected DaemonSet \"ns/multus\" does not exist"]
+    );
     assert_eq!(
         conditions(&lost),
         [
@@ -251,9 +300,106 @@ fn a_new_version_is_a_target_before_it_is_observed() {
     assert_eq!(versions(&done), ["2.0.0", "2.0.0", "2.0.0"]);
     let (bad, _) = next(
         &done,
-        &Finding::Rejected(failure("FailedToValidate", "text")),
+        &rejected(failure("FailedToValidate", "text")),
         "2.0.0",
         at(4),
     );
     assert_eq!(versions(&bad), ["2.0.0", "2.0.0", "2.0.0"]);
+}
+
+#[test]
+fn each_component_has_a_condition_of_its_own_as_long_as_it_is_deployed() {
+    let bridge = Component {
+        name: "linuxBridge",
+        workloads: Vec::new(),
+    };
+    let finding = |failures: Failures, multus: Component| Finding::Applied {
+        failures,
+        components: vec![multus, bridge.clone()],
+        containers: Vec::new(),
+    };
+    let before = NetworkAddonsConfigStatus::default();
+    let (rolling, _) = step(&before, &finding(Failures::default(), multus(&["line"])), 1);
+    assert_eq!(
+        of_components(&rolling),
+        [
+            "LinuxBridgeAvailable True",
+            "MultusAvailable False Deploying line"
+        ]
+    );
+    let mut failures = Failures::default();
+    failures.note("linuxBridge", "FailedToApply", "no way");
+    failures.note("multus", "FailedToRender", "nothing there");
+    failures.note_general("FailedToDeleteObjects", "still there");
+    let (failed, told) = step(&rolling, &finding(failures, multus(&[])), 2);
+    assert_eq!(
+        of_components(&failed),
+        [
+            "LinuxBridgeAvailable False FailedToApply no way",
+            "MultusAvailable False FailedToRender nothing there",
+        ]
+    );
+    assert!(
+        conditions(&failed)
+            .contains(&"Degraded True FailedToApply no way\nnothing there\nstill there".to_owned())
+    );
+    assert_eq!(
+        told,
+        ["Warning Failed: FailedToApply | Operator failed: no way\nnothing there\nstill there"]
+    );
+    // One component heals; what is not known to have changed is not touched.
+    let mut failures = Failures::default();
+    failures.note("linuxBridge", "FailedToApply", "no way");
+    let (half, _) = step(&failed, &finding(failures, multus(&[])), 3);
+    assert_eq!(
+        of_components(&half),
+        [
+            "LinuxBridgeAvailable False FailedToApply no way",
+            "MultusAvailable True"
+        ]
+    );
+    let (invalid, _) = step(&half, &rejected(failure("FailedToValidate", "text")), 4);
+    assert_eq!(of_components(&invalid), of_components(&half));
+    // Nobody asks for bridges any more.
+    let (done, _) = step(&invalid, &applied(&[]), 5);
+    assert_eq!(of_components(&done), ["MultusAvailable True"]);
+    assert_eq!(conditions(&done), AVAILABLE);
+}
+
+#[test]
+fn types_of_conditions_follow_the_names_of_components() {
+    let types: Vec<_> = crate::components::ALL
+        .iter()
+        .map(|component| condition::of_component(component.name()))
+        .collect();
+    assert_eq!(
+        types,
+        [
+            "MultusAvailable",
+            "MultusDynamicNetworksAvailable",
+            "LinuxBridgeAvailable",
+            "KubeMacPoolAvailable",
+            "OvsAvailable",
+            "MacvtapAvailable",
+            "KubeSecondaryDNSAvailable",
+            "KubevirtIpamControllerAvailable",
+            "NmstateAvailable",
+            "MonitoringAvailable",
+            "NetworkPoliciesAvailable",
+        ]
+    );
+    assert!(types.iter().all(|kind| condition::is_of_component(kind)));
+    for established in ["Available", "Degraded", "Progressing", "Failing"] {
+        assert!(!condition::is_of_component(established));
+    }
+}
+
+#[test]
+fn a_change_of_messages_is_told_from_other_changes() {
+    let (first, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&["a"]), 1);
+    let (second, _) = step(&first, &applied(&["b"]), 2);
+    let (done, _) = step(&second, &applied(&[]), 3);
+    assert!(differ_in_messages_alone(&first, &second));
+    assert!(!differ_in_messages_alone(&first, &first));
+    assert!(!differ_in_messages_alone(&second, &done));
 }

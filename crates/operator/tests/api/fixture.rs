@@ -34,6 +34,8 @@ pub(crate) struct Fixture {
     pub(crate) namespace: &'static str,
     server: &'static ApiServer,
     operator: Option<Running>,
+    /// Variables of the operator's environment that this fixture sets.
+    environment: Vec<(&'static str, &'static str)>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -71,6 +73,7 @@ impl Fixture {
             namespace,
             server,
             operator: None,
+            environment: Vec::new(),
             _turn: turn,
         };
         for name in ["namespace.yaml", "operator.yaml"] {
@@ -87,18 +90,18 @@ impl Fixture {
     /// Applies the definition of the configuration resource.
     pub(crate) fn define(&self) {
         self.apply_file("network-addons-config.crd.yaml");
-        let command = [
+        let established = [
             "wait",
             "--for=condition=Established",
             "--timeout=60s",
             "crd",
             "--all",
         ];
-        // A definition that was made this moment has no conditions to wait for, which is an error.
-        let established = wait::until("established definitions", DEADLINE, || {
-            self.kubectl().run(command).map_err(|error| error.to_string())
-        });
-        established.unwrap_or_else(|error| panic!("{error}"));
+        // A definition without any condition yet ends the command at once.
+        wait::until("established definitions", DEADLINE, || {
+            self.kubectl().run(established)
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Applies a file of the installation.
@@ -137,6 +140,11 @@ impl Fixture {
         self.start_with(VERSION, url);
     }
 
+    /// Sets a variable of the operator's environment, from its next start on.
+    pub(crate) fn set(&mut self, variable: &'static str, value: &'static str) {
+        self.environment.push((variable, value));
+    }
+
     pub(crate) fn server_url(&self) -> &'static str {
         self.server.url()
     }
@@ -144,6 +152,7 @@ impl Fixture {
     fn start_with(&mut self, version: &'static str, url: &str) {
         assert!(self.operator.is_none(), "it runs already");
         let (namespace, kubeconfig) = (self.namespace, self.server.kubeconfig().to_owned());
+        let set = self.environment.clone();
         let url = url.parse().expect("a URL");
         let shutdown = Shutdown::new();
         let end = shutdown.clone();
@@ -157,8 +166,12 @@ impl Fixture {
                 config.cluster_url = url;
                 config.auth_info.impersonate = Some(account(namespace));
                 let client = Client::try_from(config).expect("a client");
-                let settings =
-                    Settings::read(|name| environment(namespace, version, name)).expect("settings");
+                let variable = |name: &str| {
+                    let ours = set.iter().find(|(known, _)| *known == name);
+                    ours.map(|(_, value)| (*value).to_owned())
+                        .or_else(|| environment(namespace, version, name))
+                };
+                let settings = Settings::read(variable).expect("settings");
                 Operator::start(client, settings)
                     .await
                     .expect("an operator")
@@ -237,11 +250,20 @@ impl Fixture {
         self.object(&[kind, name, "--namespace", self.namespace])
     }
 
-    /// Waits until the conditions are these: `Type Status Reason`, sorted by type.
+    /// Waits until the established conditions are these: `Type Status Reason`, sorted by type.
     pub(crate) fn wait_for_conditions(&self, expected: &[&str]) -> Value {
+        self.wait_for_these(expected, conditions)
+    }
+
+    /// Waits until the components' own conditions are these: `Type Status Reason`, sorted by type.
+    pub(crate) fn wait_for_components(&self, expected: &[&str]) -> Value {
+        self.wait_for_these(expected, component_conditions)
+    }
+
+    fn wait_for_these(&self, expected: &[&str], of: fn(&Value) -> Vec<String>) -> Value {
         wait::until(&format!("{expected:?}"), DEADLINE, || {
             let configuration = self.configuration();
-            let found = conditions(&configuration);
+            let found = of(&configuration);
             if found == expected {
                 Ok(configuration)
             } else {
@@ -287,6 +309,61 @@ impl Fixture {
         .unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Takes a verb on a resource away from the operator, and returns the rules to give back to [`Self::permit`].
+    pub(crate) fn forbid(&self, role: &str, resource: &str, verb: &str) -> Value {
+        let rules = self.operand(role, NAME).expect("the role")["rules"].clone();
+        let less = rules.as_array().expect("rules").iter().map(|rule| {
+            let mut rule = rule.clone();
+            let of = rule["resources"].as_array().expect("resources");
+            if of.contains(&json!(resource)) {
+                let verbs = rule["verbs"].as_array_mut().expect("verbs");
+                verbs.retain(|known| known != verb);
+            }
+            rule
+        });
+        let less: Vec<_> = less.filter(|rule| rule["verbs"] != json!([])).collect();
+        self.permit(role, &json!(less));
+        let (account, namespace) = (account(self.namespace), self.namespace);
+        let question = ["auth", "can-i", verb, resource, "--as", &account, "-n", namespace];
+        wait::until("a lack of permission", DEADLINE, || {
+            match self.kubectl().run(question) {
+                Ok(answer) => Err(answer),
+                Err(_) => Ok(()),
+            }
+        })
+        .expect("a lack of permission");
+        rules
+    }
+
+    /// Gives a role of the operator these rules.
+    pub(crate) fn permit(&self, role: &str, rules: &Value) {
+        let patch = json!({ "rules": rules }).to_string();
+        let namespace = self.namespace;
+        let arguments = ["patch", role, NAME, "-n", namespace, "--type=merge", "-p", &patch];
+        self.kubectl().run(arguments).expect("patched");
+    }
+
+    /// Makes the operator try again now what failed: nothing tells it that it may do more.
+    pub(crate) fn nudge(&self) {
+        // No label that goes on to what is deployed.
+        let label = format!("example.org/nudge={}", self.mark());
+        let arguments = ["label", "--overwrite", "networkaddonsconfig", "cluster", &label];
+        self.kubectl().run(arguments).expect("labelled");
+    }
+
+    /// Merges a patch into an operand.
+    pub(crate) fn patch(&self, kind: &str, name: &str, patch: &Value) {
+        let (patch, namespace) = (patch.to_string(), self.namespace);
+        let arguments = ["patch", kind, name, "-n", namespace, "--type=merge", "-p", &patch];
+        self.kubectl().run(arguments).expect("patched");
+    }
+
+    /// Deletes an operand, without waiting for its end.
+    pub(crate) fn remove(&self, kind: &str, name: &str) {
+        let arguments = ["delete", kind, name, "-n", self.namespace, "--wait=false"];
+        self.kubectl().run(arguments).expect("deleted");
+    }
+
     /// Writes the status of workloads as a node would that runs all of them.
     pub(crate) fn roll_out(&self, daemon_sets: &[&str]) {
         for name in daemon_sets {
@@ -315,7 +392,8 @@ impl Fixture {
         }
     }
 
-    fn report(&self, kind: &str, name: &str, status: &Value) {
+    /// Writes the status of a workload.
+    pub(crate) fn report(&self, kind: &str, name: &str, status: &Value) {
         let (patch, namespace) = (status.to_string(), self.namespace);
         let arguments = [
             "patch",
@@ -427,8 +505,26 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// `Type Status Reason` of each condition, sorted by type.
+/// `Type Status Reason` of each established condition, sorted by type.
 pub(crate) fn conditions(configuration: &Value) -> Vec<String> {
+    let mut all = all_conditions(configuration);
+    all.retain(|line| !is_of_component(line));
+    all
+}
+
+/// `Type Status Reason` of each component's own condition, sorted by type.
+pub(crate) fn component_conditions(configuration: &Value) -> Vec<String> {
+    let mut all = all_conditions(configuration);
+    all.retain(|line| is_of_component(line));
+    all
+}
+
+fn is_of_component(line: &str) -> bool {
+    let kind = line.split(' ').next().unwrap_or_default();
+    kind != "Available" && kind.ends_with("Available")
+}
+
+fn all_conditions(configuration: &Value) -> Vec<String> {
     let list = configuration["status"]["conditions"]
         .as_array()
         .cloned()

@@ -8,13 +8,23 @@ mod command_line;
 #[cfg(test)]
 mod definitions;
 #[cfg(test)]
+mod detection;
+#[cfg(test)]
 mod drift;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
+mod isolation;
+#[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
 mod outage;
+#[cfg(test)]
+mod removal;
+#[cfg(test)]
+mod status;
+#[cfg(test)]
+mod stubs;
 #[cfg(test)]
 mod takeover;
 #[cfg(test)]

@@ -218,15 +218,9 @@ fn rank(kind: &str) -> usize {
 }
 
 /// The component that a condition is about: `MultusAvailable` is about multus.
-fn component_of(condition: &str) -> Option<&'static str> {
+fn component_of(kind: &str) -> Option<&'static str> {
     let mut names = components::ALL.into_iter().map(components::Component::name);
-    names.find(|name| {
-        let (first, rest) = name.split_at(1);
-        condition
-            .strip_prefix(&first.to_uppercase())
-            .and_then(|tail| tail.strip_prefix(rest))
-            == Some(condition::AVAILABLE)
-    })
+    names.find(|name| condition::of_component(name) == kind)
 }
 
 fn components(configuration: &Value, observed: &Observed, conditions: &[&Condition]) -> Vec<Component> {
@@ -294,11 +288,11 @@ fn state(condition: Option<&Condition>, live: &[&Value]) -> State {
 
 /// What is still going on with workloads, in the operator's words.
 fn going_on(live: &[&Value]) -> Vec<String> {
-    let observations: Vec<_> = live
+    let observed: Vec<_> = live
         .iter()
-        .map(|object| (ObjectId::of(object), Observation::Seen(object)))
+        .map(|object| workloads::Workload::observed(ObjectId::of(object), &Observation::Seen(object)))
         .collect();
-    match workloads::evaluate(&observations) {
+    match workloads::progress(observed.iter()) {
         Progress::Lines(lines) => lines,
         Progress::Failed(failure) => vec![failure.message],
     }
@@ -334,7 +328,7 @@ fn known_workloads() -> Vec<(&'static str, Vec<ObjectId>)> {
     let groups = render::render(&context, &nobody.stamp(&settings)).unwrap_or_default();
     groups
         .iter()
-        .map(|group| (group.component, render::workloads(std::slice::from_ref(group))))
+        .map(|group| (group.component, render::workloads(group)))
         .collect()
 }
 

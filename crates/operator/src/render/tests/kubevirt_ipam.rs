@@ -381,7 +381,7 @@ fn objects_of_the_first_release_go() {
             ..Setting::default()
         };
         setting.with(json!({ "kubevirtIpamController": {} }), |context| {
-            leftovers(context).iter().map(ToString::to_string).collect()
+            leftovers(context).iter().map(|(_, id)| id.to_string()).collect()
         })
     };
     let everywhere = [

@@ -267,7 +267,11 @@ fn the_containers_are_those_of_the_summary() {
             .iter()
             .all(|container| container.ends_with(" weft:1"))
     );
-    let workloads: Vec<_> = workloads(&groups(true)).into_iter().map(|id| id.name).collect();
+    let workloads: Vec<_> = groups(true)
+        .iter()
+        .flat_map(workloads)
+        .map(|id| id.name)
+        .collect();
     assert_eq!(
         workloads,
         ["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"]

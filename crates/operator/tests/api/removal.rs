@@ -1,0 +1,221 @@
+//! In which order things go, and what goes on when it is interrupted.
+
+use cluster::wait;
+use serde_json::{Value, json};
+
+use crate::fixture::{DEADLINE, Fixture};
+
+const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
+const POOL: [&str; 2] = ["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"];
+const NETWORKS: &str = "network-attachment-definitions.k8s.cni.cncf.io";
+
+/// The resources that were deleted since the mark, in order.
+fn deletions(fixture: &Fixture, mark: usize) -> Vec<String> {
+    let requests = fixture.requests_since(mark).into_iter();
+    requests
+        .filter(|request| request.verb == "delete")
+        .map(|request| {
+            let path = request.uri.split('?').next().unwrap_or_default().to_owned();
+            let mut parts = path.rsplit('/');
+            let (name, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            format!("{kind}/{name}")
+        })
+        .collect()
+}
+
+fn with_pool(namespace: &'static str) -> Fixture {
+    let fixture = Fixture::running(namespace);
+    fixture.configure(&json!({ "multus": {}, "kubeMacPool": {} }));
+    fixture.roll_out(&["multus"]);
+    fixture.roll_out_deployments(&POOL);
+    fixture.wait_until_available();
+    fixture
+}
+
+#[test]
+fn webhooks_are_withdrawn_before_anything_else_of_a_component() {
+    let fixture = with_pool("removal-component");
+    let mark = fixture.mark();
+    fixture.configure(&json!({ "multus": {} }));
+    for name in POOL {
+        fixture.wait_until_gone("deployment", name);
+    }
+    fixture.wait_until_gone("configmap", "kubemacpool-mac-range-config");
+    fixture.wait_until_available();
+    let deleted = deletions(&fixture, mark);
+    assert_eq!(
+        deleted.first().map(String::as_str),
+        Some("mutatingwebhookconfigurations/kubemacpool-mutator"),
+        "{deleted:#?}"
+    );
+}
+
+#[test]
+fn webhooks_and_then_access_are_withdrawn_when_the_configuration_goes() {
+    let fixture = with_pool("removal-all");
+    let mark = fixture.mark();
+    fixture
+        .kubectl()
+        .delete(["networkaddonsconfig", "cluster"])
+        .expect("deleted");
+    fixture.wait_until_gone("mutatingwebhookconfiguration", "kubemacpool-mutator");
+    fixture.wait_until_gone("clusterrolebinding", "multus");
+    fixture.wait_until_gone("clusterrolebinding", "kubemacpool-manager-rolebinding");
+    let deleted = deletions(&fixture, mark);
+    assert_eq!(
+        deleted.len(),
+        3,
+        "the rest is the garbage collector's: {deleted:#?}"
+    );
+    assert_eq!(deleted[0], "mutatingwebhookconfigurations/kubemacpool-mutator");
+    assert!(
+        deleted[1..]
+            .iter()
+            .all(|what| what.starts_with("clusterrolebindings/")),
+        "{deleted:#?}"
+    );
+}
+
+/// An end between any two writes: the operator is stopped after the first deletion that it asked for, after the second,
+/// and so on, and started again.
+#[test]
+fn a_removal_goes_on_wherever_it_was_interrupted() {
+    let mut fixture = with_pool("removal-interrupted");
+    let mark = fixture.mark();
+    fixture.configure(&json!({ "multus": {} }));
+    let mut stops = 0;
+    loop {
+        let enough = |fixture: &Fixture| deletions(fixture, mark).len() > stops;
+        let gone = |fixture: &Fixture| {
+            let record = fixture.operand("configmap", RECORD).expect("the record");
+            let inventory = record["data"]["inventory"].as_str().expect("an inventory");
+            !inventory.contains("kubemacpool")
+        };
+        wait::until("a deletion or the end", DEADLINE, || {
+            if enough(&fixture) || gone(&fixture) {
+                Ok(())
+            } else {
+                Err(format!("{:#?}", deletions(&fixture, mark)))
+            }
+        })
+        .expect("progress");
+        if gone(&fixture) {
+            break;
+        }
+        fixture.stop();
+        stops = deletions(&fixture, mark).len();
+        fixture.start();
+    }
+    println!("interrupted after {stops} deletions");
+    for (kind, name) in [
+        ("mutatingwebhookconfiguration", "kubemacpool-mutator"),
+        ("deployment", POOL[0]),
+        ("deployment", POOL[1]),
+        ("service", "kubemacpool-service"),
+        ("configmap", "kubemacpool-mac-range-config"),
+        ("serviceaccount", "kubemacpool-sa"),
+        ("clusterrole", "kubemacpool-manager-role"),
+        ("clusterrolebinding", "kubemacpool-manager-rolebinding"),
+        ("networkpolicy", "kubemacpool-allow-ingress-to-webhook"),
+    ] {
+        assert!(fixture.operand(kind, name).is_none(), "{kind} {name}");
+    }
+    fixture.wait_until_available();
+}
+
+#[test]
+fn what_others_hang_on_our_objects_survives() {
+    let fixture = Fixture::running("removal-foreign");
+    fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));
+    fixture.roll_out(&["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"]);
+    let configuration = fixture.wait_until_available();
+    let namespace = fixture.operand("namespace", fixture.namespace).expect("it");
+    let stranger = json!({
+        "apiVersion": "v1", "kind": "Namespace", "name": fixture.namespace, "uid": namespace["metadata"]["uid"],
+    });
+    let ours = json!({
+        "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
+        "name": "cluster", "uid": configuration["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    });
+    for (kind, name) in [
+        ("configmap", "multus-daemon-config"),
+        ("serviceaccount", "bridge-marker"),
+    ] {
+        // With a change that has to be taken back, so that the object is written.
+        let patch = json!({
+            "metadata": {
+                "ownerReferences": [stranger, ours], "finalizers": ["example.org/mine"],
+                "labels": { "app.kubernetes.io/component": "changed" },
+            },
+            "data": { "more": "1" },
+        });
+        let patch = if kind == "configmap" {
+            patch
+        } else {
+            json!({ "metadata": patch["metadata"] })
+        };
+        fixture.patch(kind, name, &patch);
+        fixture.wait_for_operand(kind, name, |object| {
+            let metadata = &object["metadata"];
+            (metadata["labels"]["app.kubernetes.io/component"] == "network").then(|| {
+                assert_eq!(metadata["finalizers"], json!(["example.org/mine"]), "{kind}");
+                assert_eq!(metadata["ownerReferences"], json!([stranger, ours]), "{kind}");
+            })
+        });
+    }
+
+    // An object that is held is on its way, and holds up nothing.
+    fixture.configure(&json!({ "multus": {} }));
+    for name in ["kube-cni-linux-bridge-plugin", "bridge-marker"] {
+        fixture.wait_until_gone("daemonset", name);
+    }
+    fixture.wait_until_available();
+    let held = fixture.operand("serviceaccount", "bridge-marker").expect("it");
+    assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held:#}");
+    let free = json!({ "metadata": { "finalizers": null } });
+    fixture.patch("serviceaccount", "bridge-marker", &free);
+    fixture.wait_until_gone("serviceaccount", "bridge-marker");
+    fixture.patch("configmap", "multus-daemon-config", &free);
+}
+
+#[test]
+fn the_definition_of_networks_no_longer_goes_with_the_configuration() {
+    let mut fixture = Fixture::installed("removal-networks");
+    fixture.configure(&json!({}));
+    let crd = |owners: &Value| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": NETWORKS, "ownerReferences": owners },
+            "spec": {
+                "group": "k8s.cni.cncf.io", "scope": "Namespaced",
+                "names": {
+                    "kind": "NetworkAttachmentDefinition", "plural": "network-attachment-definitions",
+                    "singular": "network-attachment-definition",
+                },
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+                }],
+            },
+        })
+    };
+    let stranger = json!({ "apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "1" });
+    let ours = json!({
+        "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1alpha1", "kind": "NetworkAddonsConfig",
+        "name": "cluster", "uid": fixture.configuration()["metadata"]["uid"], "controller": true,
+    });
+    fixture.kubectl().delete(["crd", NETWORKS]).expect("deleted");
+    let old = crd(&json!([stranger, ours]));
+    fixture
+        .kubectl()
+        .apply(&old.to_string())
+        .expect("an old definition");
+    fixture.start();
+    // Nobody asks for multus: it is set free all the same, and not changed otherwise.
+    let freed = fixture.wait_for_operand("crd", NETWORKS, |object| {
+        (object["metadata"]["ownerReferences"] == json!([stranger])).then(|| object.clone())
+    });
+    assert_eq!(freed["spec"]["versions"], old["spec"]["versions"]);
+    fixture.wait_until_available();
+    fixture.kubectl().delete(["crd", NETWORKS]).expect("deleted");
+}

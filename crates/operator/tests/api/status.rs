@@ -1,0 +1,102 @@
+//! How often, and by whom, the status is written.
+
+use std::time::Instant;
+
+use cluster::wait;
+use serde_json::json;
+
+use crate::fixture::{DEADLINE, Fixture, component_conditions, message};
+
+const ROLLING: [&str; 3] = [
+    "Available False Startup",
+    "Degraded False",
+    "Progressing True Deploying",
+];
+
+#[test]
+fn details_of_a_roll_out_are_told_once_a_second_at_most() {
+    let fixture = Fixture::running("status-details");
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.wait_for_operand("daemonset", "multus", |_| Some(()));
+    fixture.wait_for_conditions(&ROLLING);
+    let mark = fixture.mark();
+    let begun = Instant::now();
+    for unavailable in (1..=12).rev() {
+        let status = json!({ "status": {
+            "desiredNumberScheduled": 12, "currentNumberScheduled": 12, "numberUnavailable": unavailable,
+            "numberReady": 0, "numberMisscheduled": 0,
+        } });
+        fixture.report("daemonset", "multus", &status);
+    }
+    // The last word is told, with no other change to tell it with.
+    let last = "DaemonSet \"status-details/multus\" is not available (awaiting 1 nodes)";
+    wait::until("the last word", DEADLINE, || {
+        let found = message(&fixture.configuration(), "Progressing");
+        if found == last { Ok(()) } else { Err(found) }
+    })
+    .expect("the last word");
+    let requests = fixture.requests_since(mark).into_iter();
+    let writes = requests
+        .filter(|request| request.uri.contains("/networkaddonsconfigs/cluster/status"))
+        .count();
+    let seconds = usize::try_from(begun.elapsed().as_secs()).expect("a number");
+    assert!(writes <= seconds + 2, "{writes} writes in {seconds} seconds");
+    let configuration = fixture.configuration();
+    assert_eq!(message(&configuration, "MultusAvailable"), last);
+    // What is more than a detail is told at once.
+    fixture.report(
+        "daemonset",
+        "multus",
+        &json!({ "status": { "numberUnavailable": 0 } }),
+    );
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+}
+
+// operator#16, the conditions
+#[test]
+fn what_a_restarted_operator_cannot_apply_is_no_reason_to_blank_the_status() {
+    let mut fixture = Fixture::running("status-restart");
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.roll_out(&["multus"]);
+    let before = fixture.wait_until_available();
+    fixture.configure(&json!({ "multus": {}, "imagePullPolicy": "BAD" }));
+    let rejected = [
+        "Available False Failing",
+        "Degraded True FailedToValidate",
+        "Progressing False InvalidConfiguration",
+    ];
+    let invalid = fixture.wait_for_conditions(&rejected);
+    let components = ["MultusAvailable True", "NetworkPoliciesAvailable True"];
+    assert_eq!(component_conditions(&invalid), components);
+    fixture.stop();
+    fixture.start();
+    fixture.configure(&json!({ "multus": {}, "imagePullPolicy": "WORSE" }));
+    let after = wait::until("a new complaint", DEADLINE, || {
+        let configuration = fixture.configuration();
+        if message(&configuration, "Degraded").contains("'WORSE'") {
+            Ok(configuration)
+        } else {
+            Err(format!("{configuration:#}"))
+        }
+    })
+    .expect("a new complaint");
+    assert_eq!(component_conditions(&after), components);
+    for part in ["containers", "observedVersion"] {
+        assert_eq!(after["status"][part], before["status"][part], "{part}");
+    }
+    fixture.configure(&json!({ "multus": {} }));
+    let valid = fixture.wait_until_available();
+    // A condition that says what it said keeps its time.
+    let since = |configuration: &serde_json::Value, kind: &str| {
+        let conditions = configuration["status"]["conditions"].as_array().cloned();
+        let mut conditions = conditions.unwrap_or_default().into_iter();
+        conditions
+            .find(|found| found["type"] == kind)
+            .map(|found| found["lastTransitionTime"].clone())
+    };
+    assert_eq!(
+        since(&valid, "MultusAvailable"),
+        since(&before, "MultusAvailable")
+    );
+}
