@@ -1,7 +1,10 @@
 //! `cargo xtask bench`: figures, never a judgement.
 
+mod audit;
 mod cni;
 mod footprint;
+mod memory;
+mod operator;
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -12,15 +15,18 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Memory of every process of ours on the nodes, sizes of image and programs, requests while nothing happens
-    Footprint(footprint::Args),
+    /// Memory of every process of ours on the nodes, sizes of image and programs
+    Footprint,
     /// Time that our CNI plugins take, against Debian's and the bare kernel; needs root
     Cni(cni::Args),
+    /// The operator: time to deploy and to repair, requests while nothing happens, memory among foreign objects
+    Operator(operator::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
-        Command::Footprint(args) => footprint::run(args),
+        Command::Footprint => footprint::run(),
         Command::Cni(args) => cni::run(args),
+        Command::Operator(args) => operator::run(args),
     }
 }

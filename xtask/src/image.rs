@@ -46,6 +46,9 @@ const PROGRAMS: [Program; 2] = [
 
 /// Names under which established images keep their programs, and which of ours answers to them.
 const LINKS: &[(&str, &str)] = &[
+    ("/cluster-network-addons-operator", "/weft"),
+    ("/manifest-templator", "/weft"),
+    ("/usr/bin/csv-generator", "/weft"),
     ("/usr/src/multus-cni/bin/multus-daemon", "/weft"),
     ("/usr/src/multus-cni/bin/install_multus", "/weft"),
     ("/usr/src/multus-cni/bin/multus-shim", "/weft-cni"),

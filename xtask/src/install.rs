@@ -125,7 +125,7 @@ fn rolled_out(deployment: &Value, image: &str) -> Result<(), String> {
 }
 
 /// Whether a `NetworkAddonsConfig` is Available, and neither Progressing nor Degraded.
-fn available(config: &Value) -> Result<(), String> {
+pub(crate) fn available(config: &Value) -> Result<(), String> {
     let conditions = config["status"]["conditions"]
         .as_array()
         .map(Vec::as_slice)

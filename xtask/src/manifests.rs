@@ -1,4 +1,4 @@
-//! `cargo xtask manifests`: what one applies to install the operator.
+//! `cargo xtask manifests`: what one applies to install the operator, and everything else that a release has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,12 @@ pub(crate) struct Args {
     /// The image to install
     #[arg(long, value_name = "REF")]
     image: String,
+    /// Version of the release [default: that of this repository]
+    #[arg(long, value_name = "VERSION")]
+    version: Option<String>,
+    /// Version that this release replaces, for OLM
+    #[arg(long, value_name = "VERSION")]
+    version_replaces: Option<String>,
     /// Where to write them [default: target/manifests]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -32,19 +38,39 @@ pub(crate) fn default_dir() -> PathBuf {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let dir = args.out.unwrap_or_else(default_dir);
-    write(&args.image, &dir)?;
+    let Args {
+        image,
+        version,
+        version_replaces,
+        out,
+    } = args;
+    let dir = out.unwrap_or_else(default_dir);
+    let versions = [("--version", version), ("--version-replaces", version_replaces)];
+    let more: Vec<String> = versions
+        .into_iter()
+        .filter_map(|(flag, value)| value.map(|value| format!("{flag}={value}")))
+        .collect();
+    generate(&image, &dir, &more)?;
     println!("{}", dir.display());
     eprintln!("\nto install:");
     for name in INSTALL {
         eprintln!("  kubectl apply --filename {}", dir.join(name).display());
     }
     eprintln!("  kubectl apply --filename examples/network-addons-config.yaml");
+    eprintln!(
+        "or: helm install --namespace cluster-network-addons weft {}",
+        dir.join("chart").display()
+    );
+    eprintln!("beside them: the same files by version (manifests/), an OLM bundle (bundle/)");
     Ok(())
 }
 
 /// Writes the manifests that install `image` to `dir`.
 pub(crate) fn write(image: &str, dir: &Path) -> anyhow::Result<()> {
+    generate(image, dir, &[])
+}
+
+fn generate(image: &str, dir: &Path, more: &[String]) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let dir = dir
         .canonicalize()
@@ -61,7 +87,8 @@ pub(crate) fn write(image: &str, dir: &Path) -> anyhow::Result<()> {
         image,
         "--dir",
     ])
-    .arg(dir);
+    .arg(dir)
+    .args(more);
     run::output(&mut weft).context("cannot generate the manifests")?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
 use cluster::kubernetes::{Program, Programs};
-use cluster::{Cluster, Home, Options, Packages, Progress, Steps, run};
+use cluster::{Cluster, Helm, Home, Options, Packages, Progress, Steps, run};
 
 use crate::libtest::{Reader, Totals, listed};
 use crate::{explain, guest, image, install, paths};
@@ -135,7 +135,14 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Outcome
         }
         Tier::Api => {
             // Here rather than in the first test that asks, because it may take minutes.
-            Programs::ensure(&Home::from_env()?, &Program::API, steps)?;
+            let home = Home::from_env()?;
+            Programs::ensure(&home, &Program::API, steps)?;
+            match Packages::ensure_prometheus(&home, steps) {
+                // The tests that need it say what they leave out.
+                Err(cluster::Error::Missing(_)) => {}
+                other => drop(other?),
+            }
+            Helm::ensure(&home, steps)?;
             cargo_test(tier, &[], steps)?
         }
         Tier::Vm => return guest::run(&programs(tier)?.0, steps),

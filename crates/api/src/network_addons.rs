@@ -64,8 +64,15 @@ const NULLABLE: [&str; 7] = [
     kind = "NetworkAddonsConfig",
     plural = "networkaddonsconfigs",
     singular = "networkaddonsconfig",
+    shortname = "nac",
     status = "NetworkAddonsConfigStatus",
     derive = "PartialEq",
+    printcolumn = r#"{"name": "Available", "type": "string", "description": "Whether all components are available.", "jsonPath": ".status.conditions[?(@.type=='Available')].status"}"#,
+    printcolumn = r#"{"name": "Progressing", "type": "string", "description": "Whether something is being rolled out.", "jsonPath": ".status.conditions[?(@.type=='Progressing')].status"}"#,
+    printcolumn = r#"{"name": "Degraded", "type": "string", "description": "Whether something is wrong.", "jsonPath": ".status.conditions[?(@.type=='Degraded')].status"}"#,
+    printcolumn = r#"{"name": "Version", "type": "string", "description": "Version of the operator whose components were last seen to be available.", "jsonPath": ".status.observedVersion"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "description": "Since when the configuration exists.", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "description": "Why something is wrong, in one word.", "jsonPath": ".status.conditions[?(@.type=='Degraded')].reason", "priority": 1}"#,
     doc = "Chooses the network add-ons of a cluster. The operator acts upon the object named `cluster` only."
 )]
 #[serde(rename_all = "camelCase", default)]
@@ -108,6 +115,10 @@ pub struct NetworkAddonsConfigSpec {
     /// Where the components run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement_configuration: Option<PlacementConfiguration>,
+    /// Directories of CNI on the nodes, where they are not those that the operator finds out by itself.
+    /// Each is an absolute path of letters, digits and `.`, `_`, `+`, `-`, without `..`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cni_directories: Option<CniDirectories>,
     /// TLS versions and ciphers that the servers of the components accept. Without it they accept
     /// what the Modern profile does.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,8 +133,9 @@ pub struct Multus {}
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct MultusDynamicNetworks {
-    /// Socket of the container runtime on the nodes: /run/crio/crio.sock, which is the default,
-    /// /run/containerd/containerd.sock or /run/k3s/containerd/containerd.sock.
+    /// Socket of the container runtime on the nodes: /run/crio/crio.sock, /run/containerd/containerd.sock,
+    /// /run/k3s/containerd/containerd.sock or /var/snap/microk8s/common/run/containerd.sock. Without it, it is
+    /// the one that was used before, else the one of the runtime of the operator's own node.
     #[serde(rename = "hostCRISocketPath", skip_serializing_if = "String::is_empty")]
     pub host_cri_socket_path: String,
 }
@@ -222,6 +234,18 @@ pub struct PlacementConfiguration {
     /// cordoned ones included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads: Option<Placement>,
+}
+
+/// Directories of CNI on the nodes.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(default)]
+pub struct CniDirectories {
+    /// Directory of CNI plugins, such as /opt/cni/bin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bin: Option<String>,
+    /// Directory of CNI configurations, such as /etc/cni/net.d.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conf: Option<String>,
 }
 
 /// TLS versions and ciphers that servers accept, in the form of OpenShift's API.

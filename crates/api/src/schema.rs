@@ -95,9 +95,14 @@ fn trim(node: &mut Map<String, Value>, may_be_null: bool, nullable: &[&str]) {
             }
         }
     }
-    for key in ["items", "additionalProperties"] {
+    for (key, text) in [
+        ("items", "One of them."),
+        ("additionalProperties", "Value of one key."),
+    ] {
         if let Some(Value::Object(inner)) = node.get_mut(key) {
             trim(inner, false, nullable);
+            // Types describe their fields, and a scalar in a list is none.
+            inner.entry("description").or_insert_with(|| json!(text));
         }
     }
 }

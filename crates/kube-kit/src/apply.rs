@@ -95,6 +95,11 @@ impl Applier {
         &self.cache
     }
 
+    /// Whose objects are whose.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// Makes the live object the rendered one, writing only when they differ (operator.md §9.1).
     ///
     /// # Errors
@@ -198,6 +203,30 @@ impl Applier {
         };
         let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(id)))?;
         self.read(kind, id).await.map_err(failed)
+    }
+
+    /// Writes an object as it is, once, and returns what it became: over the one whose `resourceVersion` it carries, or
+    /// as a new one. For what depends on what is live, so that only its writer can say what to do after a conflict.
+    ///
+    /// # Errors
+    /// When the API server refuses or does not answer; also when somebody else wrote the object meanwhile.
+    pub async fn store(&self, object: &Value) -> Result<Value, Error> {
+        let id = ObjectId::of(object);
+        let failed = |cause| Error {
+            attempt: Attempt::Apply,
+            id: id.clone(),
+            cause,
+        };
+        let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(&id)))?;
+        let stored = if object.pointer("/metadata/resourceVersion").is_some() {
+            self.replace(kind, &id, object).await
+        } else {
+            self.create(kind, &id, object).await
+        };
+        let stored = stored.map_err(failed)?;
+        self.cache.put(&stored);
+        tracing::info!(object = %id, "stored");
+        Ok(stored)
     }
 
     /// Deletes an object if one of its owners is of this kind (operator.md §9.2).

@@ -1,11 +1,15 @@
 //! The connection to the API server.
 
 use axum::http::{HeaderValue, header::USER_AGENT};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
+use tower::layer::layer_fn;
+
+use crate::metrics::Requests;
 
 /// Longer than the longest silence of a healthy watch (290 s and a margin of 5 s), so that it only ever ends requests
 /// whose answer was lost.
@@ -48,12 +52,34 @@ pub async fn client(component: &str) -> Result<Client, Error> {
 /// # Errors
 /// When no configuration is found, or it is unusable.
 pub async fn client_from(component: &str, kubeconfig: Option<&Path>) -> Result<Client, Error> {
+    counted_client_from(component, kubeconfig, &Requests::default()).await
+}
+
+/// Like [`client_from`], with its requests counted.
+///
+/// # Errors
+/// When no configuration is found, or it is unusable.
+pub async fn counted_client_from(
+    component: &str,
+    kubeconfig: Option<&Path>,
+    requests: &Requests,
+) -> Result<Client, Error> {
     let mut config = config(kubeconfig).await?;
     let agent = HeaderValue::from_str(&format!("weft/{component}")).map_err(Error::UserAgent)?;
     config.headers.push((USER_AGENT, agent));
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|source| Error::Client(Box::new(source)))
+    counted(config, requests).map_err(|source| Error::Client(Box::new(source)))
+}
+
+/// A client whose requests are counted.
+///
+/// # Errors
+/// When TLS or authentication can't be set up from the configuration.
+pub fn counted(config: Config, requests: &Requests) -> Result<Client, kube::Error> {
+    let host = config.cluster_url.authority().map(ToString::to_string);
+    let layer = layer_fn(|service| requests.count(host.as_deref().unwrap_or_default(), service));
+    Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {

@@ -9,11 +9,12 @@
 //! ```
 //!
 //! Pure modules ([`merge`], [`inventory`], [`conditions`], [`queue`]'s back-off) take values and return plans; the
-//! modules at the edge ([`client`], [`apply`], [`watch`], [`cache`], [`events`], [`serve`]) carry them out. Everything
-//! is made for one current-thread runtime a process ([`process::run`]): locks are held for a few instructions and
+//! modules at the edge ([`client`], [`apply`], [`watch`], [`cache`], [`events`], [`serve`] with [`tls`] and [`auth`])
+//! carry them out, and [`metrics`] count what they do. Everything is made for one current-thread runtime a process ([`process::run`]): locks are held for a few instructions and
 //! never across an await.
 
 pub mod apply;
+pub mod auth;
 pub mod cache;
 pub mod client;
 pub mod conditions;
@@ -21,12 +22,14 @@ pub mod defaults;
 pub mod events;
 pub mod inventory;
 pub mod merge;
+pub mod metrics;
 pub mod object;
 pub mod patch;
 pub mod process;
 pub mod queue;
 pub mod serve;
 pub mod shutdown;
+pub mod tls;
 pub mod watch;
 
 /// The client library that this crate's interfaces are written in, so that users of both agree on one version.

@@ -2,7 +2,8 @@
 //! needs of a work queue.
 
 use crate::lock;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::metrics::Workqueue;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,9 +29,13 @@ pub struct Queue<Key> {
 
 struct State<Key> {
     ready: VecDeque<Key>,
-    queued: BTreeSet<Key>,
+    /// Since when.
+    queued: BTreeMap<Key, Instant>,
     later: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, u32>,
+    /// Since when the worker has been at work.
+    working: Option<Instant>,
+    figures: Workqueue,
 }
 
 impl<Key> Clone for Queue<Key> {
@@ -61,11 +66,18 @@ impl<Key: Ord + Clone> Default for Queue<Key> {
 impl<Key: Ord + Clone> Queue<Key> {
     /// An empty queue.
     pub fn new() -> Self {
+        Self::counted(Workqueue::new(""))
+    }
+
+    /// An empty queue that counts what happens to it.
+    pub fn counted(figures: Workqueue) -> Self {
         let state = State {
             ready: VecDeque::new(),
-            queued: BTreeSet::new(),
+            queued: BTreeMap::new(),
             later: BTreeMap::new(),
             failures: BTreeMap::new(),
+            working: None,
+            figures,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -93,7 +105,7 @@ impl<Key: Ord + Clone> Queue<Key> {
                 let mut state = lock(&self.state);
                 state.wake(Instant::now());
                 if let Some(key) = state.ready.pop_front() {
-                    state.queued.remove(&key);
+                    state.start(&key, Instant::now());
                     return key;
                 }
                 state.later.values().min().copied()
@@ -110,12 +122,16 @@ impl<Key: Ord + Clone> Queue<Key> {
 
     /// The work is done: the next failure of this key is again a first one.
     pub fn succeeded(&self, key: &Key) {
-        lock(&self.state).failures.remove(key);
+        let mut state = lock(&self.state);
+        state.end(Instant::now());
+        state.failures.remove(key);
     }
 
     /// The work failed: the key comes up again after a pause, which is returned.
     pub fn failed(&self, key: Key) -> Duration {
         let mut state = lock(&self.state);
+        state.end(Instant::now());
+        state.figures.retried();
         let failures = state.failures.entry(key.clone()).or_insert(0);
         *failures = failures.saturating_add(1);
         let pause = backoff(*failures);
@@ -134,13 +150,28 @@ impl<Key: Ord + Clone> Queue<Key> {
 impl<Key: Ord + Clone> State<Key> {
     fn ready(&mut self, key: Key) {
         self.later.remove(&key);
-        if self.queued.insert(key.clone()) {
-            self.ready.push_back(key);
+        if self.queued.contains_key(&key) {
+            return;
+        }
+        self.queued.insert(key.clone(), Instant::now());
+        self.figures.added();
+        self.ready.push_back(key);
+    }
+
+    fn start(&mut self, key: &Key, now: Instant) {
+        let since = self.queued.remove(key).unwrap_or(now);
+        self.figures.started(now - since);
+        self.working = Some(now);
+    }
+
+    fn end(&mut self, now: Instant) {
+        if let Some(since) = self.working.take() {
+            self.figures.ended(now - since);
         }
     }
 
     fn delay(&mut self, key: Key, at: Instant) {
-        if self.queued.contains(&key) {
+        if self.queued.contains_key(&key) {
             return;
         }
         let planned = self.later.entry(key).or_insert(at);

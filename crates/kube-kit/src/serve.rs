@@ -1,9 +1,10 @@
-//! Small HTTP servers beside a component's work: probes for the kubelet, figures for Prometheus.
+//! Small HTTP servers beside a component's work: probes for the kubelet, figures for Prometheus; with TLS or without.
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::Listener;
 use prometheus_client::registry::Registry;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,6 +16,10 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 
 use crate::shutdown::Shutdown;
+use crate::tls::Tls;
+use secure::{Limits, SecureListener};
+
+mod secure;
 
 /// How long requests that are being answered may take when the server stops.
 const GRACE: Duration = Duration::from_secs(2);
@@ -64,15 +69,61 @@ impl Server {
     ///
     /// # Errors
     /// When the address can't be listened on.
+    pub async fn start(address: SocketAddr, router: Router) -> Result<Self, Error> {
+        Self::listen(address, router, |tcp| tcp).await
+    }
+
+    /// Serves `router` on a port of all addresses, IPv6 and IPv4 where the host has both.
+    ///
+    /// # Errors
+    /// When the port can't be listened on.
+    pub async fn on_port(port: u16, router: Router) -> Result<Self, Error> {
+        everywhere(port, |address| Self::start(address, router.clone())).await
+    }
+
+    /// Like [`Server::start`], over TLS. What the settings change to counts from the next handshake on.
+    ///
+    /// # Errors
+    /// When the address can't be listened on.
+    pub async fn start_tls(address: SocketAddr, router: Router, tls: &Tls) -> Result<Self, Error> {
+        Self::start_tls_within(address, router, tls, Limits::default()).await
+    }
+
+    /// Like [`Server::on_port`], over TLS. What the settings change to counts from the next handshake on.
+    ///
+    /// # Errors
+    /// When the port can't be listened on.
+    pub async fn on_port_tls(port: u16, router: Router, tls: &Tls) -> Result<Self, Error> {
+        everywhere(port, |address| Self::start_tls(address, router.clone(), tls)).await
+    }
+
+    async fn start_tls_within(
+        address: SocketAddr,
+        router: Router,
+        tls: &Tls,
+        limits: Limits,
+    ) -> Result<Self, Error> {
+        let tls = tls.clone();
+        Self::listen(address, router, move |tcp| SecureListener::new(tcp, tls, limits)).await
+    }
+
     #[allow(
         clippy::unused_async,
         reason = "listening needs a running runtime, which async says"
     )]
-    pub async fn start(address: SocketAddr, router: Router) -> Result<Self, Error> {
+    async fn listen<L>(
+        address: SocketAddr,
+        router: Router,
+        wrap: impl FnOnce(TcpListener) -> L,
+    ) -> Result<Self, Error>
+    where
+        L: Listener<Addr = SocketAddr>,
+    {
         let listener = listen(address).map_err(|source| Error { address, source })?;
         let address = listener
             .local_addr()
             .map_err(|source| Error { address, source })?;
+        let listener = wrap(listener);
         let stop = Shutdown::new();
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
@@ -83,21 +134,6 @@ impl Server {
             }
         });
         Ok(Self { address, stop, task })
-    }
-
-    /// Serves `router` on a port of all addresses, IPv6 and IPv4 where the host has both.
-    ///
-    /// # Errors
-    /// When the port can't be listened on.
-    pub async fn on_port(port: u16, router: Router) -> Result<Self, Error> {
-        let everywhere = |address: IpAddr| SocketAddr::new(address, port);
-        match Self::start(everywhere(Ipv6Addr::UNSPECIFIED.into()), router.clone()).await {
-            // A host without IPv6 has no such address family.
-            Err(error) if error.source.kind() != io::ErrorKind::AddrInUse => {
-                Self::start(everywhere(Ipv4Addr::UNSPECIFIED.into()), router).await
-            }
-            other => other,
-        }
     }
 
     /// Where it listens.
@@ -116,6 +152,21 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// Starts on all addresses of the host.
+async fn everywhere<F: Future<Output = Result<Server, Error>>>(
+    port: u16,
+    start: impl Fn(SocketAddr) -> F,
+) -> Result<Server, Error> {
+    let on = |address: IpAddr| start(SocketAddr::new(address, port));
+    match on(Ipv6Addr::UNSPECIFIED.into()).await {
+        // A host without IPv6 has no such address family.
+        Err(error) if error.source.kind() != io::ErrorKind::AddrInUse => {
+            on(Ipv4Addr::UNSPECIFIED.into()).await
+        }
+        other => other,
     }
 }
 
@@ -169,81 +220,4 @@ fn render(registry: &Registry) -> Response {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use prometheus_client::metrics::gauge::Gauge;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpStream;
-
-    async fn ask(address: SocketAddr, path: &str) -> String {
-        let mut stream = TcpStream::connect(address).await.expect("a connection");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.expect("a request");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("an answer");
-        answer
-    }
-
-    fn local() -> SocketAddr {
-        SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
-    }
-
-    #[tokio::test]
-    async fn probes_tell_health_and_readiness_apart() {
-        let readiness = Readiness::new();
-        let server = Server::start(local(), probes(readiness.clone()))
-            .await
-            .expect("a server");
-        let healthy = ask(server.address(), "/healthz").await;
-        assert!(
-            healthy.starts_with("HTTP/1.1 200") && healthy.ends_with("\r\n\r\nok"),
-            "{healthy}"
-        );
-        assert!(ask(server.address(), "/readyz").await.starts_with("HTTP/1.1 503"));
-        readiness.set(true);
-        assert!(ask(server.address(), "/readyz").await.starts_with("HTTP/1.1 200"));
-        let address = server.address();
-        server.stop().await;
-        assert!(
-            TcpStream::connect(address).await.is_err(),
-            "nobody listens any more"
-        );
-        Server::start(address, probes(readiness))
-            .await
-            .expect("the same port again");
-    }
-
-    #[tokio::test]
-    async fn a_port_is_served_over_ipv4_too() {
-        let server = Server::on_port(0, probes(Readiness::new()))
-            .await
-            .expect("a server");
-        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), server.address().port());
-        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
-    }
-
-    #[tokio::test]
-    async fn metrics_have_one_line_each() {
-        let mut registry = Registry::default();
-        let gauge: Gauge = Gauge::default();
-        registry.register("weft_ready", "Ready", gauge.clone());
-        gauge.set(1);
-        let server = Server::start(local(), metrics(Arc::new(registry)))
-            .await
-            .expect("a server");
-        let answer = ask(server.address(), "/metrics").await;
-        assert!(answer.lines().any(|line| line == "weft_ready 1"), "{answer}");
-    }
-
-    #[tokio::test]
-    async fn a_port_that_is_taken_is_named() {
-        let server = Server::start(local(), Router::new()).await.expect("a server");
-        let error = Server::start(server.address(), Router::new())
-            .await
-            .expect_err("an error");
-        assert_eq!(
-            error.to_string(),
-            format!("cannot listen on {}", server.address())
-        );
-    }
-}
+mod tests;

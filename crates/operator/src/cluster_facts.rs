@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::layout::Layout;
+
 /// Facts that are found out at start, and again when the kinds change that the cluster serves.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Platform {
@@ -11,6 +13,8 @@ pub struct Platform {
     pub scc: bool,
     /// The Prometheus operator's kinds exist.
     pub monitoring: bool,
+    /// Where nodes keep what belongs to CNI and to the container runtime.
+    pub layout: Layout,
 }
 
 /// OpenShift's network configuration, `Network.operator.openshift.io/cluster`.
@@ -28,26 +32,6 @@ pub struct Cluster {
     /// OpenShift's network configuration, if there is one. This is another notion than
     /// [`Platform::openshift4`], which is about the presence of the API.
     pub openshift_network: Option<OpenShiftNetwork>,
-}
-
-impl Platform {
-    /// Directory of CNI plugins on the host.
-    pub fn cni_bin_dir(self) -> &'static str {
-        if self.openshift4 {
-            "/var/lib/cni/bin"
-        } else {
-            "/opt/cni/bin"
-        }
-    }
-
-    /// Directory of CNI configurations on the host.
-    pub fn cni_conf_dir(self) -> &'static str {
-        if self.openshift4 {
-            "/etc/kubernetes/cni/net.d"
-        } else {
-            "/etc/cni/net.d"
-        }
-    }
 }
 
 /// What there is of the API by which node state is wished for, and which somebody else may have brought.

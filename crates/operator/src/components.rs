@@ -8,9 +8,12 @@
 
 use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
 
+use kube_kit::object::ObjectId;
+
 use crate::{
-    cluster_facts::{Cluster, NodeState},
+    cluster_facts::{Cluster, NodeState, Platform},
     images::Images,
+    layout::Directories,
     manifest::{self, Error, Manifest},
     settings::Prometheus,
     tls::TlsSettings,
@@ -46,6 +49,7 @@ pub trait Component: Sync {
         &self,
         _spec: &mut NetworkAddonsConfigSpec,
         _previous: Option<&NetworkAddonsConfigSpec>,
+        _platform: Platform,
         _random: [u8; 2],
     ) {
     }
@@ -62,6 +66,12 @@ pub trait Component: Sync {
     /// The component's objects in the order in which they are applied. Called for a component that is
     /// enabled, with a complete specification. Labels and owners are put on later.
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error>;
+
+    /// Objects of the component that are not rendered, such as Secrets of certificates: the operator writes them with
+    /// what is there, and removes them with the component.
+    fn issued(&self, _context: &Context<'_>) -> Result<Vec<ObjectId>, Error> {
+        Ok(Vec::new())
+    }
 
     /// Whether this version has every program that the component needs here. If not, it is accepted and not deployed,
     /// and the user is told: a webhook without its server would keep pods from being created.
@@ -160,6 +170,11 @@ impl Context<'_> {
             .as_ref()
             .and_then(|p| p.infra.clone())
             .unwrap_or_default()
+    }
+
+    /// Directories of CNI on the nodes.
+    pub fn directories(&self) -> Directories<'_> {
+        Directories::of(self.spec, self.cluster.platform)
     }
 
     /// When images are pulled.

@@ -5,21 +5,36 @@ use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::Value;
 
 use crate::{
-    cluster_facts::Cluster,
+    cluster_facts::{Cluster, Platform},
     components::{
         self, Component, kube_mac_pool::KubeMacPool, macvtap::Macvtap, multus::Multus,
         multus_dynamic_networks::MultusDynamicNetworks,
     },
-    general,
+    general, layout,
 };
 
+/// A specification that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {cause}")]
+pub struct Unreadable {
+    /// The path of the field, or `spec` for all of it.
+    place: String,
+    cause: serde_json::Error,
+}
+
 /// Reads a specification: JSON with null for what is not there, as Go writes it, and with unknown keys.
-pub fn read(mut spec: Value) -> Result<NetworkAddonsConfigSpec, serde_json::Error> {
+pub fn read(mut spec: Value) -> Result<NetworkAddonsConfigSpec, Unreadable> {
     drop_nulls(&mut spec);
-    if spec.is_null() {
-        Ok(NetworkAddonsConfigSpec::default())
-    } else {
-        serde_json::from_value(spec)
+    match spec {
+        Value::Null => Ok(NetworkAddonsConfigSpec::default()),
+        Value::Object(_) => serde_path_to_error::deserialize(spec).map_err(|error| Unreadable {
+            place: error.path().to_string(),
+            cause: error.into_inner(),
+        }),
+        _ => Err(Unreadable {
+            place: "spec".to_owned(),
+            cause: serde::de::Error::custom("it is not an object"),
+        }),
     }
 }
 
@@ -34,8 +49,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// All that is wrong with a specification, in the order of the table in operator §5.1. The profile of
-/// TLS, which that table does not have, comes last.
+/// All that is wrong with a specification, in the order of the table in operator §5.1.
 pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
     [
         Multus.validate(spec, cluster),
@@ -45,6 +59,7 @@ pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String
         MultusDynamicNetworks.validate(spec, cluster),
         Macvtap.validate(spec, cluster),
         general::validate_tls(spec),
+        layout::validate(spec),
     ]
     .concat()
 }
@@ -53,12 +68,13 @@ pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String
 pub fn complete(
     spec: &NetworkAddonsConfigSpec,
     previous: Option<&NetworkAddonsConfigSpec>,
+    platform: Platform,
     random: [u8; 2],
 ) -> NetworkAddonsConfigSpec {
     let mut spec = spec.clone();
     general::defaults(&mut spec, previous);
     for component in components::ALL {
-        component.defaults(&mut spec, previous, random);
+        component.defaults(&mut spec, previous, platform, random);
     }
     spec
 }

@@ -1,6 +1,9 @@
 //! The operator as a running thing: watches, a queue of one, and the reconciler.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime},
+};
 
 use kube::Client;
 use kube_kit::{
@@ -14,8 +17,11 @@ use kube_kit::{
     watch::Change,
 };
 use tokio::time::Instant;
+use webhook::certificates;
 
-use crate::{detect, images::UnknownImage, names, reconcile::Reconciler, settings::Settings, watches};
+use crate::{
+    detect, images::UnknownImage, metrics::Metrics, names, reconcile::Reconciler, settings::Settings, watches,
+};
 
 /// How long to wait for the watches to tell about objects that were created.
 const ECHO: Duration = Duration::from_secs(2);
@@ -57,14 +63,17 @@ pub struct Operator {
     watched: BTreeSet<Kind>,
     changes: Changes,
     queue: Queue<()>,
+    metrics: Metrics,
     /// When to ask again for kinds whose definitions have changed, and how often that was done.
     ask_again: Option<(Instant, usize)>,
+    /// When certificates have to be looked at again.
+    look_again: Option<SystemTime>,
 }
 
 impl Operator {
     /// Finds out about the cluster, and starts the watches.
-    pub async fn start(client: Client, settings: Settings) -> Result<Self, Error> {
-        let platform = detect::platform(&client).await?;
+    pub async fn start(client: Client, settings: Settings, metrics: Metrics) -> Result<Self, Error> {
+        let platform = detect::platform(&client, &settings).await?;
         let own_image = detect::own_image(&client, &settings).await;
         tracing::info!(
             ?platform,
@@ -82,8 +91,14 @@ impl Operator {
         let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
         let applier = Applier::with_cache(client.clone(), policy, cache.clone());
         let recorder = Recorder::new(client.clone(), names::EVENT_COMPONENT);
-        let of = settings.clone();
-        let reconciler = Reconciler::new(applier, recorder, of, platform, definitions.clone());
+        let reconciler = Reconciler::new(
+            applier,
+            recorder,
+            settings.clone(),
+            platform,
+            definitions.clone(),
+            metrics.clone(),
+        );
         let mut operator = Self {
             reconciler,
             client,
@@ -92,8 +107,10 @@ impl Operator {
             definitions,
             watched: BTreeSet::new(),
             changes,
-            queue: Queue::new(),
+            queue: Queue::counted(metrics.workqueue().clone()),
+            metrics,
             ask_again: None,
+            look_again: None,
         };
         for kind in watches::found_at_start(platform) {
             operator.watch(kind);
@@ -107,6 +124,7 @@ impl Operator {
         let mut patience = Instant::now();
         loop {
             let ask_again = self.ask_again.map(|(at, _)| at);
+            let look_again = self.look_again;
             let settled = self.reconciler.is_settled();
             let ready = settled && self.cache.is_synced() && self.definitions.is_synced();
             tokio::select! {
@@ -116,13 +134,23 @@ impl Operator {
                 change = self.changes.next() => self.note(&change),
                 () = tokio::time::sleep_until(patience), if !settled => self.reconciler.settle(),
                 () = tokio::time::sleep_until(ask_again.unwrap_or(patience)), if ask_again.is_some() => self.ask(),
+                () = certificates::wait_until(look_again.unwrap_or(SystemTime::UNIX_EPOCH)), if look_again.is_some() => {
+                    self.look_again = None;
+                    self.queue.add(());
+                }
                 () = self.queue.next(), if ready => {
                     self.look_around();
+                    let begin = Instant::now();
+                    self.metrics.reconciles().started();
                     tokio::select! {
                         () = shutdown.wait() => return,
-                        result = self.reconciler.reconcile() => self.done(result),
+                        result = self.reconciler.reconcile() => {
+                            self.metrics.reconciles().ended(result.is_ok(), begin.elapsed());
+                            self.done(result);
+                        }
                     }
                     patience = Instant::now() + ECHO;
+                    self.look_again = self.reconciler.look_again();
                 }
             }
         }

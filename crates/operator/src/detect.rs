@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster_facts::{NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
+    layout::Layout,
     names,
     settings::Settings,
 };
@@ -33,8 +34,8 @@ pub struct Error {
     source: Box<kube::Error>,
 }
 
-/// Finds out what kind of cluster this is.
-pub async fn platform(client: &Client) -> Result<Platform, Error> {
+/// Finds out what kind of cluster this is. May be asked again at any time.
+pub async fn platform(client: &Client, settings: &Settings) -> Result<Platform, Error> {
     let mut monitoring = true;
     for name in MONITORING {
         monitoring &= match api(client, object::CUSTOM_RESOURCE_DEFINITION, None)
@@ -58,7 +59,55 @@ pub async fn platform(client: &Client) -> Result<Platform, Error> {
         )
         .await?,
         monitoring,
+        layout: layout(client, settings).await,
     })
+}
+
+/// Where nodes keep what belongs to CNI: as the node of the operator's own pod does. The operator may read that node,
+/// and not list all of them. Where it can't be read, the usual places are assumed: a wrong guess shows in the status of
+/// the workloads, and the specification can say it better.
+async fn layout(client: &Client, settings: &Settings) -> Layout {
+    let Some(pod) = own_pod(client, settings).await else {
+        return Layout::default();
+    };
+    let Some(name) = pod.data.pointer("/spec/nodeName").and_then(Value::as_str) else {
+        return Layout::default();
+    };
+    match api(client, object::NODE, None).get_opt(name).await {
+        Ok(Some(node)) => serde_json::to_value(node)
+            .map(|node| Layout::of(&node))
+            .unwrap_or_default(),
+        Ok(None) => Layout::default(),
+        Err(error) => {
+            let error = client::message(&error);
+            tracing::warn!(name, error, "cannot read the operator's own node");
+            Layout::default()
+        }
+    }
+}
+
+/// The operator's own pod, if it runs in one and can read it.
+async fn own_pod(client: &Client, settings: &Settings) -> Option<DynamicObject> {
+    let pod = settings.pod_name.as_ref()?;
+    match api(client, object::POD, Some(&settings.operator_namespace))
+        .get_opt(pod)
+        .await
+    {
+        Ok(found) => {
+            if found.is_none() {
+                tracing::warn!(pod, "the operator's own pod is not there");
+            }
+            found
+        }
+        Err(error) => {
+            tracing::warn!(
+                pod,
+                error = client::message(&error),
+                "cannot read the operator's own pod"
+            );
+            None
+        }
+    }
 }
 
 async fn is_served(client: &Client, kind: Kind, question: &'static str) -> Result<bool, Error> {
@@ -77,25 +126,9 @@ async fn is_served(client: &Client, kind: Kind, question: &'static str) -> Resul
 
 /// The image of the operator's own pod, else the one that the manifest names.
 pub async fn own_image(client: &Client, settings: &Settings) -> Option<String> {
-    if let Some(pod) = &settings.pod_name {
-        match api(client, object::POD, Some(&settings.operator_namespace))
-            .get_opt(pod)
-            .await
-        {
-            Ok(Some(pod)) => {
-                if let Some(image) = image_of(&pod.data) {
-                    return Some(image);
-                }
-            }
-            Ok(None) => tracing::warn!(pod, "the operator's own pod is not there"),
-            Err(error) => tracing::warn!(
-                pod,
-                error = client::message(&error),
-                "cannot read the operator's own pod"
-            ),
-        }
-    }
-    settings.operator_image.clone()
+    let pod = own_pod(client, settings).await;
+    let image = pod.and_then(|pod| image_of(&pod.data));
+    image.or_else(|| settings.operator_image.clone())
 }
 
 /// The image of the operator's container, or of the only one.

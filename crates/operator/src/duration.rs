@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use crate::messages::specification;
+
 /// A duration of Go: signed nanoseconds in 64 bits.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct GoDuration(i64);
 
-const UNITS: [(&str, u64); 8] = [
+/// Units, with their nanoseconds.
+pub const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
     ("µs", 1_000), // U+00B5, the micro sign
@@ -21,19 +24,38 @@ const UNITS: [(&str, u64); 8] = [
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
     /// No duration at all, or too long for one.
-    #[error("time: invalid duration {0:?}")]
+    #[error("{}", specification::no_duration(quoted(.0)))]
     Invalid(String),
     /// A number without its unit.
-    #[error("time: missing unit in duration {0:?}")]
+    #[error("{}", specification::no_unit(quoted(.0)))]
     MissingUnit(String),
     /// A unit that there is not.
-    #[error("time: unknown unit {unit:?} in duration {text:?}")]
+    #[error("{}", specification::unknown_unit(quoted(unit), quoted(text)))]
     UnknownUnit {
         /// The unit.
         unit: String,
         /// The whole text.
         text: String,
     },
+}
+
+/// Quotes a text as Go's package of times does: what is no ASCII, and what controls, by its bytes.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        if c < ' ' || !c.is_ascii() {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                quoted += &format!("\\x{byte:02x}");
+            }
+        } else {
+            if c == '"' || c == '\\' {
+                quoted.push('\\');
+            }
+            quoted.push(c);
+        }
+    }
+    quoted + "\""
 }
 
 impl GoDuration {
@@ -92,6 +114,11 @@ impl GoDuration {
         }
         let magnitude = i64::try_from(total).map_err(|_| invalid())?;
         Ok(Self(if negative { -magnitude } else { magnitude }))
+    }
+
+    /// Without its sign: less than nothing is nothing.
+    pub fn length(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(u64::try_from(self.0).unwrap_or_default())
     }
 
     /// Whether it is longer than nothing.
@@ -191,6 +218,10 @@ mod tests {
             (".s", "time: invalid duration \".s\""),
             ("-", "time: invalid duration \"-\""),
             ("9999999999h", "time: invalid duration \"9999999999h\""),
+            (
+                "1µx\"\\\n\u{7f}",
+                "time: unknown unit \"\\xc2\\xb5x\\\"\\\\\\x0a\u{7f}\" in duration \"1\\xc2\\xb5x\\\"\\\\\\x0a\u{7f}\"",
+            ),
         ] {
             assert_eq!(
                 GoDuration::parse(text).map_err(|e| e.to_string()),

@@ -1,5 +1,7 @@
 //! Settings that belong to no component: the pull policy, certificates, placement, TLS (operator §5).
 
+use std::collections::BTreeMap;
+
 use api::{
     network_addons::{NetworkAddonsConfigSpec, PlacementConfiguration, SelfSignConfiguration},
     placement::{
@@ -7,16 +9,15 @@ use api::{
     },
 };
 
-use crate::{
-    duration::{self, GoDuration},
-    tls::TlsSettings,
-};
+use webhook::certificates::Intervals;
+
+use crate::{duration::GoDuration, messages::specification, tls::TlsSettings};
 
 /// Checks the pull policy.
 pub fn validate_pull_policy(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     match spec.image_pull_policy.as_str() {
         "" | "Always" | "Never" | "IfNotPresent" => Vec::new(),
-        other => vec![format!("requested imagePullPolicy '{other}' is not valid")],
+        other => vec![specification::pull_policy(other)],
     }
 }
 
@@ -32,7 +33,17 @@ pub fn pull_policy_change_safe(
     }
 }
 
-const SELF_SIGN: &str = "failed to validate selfSignConfiguration";
+/// Intervals of certificates, in the order in which they are checked.
+pub const INTERVALS: [&str; 4] = [CA_ROTATE, "caOverlapInterval", CERT_ROTATE, "certOverlapInterval"];
+const CA_ROTATE: &str = "caRotateInterval";
+const CERT_ROTATE: &str = "certRotateInterval";
+
+/// Intervals and those that they must not be longer than, in the order in which they are compared.
+pub const INTERVAL_BOUNDS: [(&str, &str); 3] = [
+    (INTERVALS[1], CA_ROTATE),
+    (CERT_ROTATE, CA_ROTATE),
+    (INTERVALS[3], CERT_ROTATE),
+];
 
 /// Checks the intervals of certificates: all there, then all durations, then their relations. Stops
 /// after the first group with errors.
@@ -40,49 +51,43 @@ pub fn validate_self_sign(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     let Some(settings) = &spec.self_sign_configuration else {
         return Vec::new();
     };
-    let members = [
-        ("caRotateInterval", &settings.ca_rotate_interval),
-        ("caOverlapInterval", &settings.ca_overlap_interval),
-        ("certRotateInterval", &settings.cert_rotate_interval),
-        ("certOverlapInterval", &settings.cert_overlap_interval),
+    let texts = [
+        &settings.ca_rotate_interval,
+        &settings.ca_overlap_interval,
+        &settings.cert_rotate_interval,
+        &settings.cert_overlap_interval,
     ];
-    let missing = members.iter().filter(|(_, text)| text.is_empty());
-    let missing: Vec<_> = missing
-        .map(|(name, _)| format!("{SELF_SIGN}: {name} is missing"))
+    let members = || INTERVALS.into_iter().zip(texts);
+    let missing: Vec<_> = members()
+        .filter(|(_, text)| text.is_empty())
+        .map(|(name, _)| specification::interval_missing(name))
         .collect();
     if !missing.is_empty() {
         return missing;
     }
-    let parsed = members.map(|(name, text)| interval(name, text));
-    let [Ok(ca_rotate), Ok(ca_overlap), Ok(cert_rotate), Ok(cert_overlap)] = parsed else {
-        return parsed.into_iter().filter_map(Result::err).collect();
+    let parsed: Result<BTreeMap<_, _>, _> = members()
+        .map(|(name, text)| Ok::<_, String>((name, interval(name, text)?)))
+        .collect();
+    let Ok(parsed) = parsed else {
+        return members()
+            .filter_map(|(name, text)| interval(name, text).err())
+            .collect();
     };
-    let relations = [
-        (("caOverlapInterval", ca_overlap), ("caRotateInterval", ca_rotate)),
-        (
-            ("certRotateInterval", cert_rotate),
-            ("caRotateInterval", ca_rotate),
-        ),
-        (
-            ("certOverlapInterval", cert_overlap),
-            ("certRotateInterval", cert_rotate),
-        ),
-    ];
-    let broken = relations.iter().filter(|((_, small), (_, big))| small > big);
-    broken
-        .map(|((small, short), (big, long))| {
-            format!("{SELF_SIGN}: {small}({short}) has to be <= {big}({long})")
-        })
+    let bounds = INTERVAL_BOUNDS.into_iter();
+    let compared =
+        bounds.filter_map(|(small, big)| Some(((small, *parsed.get(small)?), (big, *parsed.get(big)?))));
+    compared
+        .filter(|((_, short), (_, long))| short > long)
+        .map(|((small, short), (big, long))| specification::interval_too_long(small, short, big, long))
         .collect()
 }
 
 fn interval(name: &str, text: &str) -> Result<GoDuration, String> {
-    let parsed = GoDuration::parse(text)
-        .map_err(|error: duration::Error| format!("{SELF_SIGN}: error parsing {name}: {error}"))?;
+    let parsed = GoDuration::parse(text).map_err(|error| specification::interval_unreadable(name, error))?;
     if parsed.is_positive() {
         Ok(parsed)
     } else {
-        Err(format!("{SELF_SIGN}: {name} duration has to be > 0"))
+        Err(specification::interval_not_positive(name))
     }
 }
 
@@ -122,6 +127,23 @@ fn is_complete(settings: &SelfSignConfiguration) -> bool {
     ]
     .iter()
     .any(|text| text.is_empty())
+}
+
+/// The intervals of certificates. One that means nothing, as another version may have left it, is the default.
+pub fn intervals(spec: &NetworkAddonsConfigSpec) -> Intervals {
+    let default = default_intervals();
+    let settings = spec.self_sign_configuration.as_ref().unwrap_or(&default);
+    let interval = |text: &str, default: &str| {
+        let parse = |text| GoDuration::parse(text).ok().filter(|length| length.is_positive());
+        let found = parse(text).or_else(|| parse(default));
+        found.map(GoDuration::length).unwrap_or_default()
+    };
+    Intervals {
+        ca_rotate: interval(&settings.ca_rotate_interval, &default.ca_rotate_interval),
+        ca_overlap: interval(&settings.ca_overlap_interval, &default.ca_overlap_interval),
+        cert_rotate: interval(&settings.cert_rotate_interval, &default.cert_rotate_interval),
+        cert_overlap: interval(&settings.cert_overlap_interval, &default.cert_overlap_interval),
+    }
 }
 
 fn default_intervals() -> SelfSignConfiguration {
@@ -173,5 +195,37 @@ fn workloads() -> Placement {
             ..Toleration::default()
         }],
         ..Placement::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn intervals_that_mean_nothing_are_the_defaults() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let usual = intervals(&NetworkAddonsConfigSpec::default());
+        let found = [
+            usual.ca_rotate,
+            usual.ca_overlap,
+            usual.cert_rotate,
+            usual.cert_overlap,
+        ];
+        assert_eq!(found, [48, 24, 24, 12].map(hours));
+        let settings = SelfSignConfiguration {
+            ca_rotate_interval: "90s".into(),
+            ca_overlap_interval: "-1h".into(),
+            cert_rotate_interval: "soon".into(),
+            cert_overlap_interval: String::new(),
+        };
+        let odd = intervals(&NetworkAddonsConfigSpec {
+            self_sign_configuration: Some(settings),
+            ..NetworkAddonsConfigSpec::default()
+        });
+        let found = [odd.ca_rotate, odd.ca_overlap, odd.cert_rotate, odd.cert_overlap];
+        assert_eq!(found, [Duration::from_secs(90), hours(24), hours(24), hours(12)]);
     }
 }

@@ -12,6 +12,7 @@
 //! the operator asks for nothing and writes nothing while nothing changes, and restores at once what
 //! somebody else changed. [`manifests`] renders what installs the operator itself.
 
+pub mod admission_policy;
 pub mod applied;
 pub mod cli;
 pub mod cluster_facts;
@@ -24,10 +25,12 @@ pub mod failures;
 pub mod general;
 pub mod images;
 pub mod labels;
+pub mod layout;
 pub mod mac;
 pub mod manifest;
 pub mod manifests;
 pub mod messages;
+pub mod metrics;
 pub mod names;
 pub mod rbac;
 pub mod reconcile;
@@ -38,6 +41,7 @@ pub mod status;
 pub mod tls;
 pub mod watches;
 pub mod workloads;
+pub mod zap;
 
 use std::path::PathBuf;
 
@@ -45,6 +49,7 @@ use anyhow::Context as _;
 use kube_kit::{client, serve, shutdown::Shutdown};
 
 use controller::Operator;
+use metrics::Metrics;
 use settings::Settings;
 
 /// Port of the probes.
@@ -56,64 +61,53 @@ pub struct Args {
     /// Kubeconfig to use instead of the service account of the pod.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Log level: debug, info, error, or a number of steps above info. Wins over `CNAO_LOG_LEVEL`.
-    #[arg(long, value_name = "LEVEL")]
-    pub zap_log_level: Option<String>,
-    /// Accepted for compatibility.
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true)]
-    pub zap_devel: Option<Option<String>>,
-    /// Accepted for compatibility: logs are JSON lines.
-    #[arg(long, hide = true)]
-    pub zap_encoder: Option<String>,
-    /// Accepted for compatibility.
-    #[arg(long, hide = true)]
-    pub zap_stacktrace_level: Option<String>,
-    /// Accepted for compatibility: times are RFC 3339.
-    #[arg(long, hide = true)]
-    pub zap_time_encoding: Option<String>,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub zap: zap::Flags,
 }
 
 impl Args {
-    /// The log level that flag and environment ask for, for whoever sets up the log.
+    /// The log level that flags and environment ask for, for whoever sets up the log.
     pub fn log_level(&self) -> &'static str {
-        settings::log_level(
-            self.zap_log_level.as_deref(),
-            std::env::var(names::env::LOG_LEVEL).ok().as_deref(),
-        )
+        self.zap
+            .level(std::env::var(names::env::LOG_LEVEL).ok().as_deref())
     }
 }
 
 /// Runs the operator until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args {
-        kubeconfig,
-        zap_log_level: _,
-        zap_devel: _,
-        zap_encoder: _,
-        zap_stacktrace_level: _,
-        zap_time_encoding: _,
-    } = args;
+    let Args { kubeconfig, zap: _ } = args;
     let settings = Settings::read(|name| std::env::var(name).ok())?;
     tracing::info!(
         version = settings.operator_version,
         "cluster-network-addons-operator version"
     );
     let shutdown = Shutdown::on_signals().context("signal handlers")?;
-    let client = client::client_from("operator", kubeconfig.as_deref()).await?;
+    let metrics = Metrics::new(&settings).context("the certificate of the metrics")?;
+    let client = client::counted_client_from("operator", kubeconfig.as_deref(), metrics.requests()).await?;
 
     // Both probes answer as soon as the server runs: the status says how the work goes.
     let readiness = serve::Readiness::new();
     readiness.set(true);
     let probes = serve::Server::on_port(HEALTH_PORT, serve::probes(readiness)).await?;
 
+    let scrapes = metrics
+        .serve(client.clone(), metrics::PORT)
+        .await
+        .context("the metrics")?;
+
     let work = async {
-        Operator::start(client, settings).await?.run(&shutdown).await;
+        tracing::info!("registering Components");
+        let operator = Operator::start(client, settings, metrics).await?;
+        tracing::info!("starting the operator manager");
+        operator.run(&shutdown).await;
         anyhow::Ok(())
     };
     tokio::select! {
         ended = work => ended?,
         () = shutdown.wait() => {}
     }
+    scrapes.stop().await;
     probes.stop().await;
     Ok(())
 }

@@ -2,6 +2,13 @@
 
 use std::fmt;
 
+use crate::messages::specification;
+
+/// The first address of a range, in messages.
+pub const RANGE_START: &str = "RangeStart";
+/// The last address of a range, in messages.
+pub const RANGE_END: &str = "RangeEnd";
+
 /// A MAC address of six octets; ordered octet by octet, printed in lower-case colon form.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct MacAddress([u8; 6]);
@@ -30,13 +37,8 @@ impl MacAddress {
     }
 
     fn multicast_error(self, end: &str) -> Option<String> {
-        self.is_multicast().then(|| {
-            format!(
-                "failed to set {end}: invalid mac address. Multicast addressing is not supported. Unicast addressing \
-                 must be used. The first octet is 0X{:X}",
-                self.0[0]
-            )
-        })
+        self.is_multicast()
+            .then(|| specification::multicast(end, format_args!("{:X}", self.0[0])))
     }
 }
 
@@ -53,23 +55,20 @@ pub fn check_range(start: &str, end: &str) -> Option<String> {
         return None;
     }
     if start.is_empty() || end.is_empty() {
-        return Some("both or none of the KubeMacPool ranges needs to be configured".into());
+        return Some(specification::HALF_A_RANGE.into());
     }
     let Some(start) = MacAddress::parse(start) else {
-        return Some("failed to parse rangeStart because the mac address is invalid".into());
+        return Some(specification::INVALID_START.into());
     };
     let Some(end) = MacAddress::parse(end) else {
-        return Some("failed to parse rangeEnd because the mac address is invalid".into());
+        return Some(specification::INVALID_END.into());
     };
     if end <= start {
-        return Some(format!(
-            "failed to set mac address range: invalid range. Range end is lesser than or equal to its start. start: \
-             {start} end: {end}"
-        ));
+        return Some(specification::range_order(start, end));
     }
     start
-        .multicast_error("RangeStart")
-        .or_else(|| end.multicast_error("RangeEnd"))
+        .multicast_error(RANGE_START)
+        .or_else(|| end.multicast_error(RANGE_END))
 }
 
 /// The range with the given second and third octets: locally administered, unicast, 2^24 addresses.

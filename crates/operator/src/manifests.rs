@@ -1,12 +1,25 @@
 //! What installs the operator: namespace, definition, operator, example (operator §13).
+//!
+//! ```text
+//! yaml files ─┬─> parts ─┬─> files, flat and as a tree by version, bundle for OLM   (release, csv)
+//! rules ──────┘          ├─> templates of the Helm chart                            (chart)
+//!                        └─> what templates of parent operators ask for             (templator)
+//! ```
 
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+mod chart;
+mod csv;
+mod release;
+mod template;
+pub mod templator;
+
 use crate::{
+    admission_policy::{self, Action},
     labels,
     manifest::{self, Manifest},
     names::{self, env},
@@ -46,6 +59,15 @@ pub enum Error {
     /// The definition.
     #[error(transparent)]
     Definition(#[from] api::Error),
+    /// A file holds no object.
+    #[error("{file} holds no object")]
+    Empty {
+        /// Name of the file.
+        file: &'static str,
+    },
+    /// A release has a number.
+    #[error("version {0:?} is not like 1.2.3 or 1.2.3-rc.1")]
+    Version(String),
     /// Something is not to be written as YAML.
     #[error("cannot write {file}: {cause}")]
     Yaml {
@@ -56,50 +78,120 @@ pub enum Error {
     },
 }
 
-/// Renders the files of an installation: pairs of [file name](FILES) and YAML.
-pub fn render_install(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
-    let in_namespace = |file, yaml| -> Result<Vec<Manifest>, Error> {
-        let mut objects = manifest::parse(file, yaml)?;
-        for object in &mut objects {
-            object.set_namespace(install.namespace);
+/// What generators may be told beyond an [`Install`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Choice {
+    /// Images of operands by the [variable](env::IMAGES) that names them. A variable that is not here is empty: the
+    /// operator's own image.
+    pub images: BTreeMap<&'static str, String>,
+    /// Whether the operator may deploy multus.
+    pub allow_multus: bool,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            images: BTreeMap::new(),
+            allow_multus: true,
         }
-        Ok(objects)
-    };
-    let [namespace, definition, operator, example] = FILES;
-    let mut namespaces = in_namespace(namespace, include_str!("manifests/namespace.yaml"))?;
-    for object in &mut namespaces {
-        object
-            .labels_mut()?
-            .insert("name".into(), json!(install.namespace));
     }
-    let mut accounts = in_namespace(operator, include_str!("manifests/accounts.yaml"))?;
+}
+
+/// The objects that the operator itself is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parts {
+    /// Service account, roles and their bindings, in the order in which they are applied.
+    pub accounts: Vec<Manifest>,
+    /// The Deployment.
+    pub deployment: Manifest,
+    /// Rights of what the operator deploys, and could not grant.
+    pub granted: Vec<Manifest>,
+}
+
+/// Makes the objects of the operator.
+pub fn parts(install: &Install<'_>, choice: &Choice) -> Result<Parts, Error> {
+    let file = FILES[2];
+    let mut accounts = in_namespace(file, include_str!("manifests/accounts.yaml"), install)?;
     for object in &mut accounts {
         let rules = match object.kind() {
             "ClusterRole" => rbac::cluster_rules(),
             "Role" => rbac::namespace_rules(),
             _ => continue,
         };
-        object.set("rules", rules.into_iter().map(rbac::Rule::to_value).collect());
+        let held = rules
+            .into_iter()
+            .filter(|rule| choice.allow_multus || *rule != rbac::MULTUS);
+        object.set("rules", held.map(rbac::Rule::to_value).collect());
     }
-    let mut deployment = in_namespace(operator, include_str!("manifests/operator.yaml"))?;
-    for object in &mut deployment {
-        complete(object, install)?;
+    let mut deployments = in_namespace(file, include_str!("manifests/operator.yaml"), install)?;
+    let mut deployment = deployments.pop().ok_or(Error::Empty { file })?;
+    complete(&mut deployment, install, choice)?;
+    Ok(Parts {
+        accounts,
+        deployment,
+        granted: manifest::parse(file, include_str!("manifests/nmstate-role.yaml"))?,
+    })
+}
+
+/// Renders the files of an installation: pairs of [file name](FILES) and YAML.
+pub fn render_install(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
+    render_files(install, &Choice::default())
+}
+
+fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static str, String)>, Error> {
+    let [namespace, definition, operator, example] = FILES;
+    let mut namespaces = in_namespace(namespace, include_str!("manifests/namespace.yaml"), install)?;
+    for object in &mut namespaces {
+        object
+            .labels_mut()?
+            .insert("name".into(), json!(install.namespace));
     }
-    // Rights of what the operator deploys, and could not grant.
-    let granted = manifest::parse(operator, include_str!("manifests/nmstate-role.yaml"))?;
-    let example_objects = manifest::parse(example, include_str!("manifests/example.yaml"))?;
+    let Parts {
+        accounts,
+        deployment,
+        granted,
+    } = parts(install, choice)?;
     Ok(vec![
         (namespace, documents(namespace, &namespaces)?),
         (definition, yaml(definition, &api::network_addons::crd()?)?),
         (
             operator,
-            documents(operator, &[accounts, deployment, granted].concat())?,
+            documents(operator, &[accounts, vec![deployment], granted].concat())?,
         ),
-        (example, documents(example, &example_objects)?),
+        (example, documents(example, &example_objects()?)?),
     ])
 }
 
-fn complete(deployment: &mut Manifest, install: &Install<'_>) -> Result<(), Error> {
+/// The example of a configuration.
+fn example_objects() -> Result<Vec<Manifest>, Error> {
+    Ok(manifest::parse(FILES[3], include_str!("manifests/example.yaml"))?)
+}
+
+/// Reads the objects of a file, and moves them into the namespace of the installation.
+fn in_namespace(file: &'static str, yaml: &str, install: &Install<'_>) -> Result<Vec<Manifest>, Error> {
+    let mut objects = manifest::parse(file, yaml)?;
+    for object in &mut objects {
+        object.set_namespace(install.namespace);
+    }
+    Ok(objects)
+}
+
+/// Files of which one may be applied besides the [others](FILES): the admission policy, to warn of configurations that
+/// are not valid, or to refuse them.
+pub const ADMISSION_FILES: [(&str, Action); 2] = [
+    ("admission-policy.yaml", Action::Warn),
+    ("admission-policy-deny.yaml", Action::Deny),
+];
+
+/// Renders the [admission policy](ADMISSION_FILES): pairs of file name and YAML.
+pub fn render_admission() -> Result<Vec<(&'static str, String)>, Error> {
+    ADMISSION_FILES
+        .into_iter()
+        .map(|(name, action)| Ok((name, documents(name, &admission_policy::objects(action))?)))
+        .collect()
+}
+
+fn complete(deployment: &mut Manifest, install: &Install<'_>, choice: &Choice) -> Result<(), Error> {
     deployment.set_metadata(
         "annotations",
         json!({ api::names::VERSION_LABEL: labels::label_safe(install.version) }),
@@ -108,16 +200,19 @@ fn complete(deployment: &mut Manifest, install: &Install<'_>) -> Result<(), Erro
     pods.container(names::OPERATOR)?
         .set("image", json!(install.image))
         .set("imagePullPolicy", json!(install.pull_policy))
-        .set("env", environment(install));
+        .set("env", environment(install, choice));
     Ok(())
 }
 
-/// The environment, in the established order. All images are native: the operator's own.
-fn environment(install: &Install<'_>) -> Value {
-    let value = |name: &str, value: &str| json!({ "name": name, "value": value });
+/// The environment, in the established order. An image that is empty is native: the operator's own.
+fn environment(install: &Install<'_>, choice: &Choice) -> Value {
+    let value = environment_value;
     let field =
         |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
-    let images = env::IMAGES.into_iter().map(|name| value(name, ""));
+    let images = env::IMAGES.into_iter().map(|name| {
+        let image = choice.images.get(name).map_or("", String::as_str);
+        value(name, image)
+    });
     let rest = [
         value(env::OPERATOR_IMAGE, install.image),
         value(env::OPERATOR_NAME, names::OPERATOR),
@@ -135,6 +230,10 @@ fn environment(install: &Install<'_>) -> Value {
         value(env::LOG_LEVEL, "0"),
     ];
     images.chain(rest).collect()
+}
+
+fn environment_value(name: &str, value: &str) -> Value {
+    json!({ "name": name, "value": value })
 }
 
 fn documents(file: &'static str, objects: &[Manifest]) -> Result<String, Error> {
@@ -155,7 +254,8 @@ pub struct Args {
     /// Reference of the image to install.
     #[arg(long, value_name = "REF")]
     pub image: String,
-    /// Directory to write the files to; without it they go to standard output as one.
+    /// Directory to write a release to: the files to apply, the same by version, an OLM bundle and a Helm chart.
+    /// Without it the files to apply go to standard output as one.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Namespace of the operator, and of what it deploys.
@@ -164,9 +264,27 @@ pub struct Args {
     /// Version of the operator, for status and labels.
     #[arg(long, value_name = "VERSION", default_value = env!("CARGO_PKG_VERSION"))]
     pub version: String,
+    /// Version that this one replaces, for OLM.
+    #[arg(long, value_name = "VERSION")]
+    pub version_replaces: Option<String>,
+    /// Established image to deploy instead of ours, as a variable of the operator: `MULTUS_IMAGE=quay.io/…`. Can be
+    /// given several times.
+    #[arg(long, value_name = "VARIABLE=REF", value_parser = operand_image)]
+    pub operand_image: Vec<(&'static str, String)>,
     /// When the image of the operator is pulled.
     #[arg(long, value_name = "POLICY", default_value = "IfNotPresent", value_parser = ["Always", "IfNotPresent", "Never"])]
     pub image_pull_policy: String,
+}
+
+/// Takes an image variable apart.
+fn operand_image(text: &str) -> Result<(&'static str, String), String> {
+    let (name, image) = text.split_once('=').unwrap_or((text, ""));
+    let known = env::IMAGES.into_iter().find(|variable| *variable == name);
+    let variable = known.ok_or_else(|| format!("not one of {}", env::IMAGES.join(", ")))?;
+    if image.is_empty() {
+        return Err("it names no image".to_owned());
+    }
+    Ok((variable, image.to_owned()))
 }
 
 /// Writes the files of an installation. The example goes to a directory only: on standard output it
@@ -177,6 +295,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         dir,
         namespace,
         version,
+        version_replaces,
+        operand_image,
         image_pull_policy,
     } = args;
     let install = Install {
@@ -185,15 +305,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         version: &version,
         pull_policy: &image_pull_policy,
     };
-    let files = render_install(&install)?;
+    let choice = Choice {
+        images: operand_image.into_iter().collect(),
+        allow_multus: true,
+    };
     if let Some(dir) = dir {
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        for (name, yaml) in files {
+        for (name, content) in release::release(&install, &choice, version_replaces.as_deref())? {
             let path = dir.join(name);
-            fs::write(&path, yaml).with_context(|| format!("cannot write {}", path.display()))?;
+            let parent = path.parent().unwrap_or(&dir);
+            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+            fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
         }
     } else {
-        let texts: Vec<_> = files
+        let texts: Vec<_> = render_files(&install, &choice)?
             .into_iter()
             .filter(|(name, _)| *name != FILES[3])
             .map(|(_, yaml)| yaml)

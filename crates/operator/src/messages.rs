@@ -1,5 +1,7 @@
 //! Texts that users see and that the specification fixes (operator §5.1, §7).
 
+pub mod specification;
+
 /// Puts the errors of a specification into one text, one a line.
 pub fn invalid_configuration(errors: &[String]) -> String {
     format!("invalid configuration:\n{}", errors.join("\n"))
@@ -38,6 +40,11 @@ pub const PROGRESSING: &str = "Operator is progressing";
 /// Event: everything is there again.
 pub const AVAILABLE: &str = "All applied components are available";
 
+/// What [`READY`](crate::names::metric::READY) means.
+pub const READY_HELP: &str = "CNAO CR Ready";
+/// What [`MAC_POOL`](crate::names::metric::MAC_POOL) means.
+pub const MAC_POOL_HELP: &str = "KubeMacpool is deployed by CNAO CR";
+
 /// Event: something failed.
 pub fn operator_failed(message: &str) -> String {
     format!("Operator failed: {message}")
@@ -52,3 +59,6 @@ pub fn failed_reason(reason: &str) -> String {
 pub fn not_yet_deployed(field: &str) -> String {
     format!("spec.{field} is accepted, but this version of the operator does not deploy it yet")
 }
+
+/// A template was not named.
+pub const NO_INPUT_FILE: &str = "Must specify input file";

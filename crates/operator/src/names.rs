@@ -1,5 +1,10 @@
 //! Names that the operator and its users agree on: environment variables, objects, reasons.
 
+/// Name of the admission policy with the rules for configurations, and of its binding.
+pub const ADMISSION_POLICY: &str = "network-addons-config";
+/// Resource of configurations.
+pub const CONFIGURATIONS: &str = "networkaddonsconfigs";
+
 /// Name by which our requests, events and leases are known.
 pub const OPERATOR: &str = "cluster-network-addons-operator";
 /// Namespace of the shipped manifests.
@@ -20,6 +25,22 @@ pub const APPLIED_KEY: &str = "applied";
 
 /// Component that events are recorded under.
 pub const EVENT_COMPONENT: &str = "cluster";
+
+/// Name of the reconciles and their queue in metrics.
+pub const CONTROLLER: &str = "networkaddonsconfig-controller";
+/// Service by which the operator's metrics are scraped.
+pub const METRICS_SERVICE: &str = "cluster-network-addons-operator-prometheus-metrics";
+
+/// The operator's own metrics (operator §10.1).
+pub mod metric {
+    /// 1 while Available is True.
+    pub const READY: &str = "kubevirt_cnao_cr_ready";
+    /// 1 while the MAC pool is deployed.
+    pub const MAC_POOL: &str = "kubevirt_cnao_cr_kubemacpool_deployed";
+}
+
+/// Label of pods that network policies let reach the API server and the DNS (operands §10).
+pub const CLUSTER_SERVICES_LABEL: &str = "allow-access-cluster-services";
 
 /// Annotation by which OpenShift picks the security context constraints of a pod.
 pub const REQUIRED_SCC: &str = "openshift.io/required-scc";

@@ -85,9 +85,11 @@ const CLUSTER: [Rule; 33] = [
     rule("apps", "deployments", "get create update"),
     rule("kubevirt.io", "virtualmachineinstances", "get list watch"),
     rule("-", "endpoints", "get list watch"),
-    // Only where multus may be deployed, which is everywhere by default.
-    rule("k8s.cni.cncf.io", "*", "*"),
+    MULTUS,
 ];
+
+/// Everything about networks of pods: only where multus may be deployed, which is everywhere by default.
+pub const MULTUS: Rule = rule("k8s.cni.cncf.io", "*", "*");
 
 /// What ours may do more in the whole cluster: watch what it renders, and take security context
 /// constraints away again, and wish for node state.
@@ -130,8 +132,8 @@ const NAMESPACE: [Rule; 12] = [
     ),
 ];
 
-/// What ours may do more in its namespace: watch what it renders.
-const NAMESPACE_ADDITIONS: [Rule; 4] = [
+/// What ours may do more in its namespace: watch what it renders, and take away the certificates that it issued.
+const NAMESPACE_ADDITIONS: [Rule; 5] = [
     rule(
         "monitoring.coreos.com",
         "prometheusrules servicemonitors",
@@ -140,6 +142,12 @@ const NAMESPACE_ADDITIONS: [Rule; 4] = [
     rule("cert-manager.io", "certificates issuers", "list watch"),
     rule("-", "serviceaccounts", "list watch"),
     rule(RBAC, "roles rolebindings", "list watch"),
+    Rule {
+        groups: "-",
+        resources: "secrets",
+        names: "kubevirt-ipam-controller-webhook-ca webhook-server-cert",
+        verbs: "get delete",
+    },
 ];
 
 /// Rules of the cluster role.

@@ -12,6 +12,7 @@
 //! with one component is noted, and the others go on, with every later step.
 
 mod carry_out;
+mod certificates;
 mod report;
 
 pub(crate) use carry_out::recorded;
@@ -19,6 +20,7 @@ pub(crate) use carry_out::recorded;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Read,
+    time::SystemTime,
 };
 
 use api::network_addons::NetworkAddonsConfigSpec;
@@ -35,11 +37,14 @@ use tokio::time::Instant;
 use crate::{
     applied::{self, Applied},
     cluster_facts::{Cluster, NodeState, NodeStateWish, OpenShiftNetwork, Platform},
-    components::{Component as _, Context, nmstate::NMState},
+    components::{
+        Component as _, Context, kubevirt_ipam_controller::KubevirtIpamController, nmstate::NMState,
+    },
     configuration, detect,
     failures::{Failure, Failures},
     labels::Stamp,
     messages,
+    metrics::Metrics,
     names::reason,
     render::{self, Group},
     resource::{self, Resource},
@@ -67,7 +72,10 @@ pub struct Reconciler {
     platform: Platform,
     /// Definitions of others, which decide what is deployed.
     definitions: Cache,
+    metrics: Metrics,
     memory: Memory,
+    /// When certificates have to be looked at again.
+    look_again: Option<SystemTime>,
     /// What decides whether a change of the configuration resource needs work.
     configuration_seen: Option<[Value; 4]>,
     /// When the status was written last.
@@ -141,6 +149,7 @@ impl Reconciler {
         settings: Settings,
         platform: Platform,
         definitions: Cache,
+        metrics: Metrics,
     ) -> Self {
         Self {
             applier,
@@ -148,7 +157,9 @@ impl Reconciler {
             settings,
             platform,
             definitions,
+            metrics,
             memory: Memory::default(),
+            look_again: None,
             configuration_seen: None,
             told: None,
             held_back: None,
@@ -167,12 +178,29 @@ impl Reconciler {
 
     /// One reconcile: everything is brought about that can be, and the status says what could not.
     pub async fn reconcile(&mut self) -> Result<(), Error> {
+        // A failure before certificates were looked at has its own time to try again.
+        self.look_again = None;
         let Some(cr) = self.resource() else {
             self.memory = Memory::default();
+            self.measure_nothing();
             return self.withdraw().await;
         };
+        // A profile that is not valid changes nothing: the status says what is wrong with it.
+        if let Some(settings) = cr.tls_settings() {
+            self.metrics.publish_tls(&settings);
+        }
         self.report_losses(&cr).await;
-        let outcome = self.bring_about(&cr).await;
+        let mut outcome = self.bring_about(&cr).await;
+        if let Err(error) = self.keep_certificates(&cr).await {
+            let component = KubevirtIpamController.name();
+            match &mut outcome {
+                Ok(outcome) => outcome.failures.note(component, reason::APPLY, error),
+                Err(stop) => {
+                    tracing::error!(component, error, "cannot keep certificates");
+                    stop.retry = true;
+                }
+            }
+        }
         self.report_modifications(&cr).await;
         let (finding, again) = self.judge(outcome);
         self.write_status(&cr, &finding).await?;
@@ -272,7 +300,7 @@ impl Reconciler {
             .map_err(|errors| Stop::until_changed(reason::VALIDATE, messages::failed_to_validate(&errors)))?;
         let applied = self.applied(cr)?;
         let random = random()?;
-        let spec = complete(&spec, &applied, random)?;
+        let spec = complete(&spec, &applied, self.platform, random)?;
 
         let node_state = self.node_state(&spec, &mut failures).await;
         let settings = self.settings.clone();
@@ -368,10 +396,11 @@ impl Reconciler {
 fn complete(
     spec: &NetworkAddonsConfigSpec,
     applied: &Applied,
+    platform: Platform,
     random: [u8; 2],
 ) -> Result<NetworkAddonsConfigSpec, Stop> {
     let previous = applied.spec.as_ref();
-    let spec = configuration::complete(spec, previous, random);
+    let spec = configuration::complete(spec, previous, platform, random);
     let errors = previous
         .map(|previous| configuration::change_safe(previous, &spec))
         .unwrap_or_default();

@@ -1,6 +1,6 @@
 //! From a complete specification to the objects that have to be there, in order (operator §8).
 
-use api::network_addons::{Container, NetworkAddonsConfigSpec};
+use api::network_addons::Container;
 use kube_kit::{
     inventory::Inventory,
     object::{self, Kind, ObjectId},
@@ -20,6 +20,8 @@ pub struct Group {
     pub component: &'static str,
     /// Its objects in the order in which they are applied.
     pub objects: Vec<Value>,
+    /// Objects that belong to it and are not rendered: what is in them is decided with what is there.
+    pub issued: Vec<ObjectId>,
 }
 
 /// The objects of all components that are deployed, complete with labels and owners.
@@ -47,6 +49,7 @@ fn group(component: &dyn Component, context: &Context<'_>, stamp: &Stamp) -> Res
     Ok(Group {
         component: component.name(),
         objects,
+        issued: component.issued(context)?,
     })
 }
 
@@ -60,12 +63,9 @@ fn deployed<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn C
     enabled(context).filter(|component| component.has_programs(context))
 }
 
-/// Components that the specification asks for, and that this version does not deploy. What belongs to any specification
-/// was not asked for.
+/// Components that the specification asks for, and that this version does not deploy.
 pub fn not_deployed(context: &Context<'_>) -> Vec<&'static str> {
-    let nothing = NetworkAddonsConfigSpec::default();
     enabled(context)
-        .filter(|component| !component.enabled(&nothing))
         .filter(|component| !component.has_programs(context))
         .map(Component::name)
         .collect()
@@ -94,7 +94,8 @@ impl Leftover {
 
 /// Objects that operators before ours left behind, and that go if the configuration resource owns them
 /// (operator §9.2): the old node state component, the passt binding, and what else was forgotten; of the secondary DNS
-/// nothing where it is asked for, also not while its program is still to come.
+/// nothing where it is asked for, also not while its program is still to come. What stands in the way of a component is
+/// among them: it is not removed before the component is applied when nobody asks for that any more.
 pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
     const fn operands(kind: Kind, name: &'static str) -> Leftover {
         Leftover {
@@ -146,9 +147,13 @@ pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
     } else {
         &[]
     };
+    let renamed = components::ALL
+        .into_iter()
+        .flat_map(|component| component.leftovers(context.cluster));
     LEGACY
         .iter()
         .chain(forgotten)
+        .chain(renamed)
         .map(|leftover| leftover.id(context.namespace))
         .collect()
 }
@@ -156,7 +161,10 @@ pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
 /// What is recorded of the objects: all that may have to be pruned one day. Definitions and namespaces
 /// are kept for ever (operator §9.2).
 pub fn inventory(groups: &[Group]) -> Inventory {
-    let ids = groups.iter().flat_map(|group| &group.objects).map(ObjectId::of);
+    let ids = groups.iter().flat_map(|group| {
+        let rendered = group.objects.iter().map(ObjectId::of);
+        rendered.chain(group.issued.iter().cloned())
+    });
     Inventory::of(ids.filter(|id| !is_kept(id)))
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube_kit::object::{self, ObjectId, Owner};
 use serde_json::{Value, json};
 
-use crate::{cluster_facts::Cluster, configuration, labels::Stamp, settings::Settings};
+use crate::{cluster_facts::Cluster, configuration, labels::Stamp, settings::Settings, tls::TlsSettings};
 
 /// Identity of the one configuration resource that counts.
 pub fn id() -> ObjectId {
@@ -36,6 +36,21 @@ impl Resource {
         let spec = configuration::read(spec).map_err(|error| vec![error.to_string()])?;
         let errors = configuration::validate(&spec, cluster);
         if errors.is_empty() { Ok(spec) } else { Err(errors) }
+    }
+
+    /// What the TLS profile means, if it means anything.
+    pub fn tls_settings(&self) -> Option<TlsSettings> {
+        let profile = self.object.pointer("/spec/tlsSecurityProfile").cloned();
+        let spec = json!({ "tlsSecurityProfile": profile });
+        let spec = configuration::read(spec).ok()?;
+        TlsSettings::of(spec.tls_security_profile.as_ref()).ok()
+    }
+
+    /// Whether the specification asks for the MAC pool.
+    pub fn wants_mac_pool(&self) -> bool {
+        self.object
+            .pointer("/spec/kubeMacPool")
+            .is_some_and(Value::is_object)
     }
 
     /// What its objects get: labels and owner.

@@ -103,7 +103,7 @@ pub fn log_level(flag: Option<&str>, environment: Option<&str>) -> &'static str 
     match flag {
         Some("debug") => return "debug",
         Some("info") => return "info",
-        Some("error") => return "error",
+        Some("error" | "panic") => return "error",
         // A number counts the steps of verbosity above info.
         Some(number) if number.parse::<u8>().is_ok_and(|steps| steps > 0) => return "debug",
         _ => {}

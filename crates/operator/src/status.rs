@@ -23,6 +23,15 @@ use crate::{
     workloads::{self, Progress, Workload},
 };
 
+/// Whether everything that is asked for is there.
+pub fn is_available(status: &NetworkAddonsConfigStatus) -> bool {
+    let available = status
+        .conditions
+        .iter()
+        .find(|found| found.kind == condition::AVAILABLE);
+    available.is_some_and(|found| found.status == "True")
+}
+
 /// What was found out in a reconcile.
 #[derive(Clone, Debug)]
 pub enum Finding {

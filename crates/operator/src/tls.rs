@@ -2,6 +2,8 @@
 
 use api::network_addons::{CIPHERS, TlsSecurityProfile};
 
+use crate::messages::specification;
+
 /// TLS settings of a server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsSettings {
@@ -76,13 +78,9 @@ impl TlsSettings {
             "Old" => Ok(Self::new("VersionTLS10", &CIPHERS)),
             "Intermediate" => Ok(Self::new("VersionTLS12", &CIPHERS[..9])),
             "Modern" => Ok(Self::new("VersionTLS13", &CIPHERS[..3])),
-            "" => Err("failed to validate tlsSecurityProfile: type is missing".into()),
-            "Custom" => {
-                Err("failed to validate tlsSecurityProfile: custom is missing for type Custom".into())
-            }
-            other => Err(format!(
-                "failed to validate tlsSecurityProfile: type '{other}' is not valid"
-            )),
+            "" => Err(specification::TLS_TYPE_MISSING.into()),
+            "Custom" => Err(specification::TLS_CUSTOM_MISSING.into()),
+            other => Err(specification::tls_type(other)),
         }
     }
 

@@ -13,7 +13,7 @@ use kube_kit::{
     watch::{Options, Watch},
 };
 
-use crate::{cluster_facts::Platform, names, settings::Settings};
+use crate::{cluster_facts::Platform, components::kubevirt_ipam_controller, names, settings::Settings};
 
 /// Kinds of rendered objects that every cluster knows.
 const RENDERED: [Kind; 12] = [
@@ -157,6 +157,10 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     watch(object::NAMESPACE, "", &Options::all().named(own));
     if operands != own {
         watch(object::NAMESPACE, "", &Options::all().named(operands));
+    }
+    // Where OpenShift issues it, they are never there.
+    for name in kubevirt_ipam_controller::issued_secrets(&settings.images, Platform::default()) {
+        watch(object::SECRET, operands, &Options::all().named(name));
     }
     for kind in RENDERED {
         watch(kind, operands, &ours());

@@ -5,8 +5,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// Names of established programs, and the command that each means.
-const NAMES: [(&str, &str); 4] = [
+const NAMES: [(&str, &str); 6] = [
     ("cluster-network-addons-operator", "operator"),
+    ("manifest-templator", "manifest-templator"),
+    ("csv-generator", "csv-generator"),
     ("multus-daemon", "multus-daemon"),
     ("install_multus", "install-multus"),
     ("bridge-marker", "bridge-marker"),
@@ -24,7 +26,22 @@ pub(crate) fn rewrite(mut argv: impl Iterator<Item = OsString>) -> (Vec<OsString
     let mut rewritten = vec![program];
     rewritten.extend(command.map(OsString::from));
     rewritten.extend(flags(argv));
-    (rewritten, command.map(|_| name))
+    (forgiving(rewritten), command.map(|_| name))
+}
+
+/// Commands that ignore flags that they do not know: builds pass them the flags of other generators too (operator.md
+/// §13.3).
+const FORGIVING: [&str; 2] = ["manifest-templator", "csv-generator"];
+
+fn forgiving(mut argv: Vec<OsString>) -> Vec<OsString> {
+    if argv
+        .get(1)
+        .is_some_and(|command| FORGIVING.iter().any(|it| command == it))
+    {
+        let arguments = argv.split_off(2);
+        argv.extend(operator::manifests::templator::known(arguments));
+    }
+    argv
 }
 
 /// Go programs accept one dash before long names; clap would take `-node-name` for a row of short ones. Single letters
@@ -98,6 +115,20 @@ mod tests {
             ["install-multus", "-t", "thick"]
         );
         assert_eq!(rewritten(&["/weft", "operator"])[1..], ["operator"]);
+        assert_eq!(
+            rewritten(&["/usr/bin/csv-generator", "-version=1", "--unheard-of", "x"])[1..],
+            ["csv-generator", "--version=1"]
+        );
+        assert_eq!(
+            rewritten(&[
+                "weft",
+                "manifest-templator",
+                "--csv-version=1",
+                "--input-file",
+                "f"
+            ])[1..],
+            ["manifest-templator", "--input-file", "f"]
+        );
         let (_, name) = rewrite([OsString::from("/a/install_multus")].into_iter());
         assert_eq!(name, Some(OsString::from("install_multus")));
     }

@@ -1,5 +1,6 @@
 //! Where log lines go and what they look like.
 
+use operator::zap::{Encoder, Lines, TimeEncoding};
 use serde_json::{Map, Value};
 use std::fmt::{self, Write as _};
 use std::io;
@@ -31,8 +32,8 @@ const NOISY: &str = "hyper=info,hyper_util=info,tower=info,rustls=info,kube_clie
 pub(crate) enum Format {
     /// Time, level, module, text: for people.
     Text,
-    /// One JSON object with `level`, `ts`, `logger`, `msg` and what else belongs to the event (operator.md §2).
-    Json,
+    /// As the established operator logs, and its flags say (operator.md §2).
+    Zap(Lines),
 }
 
 /// Sends log lines to standard error from now on. `WEFT_LOG` wins over `level`.
@@ -46,7 +47,7 @@ pub(crate) fn start(format: Format, level: &str) {
     // It is started once: a second start would leave the first in place.
     let _ = match format {
         Format::Text => registry.with(lines.compact()).try_init(),
-        Format::Json => registry.with(lines.event_format(JsonLines)).try_init(),
+        Format::Zap(form) => registry.with(lines.event_format(ZapLines(form))).try_init(),
     };
 }
 
@@ -62,10 +63,11 @@ fn filter(wanted: &str, level: &str) -> Targets {
     }
 }
 
-/// Lines as the established operator writes them.
-struct JsonLines;
+/// Lines as the established operator writes them: one JSON object with `level`, `ts`, `logger`, `msg` and what else
+/// belongs to the event, or the same for people.
+struct ZapLines(Lines);
 
-impl<S, N> FormatEvent<S, N> for JsonLines
+impl<S, N> FormatEvent<S, N> for ZapLines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -78,20 +80,62 @@ where
     ) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let mut time = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let time = now(self.0.time)?;
         let metadata = event.metadata();
-        let mut line = Map::new();
-        line.insert(
-            "level".to_owned(),
-            metadata.level().as_str().to_lowercase().into(),
-        );
-        line.insert("ts".to_owned(), time.into());
-        line.insert("logger".to_owned(), metadata.target().into());
-        line.insert("msg".to_owned(), fields.message.into());
-        line.extend(fields.others);
-        writeln!(writer, "{}", Value::Object(line))
+        match self.0.encoder {
+            Encoder::Json => {
+                let mut line = Map::new();
+                line.insert(
+                    "level".to_owned(),
+                    metadata.level().as_str().to_lowercase().into(),
+                );
+                line.insert("ts".to_owned(), time);
+                line.insert("logger".to_owned(), metadata.target().into());
+                line.insert("msg".to_owned(), fields.message.into());
+                line.extend(fields.others);
+                writeln!(writer, "{}", Value::Object(line))
+            }
+            Encoder::Console => {
+                let time = time.as_str().map_or_else(|| time.to_string(), ToOwned::to_owned);
+                let (level, logger) = (metadata.level(), metadata.target());
+                write!(writer, "{time}\t{level}\t{logger}\t{}", fields.message)?;
+                if !fields.others.is_empty() {
+                    write!(writer, "\t{}", Value::Object(fields.others))?;
+                }
+                writeln!(writer)
+            }
+        }
     }
+}
+
+/// The time as a log line tells it.
+fn now(encoding: Option<TimeEncoding>) -> Result<Value, fmt::Error> {
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since_1970 = since_1970.unwrap_or_default();
+    let mut date = String::new();
+    SystemTime.format_time(&mut Writer::new(&mut date))?;
+    Ok(match encoding {
+        None => date.into(),
+        Some(TimeEncoding::Epoch) => since_1970.as_secs_f64().into(),
+        Some(TimeEncoding::Millis) => (since_1970.as_secs_f64() * 1000.0).into(),
+        Some(TimeEncoding::Nano) => u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).into(),
+        Some(TimeEncoding::Iso8601) => with_digits(&date, 3).into(),
+        Some(TimeEncoding::Rfc3339) => with_digits(&date, 0).into(),
+        Some(TimeEncoding::Rfc3339nano) => {
+            let digits = date.split_once('.').map_or("", |(_, digits)| digits);
+            with_digits(&date, digits.trim_end_matches('Z').trim_end_matches('0').len()).into()
+        }
+    })
+}
+
+/// A date and time with so many digits of the second's fraction.
+fn with_digits(date: &str, digits: usize) -> String {
+    let date = date.trim_end_matches('Z');
+    let (seconds, fraction) = date.split_once('.').unwrap_or((date, ""));
+    if digits == 0 {
+        return format!("{seconds}Z");
+    }
+    format!("{seconds}.{fraction:0<digits$.digits$}Z")
 }
 
 #[derive(Default)]
@@ -150,18 +194,24 @@ mod tests {
         }
     }
 
-    #[test]
-    fn json_lines_have_the_established_keys() {
+    /// A line as it is written in this form.
+    fn line(form: Lines) -> String {
         let sink = Sink::default();
         let writer = sink.clone();
         let lines = tracing_subscriber::fmt::layer()
             .with_writer(move || writer.clone())
-            .event_format(JsonLines);
+            .event_format(ZapLines(form));
         let subscriber = tracing_subscriber::registry().with(lines);
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(count = 3, object = %"a/b", "something \"odd\"");
         });
-        let line = String::from_utf8(sink.0.lock().expect("the sink").clone()).expect("text");
+        let bytes = sink.0.lock().expect("the sink").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn json_lines_have_the_established_keys() {
+        let line = line(Lines::default());
         let value: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(value["level"], "warn");
         assert_eq!(value["msg"], "something \"odd\"");
@@ -171,6 +221,65 @@ mod tests {
             (&Value::from(3), &Value::from("a/b"))
         );
         assert!(value["ts"].as_str().is_some_and(|ts| ts.ends_with('Z')), "{line}");
+    }
+
+    #[test]
+    fn console_lines_are_readable() {
+        let line = line(Lines {
+            encoder: Encoder::Console,
+            time: Some(TimeEncoding::Rfc3339),
+        });
+        let parts: Vec<&str> = line.trim_end().split('\t').collect();
+        assert_eq!(parts[0].len(), "2026-01-02T03:04:05Z".len(), "{line}");
+        assert_eq!(
+            parts[1..],
+            [
+                "WARN",
+                "weft::logging::tests",
+                "something \"odd\"",
+                "{\"count\":3,\"object\":\"a/b\"}"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_time_is_told_as_asked_for() {
+        let ts = |time| {
+            let form = Lines {
+                encoder: Encoder::Json,
+                time: Some(time),
+            };
+            serde_json::from_str::<Value>(&line(form)).expect("JSON")["ts"].clone()
+        };
+        let (seconds, millis) = (
+            ts(TimeEncoding::Epoch).as_f64(),
+            ts(TimeEncoding::Millis).as_f64(),
+        );
+        let (seconds, millis) = (seconds.expect("a number"), millis.expect("a number"));
+        assert!(
+            seconds > 1.7e9 && (millis / 1000.0 - seconds).abs() < 600.0,
+            "{seconds} {millis}"
+        );
+        assert!(
+            ts(TimeEncoding::Nano)
+                .as_u64()
+                .is_some_and(|nanos| nanos > 1_700_000_000_000_000_000)
+        );
+        for (date, digits, expected) in [
+            ("2026-01-02T03:04:05.678900Z", 3, "2026-01-02T03:04:05.678Z"),
+            ("2026-01-02T03:04:05.678900Z", 0, "2026-01-02T03:04:05Z"),
+            ("2026-01-02T03:04:05Z", 0, "2026-01-02T03:04:05Z"),
+            ("2026-01-02T03:04:05Z", 3, "2026-01-02T03:04:05.000Z"),
+        ] {
+            assert_eq!(with_digits(date, digits), expected);
+        }
+        let length = |time| ts(time).as_str().map(str::len);
+        assert_eq!(
+            length(TimeEncoding::Iso8601),
+            Some("2026-01-02T03:04:05.678Z".len())
+        );
+        assert_eq!(length(TimeEncoding::Rfc3339), Some("2026-01-02T03:04:05Z".len()));
+        assert!(length(TimeEncoding::Rfc3339nano) >= Some("2026-01-02T03:04:05Z".len()));
     }
 
     #[test]

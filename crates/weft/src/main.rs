@@ -59,6 +59,10 @@ struct Cli {
 enum Command {
     /// Print or write the manifests that install the operator
     Manifests(operator::manifests::Args),
+    /// Fill in a manifest template of a parent operator; flags that are not known are ignored
+    ManifestTemplator(operator::manifests::templator::Args),
+    /// Print what OLM installs the operator by; flags that are not known are ignored
+    CsvGenerator(operator::manifests::templator::Args),
     #[command(flatten)]
     ForPeople(operator::cli::Command),
     /// Deploy the components that the NetworkAddonsConfig asks for
@@ -103,10 +107,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(operator::cli::run(command));
         }
         Command::Operator(args) => {
-            logging::start(Format::Json, args.log_level());
+            logging::start(Format::Zap(args.zap.lines()), args.log_level());
             process::run(operator::run(args))?
         }
         Command::Manifests(args) => operator::manifests::run(args),
+        Command::ManifestTemplator(args) => operator::manifests::templator::run(&args),
+        Command::CsvGenerator(args) => operator::manifests::templator::run_csv(&args),
         Command::MultusDaemon(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(multus::run(args))?

@@ -1,4 +1,4 @@
-//! Programs that come from Debian packages: those of the nodes, and what a virtual machine is made of.
+//! Programs that come from Debian packages: those of the nodes, what a virtual machine is made of, and Prometheus.
 //!
 //! They are unpacked into the cache, each set in a folder of its own, so that nobody waits for what he does not use:
 //! nothing is installed on the host and no service of theirs is ever started there. Those of the nodes are laid over
@@ -43,6 +43,14 @@ const MACHINE: Set = Set {
         ("usr/bin/kmod", "kmod"),
     ],
     apart: &[("boot", KERNEL), ("usr/bin/busybox", "busybox-static")],
+    for_root: false,
+};
+
+/// What scrapes metrics and checks alerts. Its programs stand alone: what the package depends on is for browsers.
+const PROMETHEUS: Set = Set {
+    folder: "debian-prometheus",
+    programs: &[],
+    apart: &[("usr/bin/promtool", "prometheus")],
     for_root: false,
 };
 
@@ -133,6 +141,11 @@ impl Packages {
     /// Brings in what a virtual machine lacks: qemu, a kernel below `boot` with its modules, and a static busybox.
     pub fn ensure_machine(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         MACHINE.ensure(home, progress)
+    }
+
+    /// Brings in `usr/bin/prometheus`, and `usr/bin/promtool`, which asks it, and checks and tests the rules of alerts.
+    pub fn ensure_prometheus(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        PROMETHEUS.ensure(home, progress)
     }
 }
 

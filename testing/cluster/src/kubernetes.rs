@@ -1,11 +1,11 @@
 //! The Kubernetes programs: found on the machine, or built once into the cache.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::error::{At, Error, Result};
+use crate::error::Result;
+use crate::go;
 use crate::home::Home;
 use crate::progress::Progress;
 use crate::run;
@@ -168,14 +168,6 @@ fn find(program: Program, cache: &Path) -> Option<PathBuf> {
 }
 
 fn build(program: Program, file: &Path, progress: &mut dyn Progress) -> Result<()> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes");
-    if Command::new("go").arg("version").output().is_err() {
-        return Err(Error::Missing(
-            "Go is missing: install version 1.24 or newer (https://go.dev/dl), \
-             or set WEFT_KUBE_BIN to a directory with the programs of Kubernetes 1.34 and etcd 3.6"
-                .to_owned(),
-        ));
-    }
     let mut flags = "-s -w".to_owned();
     if program != Program::Etcd {
         let (major, minor) = VERSION.split_once('.').unwrap_or((VERSION, ""));
@@ -193,18 +185,15 @@ fn build(program: Program, file: &Path, progress: &mut dyn Progress) -> Result<(
             }
         }
     }
-    // A half-written program must never be taken for a whole one.
-    let unfinished = file.with_extension("new");
-    let mut go = Command::new("go");
-    go.current_dir(source)
-        .env("CGO_ENABLED", "0")
-        .env_remove("GOFLAGS")
-        .env_remove("GOOS")
-        .env_remove("GOARCH");
-    go.args(["build", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"]);
-    go.arg(&unfinished).arg(program.package());
-    run::watched(&mut go, &file.with_extension("log"), progress)?;
-    fs::rename(&unfinished, file).at("create", file)
+    let otherwise = "set WEFT_KUBE_BIN to a directory with the programs of Kubernetes 1.34 and etcd 3.6";
+    go::build(
+        "kubernetes",
+        &program.package(),
+        &flags,
+        file,
+        otherwise,
+        progress,
+    )
 }
 
 #[cfg(test)]

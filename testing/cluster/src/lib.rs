@@ -14,7 +14,7 @@
 //!
 //! * [`Cluster`] is a whole cluster,
 //! * [`ApiServer`] an API server with an etcd and nothing else, ready in seconds,
-//! * [`Kubectl`] and [`wait`] help to use both,
+//! * [`Kubectl`], [`Helm`] and [`wait`] help to use both,
 //! * [`image`] makes container images without a container engine.
 
 pub mod image;
@@ -28,6 +28,8 @@ mod cluster;
 mod control_plane;
 mod debian;
 mod error;
+mod go;
+mod helm;
 mod home;
 mod kubectl;
 mod network;
@@ -36,10 +38,11 @@ mod pki;
 mod progress;
 mod space;
 
-pub use api_server::ApiServer;
+pub use api_server::{ApiServer, GarbageCollector};
 pub use cluster::{Cluster, Component, Options};
 pub use debian::Packages;
 pub use error::{Error, Result};
+pub use helm::Helm;
 pub use home::Home;
 pub use kubectl::Kubectl;
 pub use progress::{Progress, Quiet, Steps};

@@ -116,6 +116,11 @@ impl Error {
         matches!(self.cause, Cause::UnknownKind { .. })
     }
 
+    /// Whether somebody else wrote the object, or created it, at the same time.
+    pub fn is_conflict(&self) -> bool {
+        self.cause.is_conflict()
+    }
+
     /// Whether there is no such object.
     pub fn is_not_found(&self) -> bool {
         self.cause.is_not_found() && !self.is_unknown_kind()

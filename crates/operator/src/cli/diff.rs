@@ -267,7 +267,9 @@ async fn observe(cluster: &connection::Cluster, cr: &Resource, settings: &Settin
         let what = what.to_owned();
         move |error: kube::Error| connection::Error::of(&what, &error)
     };
-    let platform = detect::platform(client).await.map_err(connection::Error::from)?;
+    let platform = detect::platform(client, settings)
+        .await
+        .map_err(connection::Error::from)?;
     let openshift_network = if platform.openshift4 {
         detect::openshift_network(client)
             .await
@@ -275,16 +277,18 @@ async fn observe(cluster: &connection::Cluster, cr: &Resource, settings: &Settin
     } else {
         None
     };
-    let wants_node_state = cr.object.pointer("/spec/nmstate").is_some_and(Value::is_object);
-    let definition = cluster.get(&watches::definition(object::NMSTATE)).await?;
-    let node_state = match definition.filter(|_| wants_node_state) {
-        Some(definition) => NodeState {
-            definition: detect::node_state_definition(&definition),
-            wish: detect::node_state_wish(client)
-                .await
-                .map_err(asked("wishes for node state"))?,
-        },
-        None => NodeState::default(),
+    let node_state = if cr.object.pointer("/spec/nmstate").is_some_and(Value::is_object) {
+        match cluster.get(&watches::definition(object::NMSTATE)).await? {
+            Some(definition) => NodeState {
+                definition: detect::node_state_definition(&definition),
+                wish: detect::node_state_wish(client)
+                    .await
+                    .map_err(asked("wishes for node state"))?,
+            },
+            None => NodeState::default(),
+        }
+    } else {
+        NodeState::default()
     };
     let record = cluster.get(&applied::id(&settings.operator_namespace)).await?;
     let applied = match record {
@@ -335,7 +339,7 @@ fn wanted(cr: &Resource, settings: &Settings, facts: &Facts) -> Result<Wanted, E
     let random = [0; 2];
     let had_range = previous.is_some_and(|spec| spec.kube_mac_pool.is_some());
     let draws = has_random_range(&spec) && !had_range;
-    let spec = configuration::complete(&spec, previous, random);
+    let spec = configuration::complete(&spec, previous, facts.cluster.platform, random);
     if let Some(previous) = previous {
         let errors = configuration::change_safe(previous, &spec);
         if !errors.is_empty() {

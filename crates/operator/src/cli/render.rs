@@ -199,7 +199,7 @@ pub(super) fn render(object: Value, settings: &Settings, args: &Args) -> Result<
         .validated(&cluster)
         .map_err(|errors| Error::Invalid(messages::failed_to_validate(&errors)))?;
     let is_random = has_random_range(&spec);
-    let spec = configuration::complete(&spec, None, [0; 2]);
+    let spec = configuration::complete(&spec, None, cluster.platform, [0; 2]);
     let context = Context {
         spec: &spec,
         cluster: &cluster,
@@ -443,6 +443,7 @@ mod tests {
         let group = |component, object| Group {
             component,
             objects: vec![object],
+            issued: Vec::new(),
         };
         let groups = vec![
             group("multus", namespace(json!({ "a": "1" }))),

@@ -4,7 +4,7 @@ use api::network_addons::NetworkAddonsConfigSpec;
 
 use super::{Component, Context, monitoring};
 use crate::{
-    cluster_facts::Cluster,
+    cluster_facts::{Cluster, Platform},
     mac,
     manifest::{Error, Manifest},
     names,
@@ -36,6 +36,7 @@ impl Component for KubeMacPool {
         &self,
         spec: &mut NetworkAddonsConfigSpec,
         previous: Option<&NetworkAddonsConfigSpec>,
+        _platform: Platform,
         random: [u8; 2],
     ) {
         let Some(pool) = &mut spec.kube_mac_pool else {

@@ -1,13 +1,14 @@
 //! KubeVirt IPAM: addresses that virtual machines keep (operands §8).
 
 use api::network_addons::NetworkAddonsConfigSpec;
-use kube_kit::object;
+use kube_kit::object::{self, ObjectId};
 use serde_json::json;
+use webhook::certificates::Identity;
 
 use super::{Component, Context, Leftover, Place};
 use crate::{
-    cluster_facts::Cluster,
-    images::Image,
+    cluster_facts::{Cluster, Platform},
+    images::{Image, Images},
     manifest::{Error, Manifest},
     names,
 };
@@ -17,6 +18,15 @@ const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
 
 /// Name of the Certificate that is wanted of cert-manager.
 const CERTIFICATE: &str = "kubevirt-ipam-controller-serving-cert";
+
+/// Name of the webhook configuration.
+const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
+
+/// Secret with the certificate that cert-manager or the operator issues.
+const SERVING_SECRET: &str = "webhook-server-cert";
+
+/// Secret with the authority of the certificate that the operator issues. No pod mounts it.
+const AUTHORITY_SECRET: &str = "kubevirt-ipam-controller-webhook-ca";
 
 /// User of the established image, and of ours.
 const USER: u32 = 65532;
@@ -36,8 +46,8 @@ enum Certificates {
 }
 
 impl Certificates {
-    fn of(context: &Context<'_>, image: Image<'_>) -> Self {
-        if context.cluster.platform.openshift4 {
+    fn of(platform: Platform, image: Image<'_>) -> Self {
+        if platform.openshift4 {
             Self::OpenShift
         } else if image.is_native() {
             Self::Operator
@@ -50,7 +60,7 @@ impl Certificates {
     fn secret(self) -> &'static str {
         match self {
             Self::OpenShift => SERVICE,
-            Self::CertManager | Self::Operator => "webhook-server-cert",
+            Self::CertManager | Self::Operator => SERVING_SECRET,
         }
     }
 
@@ -60,6 +70,65 @@ impl Certificates {
             Self::OpenShift => ["/etc/ipam-controller/certificates"; 2],
             Self::CertManager | Self::Operator => ["/tmp/k8s-webhook-server/serving-certs", ""],
         }
+    }
+}
+
+/// The certificate that the operator itself issues. Its Secrets are no rendered objects: what is in them is decided
+/// with what is there.
+#[derive(Debug)]
+pub struct IssuedCertificates {
+    /// Secret of the authority, without its data.
+    pub authority: Manifest,
+    /// Secret of the certificate, without its data.
+    pub serving: Manifest,
+    /// The webhook configuration that trusts the authority.
+    pub configuration: ObjectId,
+    /// Whom the certificate is for.
+    pub identity: Identity,
+}
+
+impl IssuedCertificates {
+    /// The certificate, if the component is deployed and nobody else issues it.
+    pub fn of(context: &Context<'_>) -> Result<Option<Self>, Error> {
+        let component = KubevirtIpamController;
+        if !component.enabled(context.spec)
+            || issued_secrets(context.images, context.cluster.platform).is_empty()
+        {
+            return Ok(None);
+        }
+        let secrets = context.objects(
+            "kubevirt_ipam_controller/certificates.yaml",
+            include_str!("kubevirt_ipam_controller/certificates.yaml"),
+        )?;
+        let mut secrets = secrets.into_iter();
+        let (Some(authority), Some(serving)) = (secrets.next(), secrets.next()) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            authority,
+            serving,
+            configuration: object::MUTATING_WEBHOOK_CONFIGURATION.object(None, WEBHOOK),
+            identity: Identity {
+                authority: WEBHOOK.to_owned(),
+                service: SERVICE.to_owned(),
+                namespace: context.namespace.to_owned(),
+            },
+        }))
+    }
+
+    /// Both Secrets.
+    pub fn objects(&self) -> [ObjectId; 2] {
+        [&self.authority, &self.serving].map(|secret| ObjectId::of(secret.value()))
+    }
+}
+
+/// Names of the Secrets that the operator writes, once the component is asked for; none where somebody else issues the
+/// certificate.
+pub fn issued_secrets(images: &Images, platform: Platform) -> &'static [&'static str] {
+    let variable = names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE;
+    match images.of(variable).map(|image| Certificates::of(platform, image)) {
+        Ok(Certificates::Operator) if images.can_run(&[variable]) => &[AUTHORITY_SECRET, SERVING_SECRET],
+        _ => &[],
     }
 }
 
@@ -80,7 +149,7 @@ impl Component for KubevirtIpamController {
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let image = context.images.of(names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE)?;
-        let certificates = Certificates::of(context, image);
+        let certificates = Certificates::of(context.cluster.platform, image);
         let mut objects = Vec::new();
         if !context.cluster.platform.openshift4 {
             // OpenShift has its own.
@@ -103,6 +172,11 @@ impl Component for KubevirtIpamController {
         }
         objects.extend(webhook(context, certificates)?);
         Ok(objects)
+    }
+
+    fn issued(&self, context: &Context<'_>) -> Result<Vec<ObjectId>, Error> {
+        let issued = IssuedCertificates::of(context)?;
+        Ok(issued.iter().flat_map(IssuedCertificates::objects).collect())
     }
 
     fn leftovers(&self, cluster: &Cluster) -> &'static [Leftover] {
@@ -253,4 +327,33 @@ fn webhook(context: &Context<'_>, certificates: Certificates) -> Result<Vec<Mani
         }
     }
     Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operator_issues_what_nobody_else_does() {
+        let variable = "KUBEVIRT_IPAM_CONTROLLER_IMAGE";
+        let own = || Images::read(|_| None).with_own(Some("weft:1".into()));
+        let established = Images::read(|name| (name == variable).then(|| "ipam:1".to_owned()));
+        let openshift = Platform {
+            openshift4: true,
+            ..Platform::default()
+        };
+        let both = ["kubevirt-ipam-controller-webhook-ca", "webhook-server-cert"];
+        for (images, platform, expected) in [
+            (own().with_all_programs(), Platform::default(), &both[..]),
+            (own().with_all_programs(), openshift, &[]),
+            (own(), Platform::default(), &[]),
+            (established, Platform::default(), &[]),
+        ] {
+            assert_eq!(
+                issued_secrets(&images, platform),
+                expected,
+                "{images:?} {platform:?}"
+            );
+        }
+    }
 }

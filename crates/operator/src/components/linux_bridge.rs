@@ -54,7 +54,7 @@ impl Component for LinuxBridge {
 
 fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
     let image = context.images.of(names::env::LINUX_BRIDGE_IMAGE)?;
-    let host_dir = context.cluster.platform.cni_bin_dir();
+    let host_dir = context.directories().bin;
     let mut pods = workload.pods()?;
     pods.place(&context.workloads())?;
     pods.host_path("cnibin", host_dir)?;
@@ -84,7 +84,7 @@ fn preserves_default_vlan(context: &Context<'_>) -> bool {
     settings.preserve_default_vlan.unwrap_or_default()
 }
 
-/// The script that the established image runs. `host_dir` is one of two constants.
+/// The script that the established image runs. `host_dir` has no character that a shell understands: it was validated.
 fn install_script(host_dir: &str) -> String {
     format!("host_dir={host_dir}\n{}", include_str!("linux_bridge/install.sh"))
 }

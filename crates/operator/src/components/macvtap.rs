@@ -4,8 +4,9 @@ use api::network_addons::NetworkAddonsConfigSpec;
 
 use super::{Component, Context};
 use crate::{
-    cluster_facts::Cluster,
+    cluster_facts::{Cluster, Platform},
     manifest::{Error, Manifest},
+    messages::specification,
     names,
 };
 
@@ -26,7 +27,7 @@ impl Component for Macvtap {
 
     fn validate(&self, spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
         if self.enabled(spec) && cluster.openshift_network.is_some() {
-            vec!["`macvtap` has been requested, but is not supported on OpenShift".into()]
+            vec![specification::MACVTAP_ON_OPENSHIFT.into()]
         } else {
             Vec::new()
         }
@@ -36,6 +37,7 @@ impl Component for Macvtap {
         &self,
         spec: &mut NetworkAddonsConfigSpec,
         previous: Option<&NetworkAddonsConfigSpec>,
+        _platform: Platform,
         _random: [u8; 2],
     ) {
         let Some(macvtap) = &mut spec.macvtap else { return };
@@ -71,7 +73,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     let image = context.images.of(names::env::MACVTAP_CNI_IMAGE)?;
     let mut pods = workload.pods()?;
     pods.place(&context.workloads())?;
-    pods.host_path("cni", context.cluster.platform.cni_bin_dir())?;
+    pods.host_path("cni", context.directories().bin)?;
     let mut install = pods.container("install-cni")?;
     install.run(image, context.pull_policy());
     if image.is_native() {

@@ -2,11 +2,13 @@
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::object::DAEMON_SET;
+use serde_json::{Map, Value, json};
 
 use super::{Component, Context, Leftover, Place};
 use crate::{
     cluster_facts::Cluster,
     manifest::{Error, Manifest},
+    messages::specification,
     names,
 };
 
@@ -27,7 +29,7 @@ impl Component for Multus {
             .openshift_network
             .is_some_and(|network| network.multus_disabled);
         if self.enabled(spec) && disabled {
-            vec!["multus has been requested, but is disabled on OpenShift Cluster Network Operator".into()]
+            vec![specification::MULTUS_DISABLED.into()]
         } else {
             Vec::new()
         }
@@ -42,8 +44,12 @@ impl Component for Multus {
         objects.push(Manifest::definition(api::net_attach_def::crd())?);
         objects.extend(context.objects("multus/rbac.yaml", include_str!("multus/rbac.yaml"))?);
         let mut daemon = context.objects("multus/daemon.yaml", include_str!("multus/daemon.yaml"))?;
-        for workload in daemon.iter_mut().filter(|object| object.has_pods()) {
-            complete(workload, context)?;
+        for object in &mut daemon {
+            if object.has_pods() {
+                complete(object, context)?;
+            } else if object.kind() == "ConfigMap" && context.directories().moved {
+                tell_bin_dir(object, context.directories().bin)?;
+            }
         }
         objects.extend(daemon);
         if context.cluster.platform.scc {
@@ -65,11 +71,14 @@ impl Component for Multus {
 
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {
     let image = context.images.of(names::env::MULTUS_IMAGE)?;
-    let platform = context.cluster.platform;
+    let directories = context.directories();
     let mut pods = workload.pods()?;
     pods.place(&context.workloads())?;
-    pods.host_path("cni", platform.cni_conf_dir())?;
-    pods.host_path("cnibin", platform.cni_bin_dir())?;
+    pods.host_path("cni", directories.conf)?;
+    pods.host_path("cnibin", directories.bin)?;
+    if let Some(targets) = directories.bin_targets() {
+        pods.add_host_path(BIN_TARGETS, targets)?;
+    }
     let mut install = pods.container("install-multus-binary")?;
     install.run(image, context.pull_policy());
     if image.is_native() {
@@ -77,6 +86,13 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     }
     let mut daemon = pods.container("kube-multus")?;
     daemon.run(image, context.pull_policy());
+    if directories.moved {
+        // A plugin is looked for in the container, and run by the same path on the host.
+        daemon.mount_at("cnibin", directories.bin)?;
+    }
+    if let Some(targets) = directories.bin_targets() {
+        daemon.also_mount(BIN_TARGETS, targets)?;
+    }
     if image.is_native() {
         // No preStop: the node's configuration stays over a restart, and the shim waits for the daemon.
         daemon
@@ -85,4 +101,25 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
             .without("lifecycle");
     }
     Ok(())
+}
+
+/// Volume with the files that links in the directory of plugins lead to.
+const BIN_TARGETS: &str = "cnibin-targets";
+
+/// Key of multus' configuration with the first directory of plugins.
+const BIN_DIR_KEY: &str = "binDir";
+
+/// File with multus' configuration, in its ConfigMap.
+const DAEMON_CONFIG: &str = "/data/daemon-config.json";
+
+/// Tells multus where plugins are; without, it looks into the usual directory.
+fn tell_bin_dir(config_map: &mut Manifest, bin_dir: &str) -> Result<(), Error> {
+    let text = config_map.value().pointer(DAEMON_CONFIG).and_then(Value::as_str);
+    let mut config: Map<String, Value> =
+        serde_json::from_str(text.unwrap_or_default()).map_err(|error| Error::Syntax {
+            file: "multus/daemon.yaml",
+            cause: error.to_string(),
+        })?;
+    config.insert(BIN_DIR_KEY.to_owned(), json!(bin_dir));
+    config_map.replace(DAEMON_CONFIG, json!(Value::Object(config).to_string()))
 }

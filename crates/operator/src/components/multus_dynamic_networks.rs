@@ -7,16 +7,19 @@ use serde_json::json;
 
 use super::{Component, Context};
 use crate::{
-    cluster_facts::Cluster,
+    cluster_facts::{Cluster, Platform},
+    layout,
     manifest::{Error, Manifest},
+    messages::specification,
     names,
 };
 
 /// Sockets of container runtimes that are supported; the first is the default.
-const CRI_SOCKETS: [&str; 3] = [
-    "/run/crio/crio.sock",
-    "/run/containerd/containerd.sock",
-    "/run/k3s/containerd/containerd.sock",
+pub const CRI_SOCKETS: [&str; 4] = [
+    layout::CRIO_SOCKET,
+    layout::CONTAINERD_SOCKET,
+    layout::K3S_SOCKET,
+    layout::MICROK8S_SOCKET,
 ];
 
 /// The controller's configuration in its container.
@@ -43,11 +46,11 @@ impl Component for MultusDynamicNetworks {
         };
         let socket = settings.host_cri_socket_path.as_str();
         let error = if cluster.openshift_network.is_some() {
-            "`multusDynamicNetworks` configuration is not supported on Openshift yet".to_owned()
+            specification::DYNAMIC_ON_OPENSHIFT.to_owned()
         } else if spec.multus.is_none() {
-            "the `multus` configuration is required".to_owned()
+            specification::DYNAMIC_WITHOUT_MULTUS.to_owned()
         } else if !socket.is_empty() && !CRI_SOCKETS.contains(&socket) {
-            format!("`hostCRISocketPath` must be one of: {}", CRI_SOCKETS.join(", "))
+            specification::cri_socket(&CRI_SOCKETS)
         } else {
             return Vec::new();
         };
@@ -58,6 +61,7 @@ impl Component for MultusDynamicNetworks {
         &self,
         spec: &mut NetworkAddonsConfigSpec,
         previous: Option<&NetworkAddonsConfigSpec>,
+        platform: Platform,
         _random: [u8; 2],
     ) {
         let Some(settings) = &mut spec.multus_dynamic_networks else {
@@ -68,7 +72,7 @@ impl Component for MultusDynamicNetworks {
             settings.host_cri_socket_path = before
                 .map(|settings| settings.host_cri_socket_path.clone())
                 .filter(|path| !path.is_empty())
-                .unwrap_or_else(|| CRI_SOCKETS[0].to_owned());
+                .unwrap_or_else(|| platform.layout.cri_socket.unwrap_or(CRI_SOCKETS[0]).to_owned());
         }
     }
 
@@ -111,6 +115,9 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     if image.is_native() {
         // The directory instead of the socket: a daemon that is restarted makes a new one.
         pods.host_directory("multus-server-socket", "/run/multus")?;
+        // The way to the API, where a policy denies everything else.
+        pods.labels_mut()?
+            .insert(names::CLUSTER_SERVICES_LABEL.to_owned(), json!(""));
     }
     let mut container = pods.container("dynamic-networks-controller")?;
     container

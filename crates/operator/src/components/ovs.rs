@@ -42,7 +42,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     let image = context.images.of(names::env::OVS_CNI_IMAGE)?;
     let mut pods = workload.pods()?;
     pods.place(&context.workloads())?;
-    pods.host_path("cnibin", context.cluster.platform.cni_bin_dir())?;
+    pods.host_path("cnibin", context.directories().bin)?;
     let mut install = pods.container("ovs-cni-plugin")?;
     install.run(image, context.pull_policy());
     if image.is_native() {

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     cluster_facts::{OpenShiftNetwork, Platform},
+    layout::Layout,
     messages,
 };
 
@@ -21,6 +22,7 @@ fn on_openshift(multus_disabled: bool) -> Cluster {
         openshift4: true,
         scc: true,
         monitoring: true,
+        ..Platform::default()
     };
     Cluster {
         platform,
@@ -30,7 +32,7 @@ fn on_openshift(multus_disabled: bool) -> Cluster {
 
 fn completed(value: Value, previous: Option<Value>) -> Value {
     let previous = previous.map(spec);
-    let complete = complete(&spec(value), previous.as_ref(), [0xab, 0xcd]);
+    let complete = complete(&spec(value), previous.as_ref(), Platform::default(), [0xab, 0xcd]);
     serde_json::to_value(complete).expect("JSON")
 }
 
@@ -158,13 +160,14 @@ fn dynamic_networks_need_multus_and_no_openshift() {
 
 // operator#45
 #[test]
-fn the_socket_of_the_runtime_is_one_of_three() {
+fn the_socket_of_the_runtime_is_one_of_four() {
     let with =
         |path: &str| errors(json!({ "multus": {}, "multusDynamicNetworks": { "hostCRISocketPath": path } }));
     for path in [
         "/run/crio/crio.sock",
         "/run/containerd/containerd.sock",
         "/run/k3s/containerd/containerd.sock",
+        "/var/snap/microk8s/common/run/containerd.sock",
     ] {
         assert_eq!(with(path), Vec::<String>::new());
     }
@@ -177,7 +180,7 @@ fn the_socket_of_the_runtime_is_one_of_three() {
             with(path),
             [
                 "`hostCRISocketPath` must be one of: /run/crio/crio.sock, /run/containerd/containerd.sock, \
-              /run/k3s/containerd/containerd.sock"
+              /run/k3s/containerd/containerd.sock, /var/snap/microk8s/common/run/containerd.sock"
             ]
         );
     }
@@ -200,6 +203,34 @@ fn the_socket_of_the_runtime_is_one_of_three() {
         path(explicit, Some(before)),
         "/run/k3s/containerd/containerd.sock"
     );
+}
+
+#[test]
+fn the_socket_that_was_found_is_used_where_nothing_was_applied_before() {
+    let platform = Platform {
+        layout: Layout {
+            cri_socket: Some("/run/containerd/containerd.sock"),
+            ..Layout::default()
+        },
+        ..Platform::default()
+    };
+    let path = |settings: Value, previous: Option<Value>| {
+        let previous = previous.map(|settings| spec(json!({ "multusDynamicNetworks": settings })));
+        let spec = spec(json!({ "multusDynamicNetworks": settings }));
+        let complete = complete(&spec, previous.as_ref(), platform, [0, 0]);
+        complete
+            .multus_dynamic_networks
+            .expect("the component")
+            .host_cri_socket_path
+    };
+    let crio = json!({ "hostCRISocketPath": "/run/crio/crio.sock" });
+    assert_eq!(path(json!({}), None), "/run/containerd/containerd.sock");
+    assert_eq!(
+        path(json!({}), Some(json!({}))),
+        "/run/containerd/containerd.sock"
+    );
+    assert_eq!(path(json!({}), Some(crio.clone())), "/run/crio/crio.sock");
+    assert_eq!(path(crio, None), "/run/crio/crio.sock");
 }
 
 // operator#46
@@ -376,10 +407,10 @@ fn a_placement_replaces_the_default_and_an_empty_one_is_no_constraint() {
 #[test]
 fn a_specification_of_the_first_generation_can_be_compared_with() {
     let before = spec(json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }));
-    let now = complete(&spec(json!({})), Some(&before), [0, 0]);
+    let now = complete(&spec(json!({})), Some(&before), Platform::default(), [0, 0]);
     assert_eq!(change_safe(&before, &now), Vec::<String>::new());
     assert_eq!(now.multus, None);
-    let again = complete(&before, Some(&before), [0, 0]);
+    let again = complete(&before, Some(&before), Platform::default(), [0, 0]);
     assert!(
         again
             .placement_configuration

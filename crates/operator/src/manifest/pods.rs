@@ -123,6 +123,16 @@ impl Pods<'_> {
         Ok(())
     }
 
+    /// Adds a volume: a directory of the host.
+    pub fn add_host_path(&mut self, volume: &str, path: &str) -> Result<(), Error> {
+        let missing = self.missing("volumes");
+        let volumes = self.spec()?.get_mut("volumes").and_then(Value::as_array_mut);
+        volumes
+            .ok_or(missing)?
+            .push(json!({ "name": volume, "hostPath": { "path": path } }));
+        Ok(())
+    }
+
     /// A container, or an init container.
     pub fn container(&mut self, name: &str) -> Result<Container<'_>, Error> {
         let missing = self.missing(format!("container {name}"));
@@ -214,6 +224,16 @@ impl Container<'_> {
         let found = mounts.into_iter().flatten().find(|mount| mount["name"] == volume);
         let slot = found.and_then(|mount| mount.get_mut("mountPath"));
         *slot.ok_or(missing)? = json!(path);
+        Ok(self)
+    }
+
+    /// Mounts one volume more.
+    pub fn also_mount(&mut self, volume: &str, path: &str) -> Result<&mut Self, Error> {
+        let missing = self.missing("mounts");
+        let mounts = self.0.get_mut("volumeMounts").and_then(Value::as_array_mut);
+        mounts
+            .ok_or(missing)?
+            .push(json!({ "name": volume, "mountPath": path }));
         Ok(self)
     }
 

@@ -5,6 +5,8 @@ use std::{collections::BTreeSet, path::Path};
 use super::*;
 use crate::watches;
 
+mod roles;
+
 /// `group resource verb`, with a resource's names where a rule has them.
 type Permissions = BTreeSet<String>;
 
@@ -166,12 +168,13 @@ fn the_node_state_operator_may_do_what_its_table_says() {
     assert_eq!(permissions(role), expected(NODE_STATE));
 }
 
-/// What may be added to it: watching what is rendered.
+/// What may be added to it: watching what is rendered, removing certificates that the operator issued.
 const NAMESPACED_ADDITIONS: &str = "
     monitoring.coreos.com!prometheusrules,servicemonitors: list watch
     cert-manager.io!certificates,issuers: list watch
     !serviceaccounts: list watch
-    rbac.authorization.k8s.io!roles,rolebindings: list watch";
+    rbac.authorization.k8s.io!roles,rolebindings: list watch
+    !secrets: get delete of kubevirt-ipam-controller-webhook-ca,webhook-server-cert";
 
 #[test]
 fn the_operator_may_do_what_the_table_says_and_nothing_else() {
@@ -379,6 +382,22 @@ fn the_deployment_is_the_one_of_the_specification() {
 }
 
 #[test]
+fn an_image_of_an_operand_is_named_by_its_variable() {
+    assert_eq!(
+        operand_image("MULTUS_IMAGE=r.example/multus:1"),
+        Ok(("MULTUS_IMAGE", "r.example/multus:1".to_owned()))
+    );
+    for (text, complaint) in [
+        ("MULTUS_IMAGE=", "it names no image"),
+        ("OVS_MARKER_IMAGE=r.example/x", "not one of MULTUS_IMAGE, "),
+        ("r.example/x", "not one of "),
+    ] {
+        let error = operand_image(text).expect_err("an error");
+        assert!(error.starts_with(complaint), "{error}");
+    }
+}
+
+#[test]
 fn checked_in_files_are_fresh() {
     let version = format!("v{}", env!("CARGO_PKG_VERSION"));
     let image = format!("registry.example/weft:{version}");
@@ -389,7 +408,12 @@ fn checked_in_files_are_fresh() {
         pull_policy: "IfNotPresent",
     };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/install");
-    for (name, fresh) in render_install(&install).expect("an installation") {
+    let admission = render_admission().expect("the admission policy");
+    for (name, fresh) in render_install(&install)
+        .expect("an installation")
+        .into_iter()
+        .chain(admission)
+    {
         let path = dir.join(name);
         if std::env::var_os("UPDATE_GENERATED").is_some() {
             fs::create_dir_all(&dir).expect("a directory");

@@ -216,7 +216,7 @@ pub(crate) fn recorded(
     let Some(previous) = &applied.spec else {
         return Ok(Inventory::default());
     };
-    let previous = configuration::complete(previous, Some(previous), random);
+    let previous = configuration::complete(previous, Some(previous), context.cluster.platform, random);
     let groups = render::render(
         &Context {
             spec: &previous,

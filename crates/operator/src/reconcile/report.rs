@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use api::network_addons::NetworkAddonsConfigStatus;
 use k8s_openapi::jiff::Timestamp;
 use kube_kit::{
     cache::Lookup,
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use super::{Error, Reconciler};
 use crate::{
     messages,
-    names::reason,
+    names::{env, reason},
     resource::{self, Resource},
     status::{self, Component, Finding},
     workloads::{Observation, Progress, Workload},
@@ -107,6 +108,20 @@ impl Reconciler {
         }
     }
 
+    /// Tells the metrics what the status says. A MAC pool that this version accepts and does not deploy is none:
+    /// nobody is to be alarmed because it is down.
+    fn measure(&self, cr: &Resource, status: &NetworkAddonsConfigStatus) {
+        let can_run = self.settings.images.can_run(&[env::KUBEMACPOOL_IMAGE]);
+        self.metrics.set_ready(status::is_available(status));
+        self.metrics.set_mac_pool(cr.wants_mac_pool() && can_run);
+    }
+
+    /// Tells the metrics that there is no configuration resource.
+    pub(super) fn measure_nothing(&self) {
+        self.metrics.set_ready(false);
+        self.metrics.set_mac_pool(false);
+    }
+
     /// When to look at the status again: news of a kind of which there are many were held back.
     pub fn held_back_until(&self) -> Option<Instant> {
         self.held_back
@@ -148,10 +163,14 @@ impl Reconciler {
                 .await
             {
                 Ok(_) => {}
-                Err(error) if error.is_not_found() => return Ok(()),
+                Err(error) if error.is_not_found() => {
+                    self.measure_nothing();
+                    return Ok(());
+                }
                 Err(error) => return Err(error.into()),
             }
         }
+        self.measure(cr, &after);
         let regarding = cr.reference();
         for event in events {
             self.recorder

@@ -1,16 +1,18 @@
 //! The objects of each component, field by field, against operands.
 
 mod access;
-mod anything;
+mod any_input;
 mod cluster_services;
 mod dynamic_networks;
 mod kube_mac_pool;
 mod kube_secondary_dns;
 mod kubevirt_ipam;
+mod layouts;
 mod linux_bridge;
 mod macvtap;
 mod monitoring;
 mod multus;
+mod network_access;
 mod nmstate;
 mod ovs;
 mod stamps;
@@ -24,6 +26,7 @@ use crate::{
     configuration,
     images::Images,
     labels::Stamp,
+    layout::Layout,
     manifest::Manifest,
     settings::Prometheus,
 };
@@ -37,6 +40,7 @@ struct Setting {
     openshift4: bool,
     openshift_network: bool,
     monitoring: bool,
+    layout: Layout,
 }
 
 impl Setting {
@@ -48,17 +52,19 @@ impl Setting {
     }
 
     fn with<R>(self, spec: Value, then: impl FnOnce(&Context<'_>) -> R) -> R {
-        let spec = complete(spec);
         let cluster = Cluster {
             platform: Platform {
                 openshift4: self.openshift4,
                 scc: self.scc,
                 monitoring: self.monitoring,
+                layout: self.layout,
             },
             openshift_network: self.openshift_network.then_some(OpenShiftNetwork {
                 multus_disabled: false,
             }),
         };
+        let spec = configuration::read(spec).expect("a specification");
+        let spec = configuration::complete(&spec, None, cluster.platform, [1, 2]);
         let images = images(self.native);
         then(&Context {
             spec: &spec,
@@ -88,7 +94,7 @@ fn render_enabled(context: &Context<'_>) -> Vec<Group> {
 
 fn complete(spec: Value) -> NetworkAddonsConfigSpec {
     let spec = configuration::read(spec).expect("a specification");
-    configuration::complete(&spec, None, [1, 2])
+    configuration::complete(&spec, None, Platform::default(), [1, 2])
 }
 
 /// A monitoring stack that is not the usual one.
@@ -464,11 +470,23 @@ fn what_earlier_operators_left_is_known() {
         "(/v1, Kind=ServiceAccount) ns/secondary",
         "(apps/v1, Kind=Deployment) ns/secondary-dns",
         "(networking.k8s.io/v1, Kind=NetworkPolicy) ns/allow-ingress-to-secondary-dns",
+        "(apps/v1, Kind=DaemonSet) ns/kube-multus-ds-amd64",
+        "(admissionregistration.k8s.io/v1, Kind=MutatingWebhookConfiguration) \
+         /kubevirt-ipam-claims-mutating-webhook-configuration",
+        "(apps/v1, Kind=Deployment) ns/kubevirt-ipam-claims-controller-manager",
+        "(/v1, Kind=ServiceAccount) ns/kubevirt-ipam-claims-controller-manager",
+        "(rbac.authorization.k8s.io/v1, Kind=Role) ns/kubevirt-ipam-claims-leader-election-role",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRole) /kubevirt-ipam-claims-manager-role",
+        "(rbac.authorization.k8s.io/v1, Kind=RoleBinding) ns/kubevirt-ipam-claims-leader-election-rolebinding",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRoleBinding) /kubevirt-ipam-claims-manager-rolebinding",
+        "(/v1, Kind=Service) ns/kubevirt-ipam-claims-webhook-service",
+        "(cert-manager.io/v1, Kind=Certificate) ns/kubevirt-ipam-claims-serving-cert",
+        "(cert-manager.io/v1, Kind=Issuer) ns/kubevirt-ipam-claims-selfsigned-issuer",
     ] {
         assert!(
             ids.contains(&expected.to_owned()),
             "{expected} is not among {ids:#?}"
         );
     }
-    assert_eq!(ids.len(), 21);
+    assert_eq!(ids.len(), 32);
 }

@@ -81,24 +81,97 @@ fn what_is_not_in_the_schema_is_pruned() {
     );
 }
 
+/// Paths of all nodes of a schema that have fields: explaining one of them shows the texts of its fields too.
+fn with_fields(node: &Value, path: &str, paths: &mut Vec<String>) {
+    let mut node = node;
+    while let Some(items) = node.get("items") {
+        node = items;
+    }
+    let Some(fields) = node.get("properties").and_then(Value::as_object) else {
+        return;
+    };
+    paths.push(path.to_owned());
+    for (name, field) in fields {
+        with_fields(field, &format!("{path}.{name}"), paths);
+    }
+}
+
 // operator#4
 #[test]
 fn explain_has_a_text_for_everything() {
     let fixture = Fixture::installed("definitions-explain");
-    for path in [
-        "",
-        ".spec",
-        ".status",
-        ".spec.tlsSecurityProfile.custom",
-        ".spec.placementConfiguration.infra.affinity",
+    let name = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";
+    let definition = fixture.object(&["crd", name]).expect("the definition");
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let mut paths = Vec::new();
+    with_fields(schema, "networkaddonsconfigs", &mut paths);
+    assert!(paths.len() > 30, "{paths:?}");
+    for version in ["v1", "v1alpha1"] {
+        let version = format!("--api-version=networkaddonsoperator.network.kubevirt.io/{version}");
+        for path in &paths {
+            // The description is published a moment after the kind is served.
+            let explain = || fixture.kubectl().run(["explain", path, &version]);
+            let text = cluster::wait::until(path, DEADLINE, explain).expect("an explanation");
+            let gap = ["<empty>", "<no description>"]
+                .into_iter()
+                .find(|gap| text.contains(gap));
+            assert!(
+                text.contains("DESCRIPTION:") && gap.is_none(),
+                "{version} {path}:\n{text}"
+            );
+        }
+    }
+}
+
+// Additions to the established definition (operator §1).
+#[test]
+fn the_short_name_lists_what_matters_in_eighty_columns() {
+    let fixture = Fixture::installed("definitions-columns");
+    fixture.configure(&json!({}));
+    let status = json!({ "status": {
+        "observedVersion": "0.102.0-rc.1",
+        "conditions": [
+            { "type": "Available", "status": "False", "reason": "Failing" },
+            { "type": "Progressing", "status": "False", "reason": "InvalidConfiguration" },
+            { "type": "Degraded", "status": "True", "reason": "FailedToValidate" },
+        ],
+    } });
+    let patch = status.to_string();
+    let patch = [
+        "patch",
+        "nac",
+        "cluster",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
+    fixture.kubectl().run(patch).expect("a status");
+    for kind in [
+        "nac",
+        "networkaddonsconfigs.v1alpha1.networkaddonsoperator.network.kubevirt.io",
     ] {
-        let what = format!("networkaddonsconfigs{path}");
-        // The description is published a moment after the kind is served.
-        let explain = || fixture.kubectl().run(["explain", &what]);
-        let text = cluster::wait::until(&what, DEADLINE, explain).expect("an explanation");
+        let text = fixture.kubectl().run(["get", kind]).expect("a table");
+        let lines: Vec<Vec<_>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(
+            lines[0],
+            ["NAME", "AVAILABLE", "PROGRESSING", "DEGRADED", "VERSION", "AGE"]
+        );
+        assert_eq!(
+            lines[1][..5],
+            ["cluster", "False", "False", "True", "0.102.0-rc.1"]
+        );
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        let wide = fixture
+            .kubectl()
+            .run(["get", kind, "--output", "wide"])
+            .expect("a table");
         assert!(
-            text.contains("DESCRIPTION:") && !text.contains("<empty>"),
-            "{what}:\n{text}"
+            wide.contains("REASON") && wide.contains("FailedToValidate"),
+            "{wide}"
         );
     }
 }

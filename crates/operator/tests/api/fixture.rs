@@ -3,21 +3,24 @@
 use std::{
     fs,
     io::Write,
+    net::SocketAddr,
     process::Stdio,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
 
-use cluster::{ApiServer, Kubectl, wait};
+use cluster::{ApiServer, GarbageCollector, Kubectl, wait};
 use kube::{
-    Client, Config,
+    Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use kube_kit::shutdown::Shutdown;
+use kube_kit::{client, shutdown::Shutdown};
 use operator::{
     controller::Operator,
+    images::Images,
     manifests::{Install, render_install},
+    metrics::Metrics,
     settings::Settings,
 };
 use serde_json::{Value, json};
@@ -26,7 +29,11 @@ use serde_json::{Value, json};
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) const VERSION: &str = "1.2.3";
+/// Where the operator expects the monitoring stack.
+pub(crate) const MONITORING_NAMESPACE: &str = "observers";
 pub(crate) const IMAGE: &str = "registry.example/weft:test";
+/// The operator's own pod, where there is one.
+pub(crate) const POD: &str = "cluster-network-addons-operator-0";
 const NAME: &str = "cluster-network-addons-operator";
 
 /// An installed operator in a namespace of its own; nobody else has one at the same time.
@@ -41,6 +48,7 @@ pub(crate) struct Fixture {
 
 struct Running {
     shutdown: Shutdown,
+    metrics: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -90,18 +98,7 @@ impl Fixture {
     /// Applies the definition of the configuration resource.
     pub(crate) fn define(&self) {
         self.apply_file("network-addons-config.crd.yaml");
-        let established = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "crd",
-            "--all",
-        ];
-        // A definition without any condition yet ends the command at once.
-        wait::until("established definitions", DEADLINE, || {
-            self.kubectl().run(established)
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
+        wait_for_definitions(self.kubectl());
     }
 
     /// Applies a file of the installation.
@@ -132,12 +129,25 @@ impl Fixture {
     }
 
     pub(crate) fn start_version(&mut self, version: &'static str) {
-        self.start_with(version, self.server_url());
+        self.start_with(version, self.server_url(), |settings| settings);
+    }
+
+    /// Starts the operator with these images, whatever the environment says; a variable that is not among them stands
+    /// for our own image, which has every program.
+    pub(crate) fn start_images(&mut self, images: &'static [(&'static str, &'static str)]) {
+        self.start_with(VERSION, self.server_url(), |settings| {
+            let named = |name: &str| {
+                let found = images.iter().find(|(variable, _)| *variable == name);
+                found.map(|(_, image)| (*image).to_owned())
+            };
+            let images = Images::read(named).with_all_programs();
+            Settings { images, ..settings }
+        });
     }
 
     /// Starts the operator with another way to the API server.
     pub(crate) fn start_through(&mut self, url: &str) {
-        self.start_with(VERSION, url);
+        self.start_with(VERSION, url, |settings| settings);
     }
 
     /// Sets a variable of the operator's environment, from its next start on.
@@ -149,13 +159,19 @@ impl Fixture {
         self.server.url()
     }
 
-    fn start_with(&mut self, version: &'static str, url: &str) {
+    fn start_with(
+        &mut self,
+        version: &'static str,
+        url: &str,
+        change: impl FnOnce(Settings) -> Settings + Send + 'static,
+    ) {
         assert!(self.operator.is_none(), "it runs already");
         let (namespace, kubeconfig) = (self.namespace, self.server.kubeconfig().to_owned());
         let set = self.environment.clone();
         let url = url.parse().expect("a URL");
         let shutdown = Shutdown::new();
         let end = shutdown.clone();
+        let (metrics_at, metrics) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             kube_kit::process::run(async {
                 let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
@@ -165,29 +181,41 @@ impl Fixture {
                     .expect("a configuration");
                 config.cluster_url = url;
                 config.auth_info.impersonate = Some(account(namespace));
-                let client = Client::try_from(config).expect("a client");
                 let variable = |name: &str| {
                     let ours = set.iter().find(|(known, _)| *known == name);
                     ours.map(|(_, value)| (*value).to_owned())
                         .or_else(|| environment(namespace, version, name))
                 };
-                let settings = Settings::read(variable).expect("settings");
-                Operator::start(client, settings)
+                let settings = change(Settings::read(variable).expect("settings"));
+                let metrics = Metrics::new(&settings).expect("metrics");
+                let client = client::counted(config, metrics.requests()).expect("a client");
+                let scrapes = metrics.serve(client.clone(), 0).await.expect("a server");
+                metrics_at.send(scrapes.address()).expect("a test");
+                Operator::start(client, settings, metrics)
                     .await
                     .expect("an operator")
                     .run(&end)
                     .await;
+                scrapes.stop().await;
             })
             .expect("a runtime");
         });
+        let metrics = metrics.recv().expect("metrics");
         self.operator = Some(Running {
             shutdown,
+            metrics,
             thread: Some(thread),
         });
     }
 
     pub(crate) fn stop(&mut self) {
         self.operator = None;
+    }
+
+    /// Where the running operator serves its metrics, on this machine.
+    pub(crate) fn metrics_address(&self) -> SocketAddr {
+        let port = self.operator.as_ref().expect("it runs").metrics.port();
+        SocketAddr::from(([127, 0, 0, 1], port))
     }
 
     pub(crate) fn kubectl(&self) -> &Kubectl {
@@ -372,7 +400,8 @@ impl Fixture {
             });
             let status = json!({ "status": {
                 "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1,
-                "numberReady": 1, "numberAvailable": 1, "numberMisscheduled": 0, "observedGeneration": generation,
+                "numberReady": 1, "numberAvailable": 1, "numberUnavailable": 0, "numberMisscheduled": 0,
+                "observedGeneration": generation,
             } });
             self.report("daemonset", name, &status);
         }
@@ -390,6 +419,24 @@ impl Fixture {
             } });
             self.report("deployment", name, &status);
         }
+    }
+
+    /// Writes the status that a controller would write while the one pod of a DaemonSet does not start.
+    pub(crate) fn report_waiting(&self, daemon_set: &str) {
+        let generation = self.wait_for_operand("daemonset", daemon_set, |object| {
+            object["metadata"]["generation"].as_i64()
+        });
+        let status = json!({ "status": {
+            "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1,
+            "numberReady": 0, "numberAvailable": 0, "numberUnavailable": 1, "numberMisscheduled": 0,
+            "observedGeneration": generation,
+        } });
+        self.report("daemonset", daemon_set, &status);
+    }
+
+    /// Collects garbage until the returned value is dropped.
+    pub(crate) fn collect_garbage(&self) -> GarbageCollector {
+        self.server.collect_garbage().expect("a garbage collector")
     }
 
     /// Writes the status of a workload.
@@ -480,6 +527,80 @@ impl Fixture {
     }
 }
 
+/// Waits until all definitions are served; one that was just made has no condition to wait for.
+pub(crate) fn wait_for_definitions(kubectl: &Kubectl) {
+    wait::until("established definitions", DEADLINE, || {
+        let list = kubectl.json(["get", "crd"]).map_err(|error| error.to_string())?;
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        let established = |object: &Value| {
+            let conditions = object["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            conditions
+                .iter()
+                .any(|c| c["type"] == "Established" && c["status"] == "True")
+        };
+        match all.iter().find(|object| !established(object)) {
+            None => Ok(()),
+            Some(object) => Err(format!("{object:#}")),
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Definitions of kinds that this cluster does not have by itself, until this is dropped.
+pub(crate) struct Definitions {
+    kubectl: Kubectl,
+    yaml: &'static str,
+}
+
+impl Definitions {
+    /// Defines the kinds of a file, and waits until they are served.
+    pub(crate) fn of(fixture: &Fixture, yaml: &'static str) -> Self {
+        let kubectl = fixture.kubectl().clone();
+        kubectl.apply(yaml).expect("definitions");
+        wait_for_definitions(&kubectl);
+        Self { kubectl, yaml }
+    }
+}
+
+impl Drop for Definitions {
+    fn drop(&mut self) {
+        // Others must not find them; here a failure would hide why a test failed.
+        let _ = run_with_input(
+            &self.kubectl,
+            &["delete", "--ignore-not-found", "-f", "-"],
+            self.yaml,
+        );
+    }
+}
+
+/// Runs kubectl with a text as its input.
+pub(crate) fn run_with_input(kubectl: &Kubectl, arguments: &[&str], input: &str) -> Result<String, String> {
+    let mut command = kubectl.command(arguments);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let mut standard_input = child.stdin.take().ok_or("no standard input")?;
+    let input = input.to_owned();
+    // Apart, because kubectl may answer before it has read all.
+    let writer = std::thread::spawn(move || standard_input.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    let written = writer.join().map_err(|_| "no writer")?;
+    if !output.status.success() {
+        return Err(format!(
+            "kubectl {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    written.map_err(|error| error.to_string())?;
+    String::from_utf8(output.stdout).map_err(|error| error.to_string())
+}
+
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.operator = None;
@@ -497,9 +618,14 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
         "OPERATOR_NAMESPACE" | "OPERAND_NAMESPACE" => namespace,
         "OPERATOR_VERSION" => version,
         "OPERATOR_IMAGE" => IMAGE,
+        "MONITORING_NAMESPACE" => MONITORING_NAMESPACE,
         "WATCH_NAMESPACE" | "MULTUS_IMAGE" => "",
-        // Its program is to come; with an image of its own it is deployed.
+        // Their programs are to come; with images of their own they are deployed.
         "KUBEMACPOOL_IMAGE" => "registry.example/kubemacpool:test",
+        "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE" => "registry.example/dynamic-networks:test",
+        // Only where a test makes this pod.
+        "POD_NAME" => POD,
+        "MACVTAP_CNI_IMAGE" => "registry.example/macvtap:test",
         _ => return None,
     };
     Some(value.to_owned())

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::fixture::Fixture;
 
 /// A way to the API server that can be cut.
-struct Line {
+pub(crate) struct Line {
     address: SocketAddr,
     state: Arc<State>,
 }
@@ -27,7 +27,7 @@ struct State {
 }
 
 impl Line {
-    fn to(url: &str) -> Self {
+    pub(crate) fn to(url: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(State {
@@ -45,12 +45,12 @@ impl Line {
         Self { address, state }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
     /// Ends all connections, and refuses new ones.
-    fn cut(&self) {
+    pub(crate) fn cut(&self) {
         let mut open = self.state.open.lock().expect("the connections");
         self.state.cut.store(true, Ordering::SeqCst);
         for connection in open.drain(..) {
@@ -58,7 +58,7 @@ impl Line {
         }
     }
 
-    fn mend(&self) {
+    pub(crate) fn mend(&self) {
         self.state.cut.store(false, Ordering::SeqCst);
     }
 }

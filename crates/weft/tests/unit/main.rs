@@ -92,6 +92,115 @@ fn it_answers_to_the_names_of_the_programs_that_it_replaces() {
 }
 
 #[test]
+fn builds_of_parent_operators_find_their_generators() {
+    let root = tempfile::tempdir().expect("a directory");
+    let named = |name: &str| {
+        let path = root.path().join(name);
+        symlink(env!("CARGO_BIN_EXE_weft"), &path).expect("a link");
+        path
+    };
+    let output = run(&named("manifest-templator"), &["--version=1.2.3"]);
+    assert_eq!(error(&output), "Must specify input file\n");
+    assert_eq!(output.status.code(), Some(1));
+
+    let template = root.path().join("package.yaml.in");
+    std::fs::write(&template, "currentCSV: operator.{{.Version}}\n").expect("a template");
+    let input = format!("--input-file={}", template.display());
+    let flags = [
+        "--csv-version=0",
+        "-version",
+        "1.2.3",
+        input.as_str(),
+        "--dump-crds",
+    ];
+    named("csv-generator");
+    for program in ["manifest-templator", "csv-generator"] {
+        let program = root.path().join(program);
+        let output = run(&program, &flags);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            printed.starts_with("currentCSV: operator.1.2.3\n---\napiVersion: apiextensions.k8s.io/v1\n"),
+            "{printed}{}",
+            error(&output)
+        );
+    }
+    let output = run(
+        &root.path().join("csv-generator"),
+        &["--version=1.2.3", "--unheard-of=1"],
+    );
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("\nkind: ClusterServiceVersion\n"), "{printed}");
+    assert!(!printed.contains("CustomResourceDefinition\n"), "{printed}");
+}
+
+#[test]
+fn flags_that_the_operator_does_not_know_end_it() {
+    for flag in ["--zap-colour", "--zap-encoder=xml", "--leader-elect"] {
+        let output = weft(&["operator", flag]);
+        assert!(!output.status.success());
+        assert!(
+            error(&output).contains(flag.split('=').next().expect("a name")),
+            "{}",
+            error(&output)
+        );
+    }
+    // A flag that is known is no problem, the environment is.
+    let output = weft(&[
+        "operator",
+        "-zap-devel",
+        "--zap-time-encoding=epoch",
+        "--zap-stacktrace-level=error",
+    ]);
+    assert_eq!(
+        error(&output).lines().last(),
+        Some("environment variable OPERATOR_NAMESPACE has to be set")
+    );
+}
+
+#[test]
+fn a_release_is_written_with_everything_in_it() {
+    let root = tempfile::tempdir().expect("a directory");
+    let dir = root.path().join("release").display().to_string();
+    let image = "--image=r.example/weft:v1";
+    let chosen = "--operand-image=OVS_CNI_IMAGE=r.example/ovs:1";
+    let output = weft(&[
+        "manifests",
+        image,
+        chosen,
+        "--version=1.2.3",
+        "--version-replaces=1.2.2",
+        "--dir",
+        &dir,
+    ]);
+    assert!(output.status.success(), "{}", error(&output));
+    let read = |name: &str| std::fs::read_to_string(Path::new(&dir).join(name)).expect(name);
+    let tree = "manifests/cluster-network-addons/1.2.3";
+    let csv = "cluster-network-addons-operator.1.2.3.clusterserviceversion.yaml";
+    for name in [
+        "namespace.yaml".to_owned(),
+        format!("{tree}/namespace.yaml"),
+        "chart/Chart.yaml".to_owned(),
+        "bundle/metadata/annotations.yaml".to_owned(),
+    ] {
+        assert!(!read(&name).is_empty());
+    }
+    let csv = read(&format!("{tree}/{csv}"));
+    for text in [
+        "replaces: cluster-network-addons-operator.1.2.2",
+        "image: r.example/ovs:1",
+    ] {
+        assert!(csv.contains(text), "{text}:\n{csv}");
+    }
+    assert!(read("operator.yaml").contains("value: r.example/ovs:1"));
+    let refused = weft(&["manifests", image, "--version=v1", "--dir", &dir]);
+    assert!(
+        error(&refused).contains("version \"v1\" is not like 1.2.3"),
+        "{}",
+        error(&refused)
+    );
+}
+
+#[test]
 fn help_names_every_command() {
     let output = weft(&["--help"]);
     assert!(output.status.success());
@@ -102,6 +211,8 @@ fn help_names_every_command() {
         "diff",
         "status",
         "operator",
+        "manifest-templator",
+        "csv-generator",
         "install-multus",
         "install-plugins",
         "bridge-marker",

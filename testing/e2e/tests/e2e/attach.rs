@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::support::{NODES, Stage, TestNamespace, bridge_network, pod};
+use crate::pods::{TestNamespace, bridge_network, pod};
+use crate::support::{NODES, Stage};
 
 #[test]
 fn pods_on_two_nodes_reach_each_other_over_the_bridge() {

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::support::{NODES, Stage, TestNamespace, bridge_network, pod};
+use crate::pods::{TestNamespace, bridge_network, pod};
+use crate::support::{NODES, Stage};
 
 #[test]
 fn the_daemon_may_die_while_twenty_pods_start() {

@@ -16,5 +16,8 @@
 
 mod attach;
 mod crash;
+mod dump;
 mod operator;
+mod pods;
 mod support;
+mod transitions;

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{NODES, OPERATOR_NAMESPACE, Stage, TestNamespace, bridge_network, pod};
+use crate::dump;
+use crate::pods::{TestNamespace, bridge_network, pod};
+use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
 
 const WORKLOADS: [&str; 3] = ["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"];
 
@@ -191,37 +193,30 @@ fn without_multus_the_nodes_go_back_to_their_own_network() {
 
 #[test]
 fn a_deleted_config_takes_all_with_it_and_comes_back() {
-    // operator#14
+    // operator#13, operator#14
     let Some(stage) = Stage::enter() else { return };
+    assert!(stage.applied_configuration().is_some());
     stage.kubectl(&["delete", "networkaddonsconfig", "cluster", "--wait"]);
     for name in WORKLOADS {
         stage.wait(&format!("DaemonSet {name} is gone"), || {
             stage.daemonset_uid(name).is_none().then_some(())
         });
     }
-    stage.wait("the applied configuration is gone", || {
-        let found = [
-            "-n",
-            OPERATOR_NAMESPACE,
-            "get",
-            "configmap",
-            "cluster-networks-addons-operator-applied-cluster",
-        ];
-        stage.try_kubectl(&found).is_err().then_some(())
-    });
+    let definition = "CustomResourceDefinition /network-attachment-definitions.k8s.cni.cncf.io".to_owned();
+    stage.wait_equal(
+        "all that was deployed is gone, but the definition",
+        &vec![definition],
+        || dump::deployed(&stage).into_keys().collect(),
+    );
+    assert_eq!(stage.applied_configuration(), None);
     for node in NODES {
         let multus_conf = || stage.node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"]);
         stage.wait(&format!("multus' config is gone from {node}"), || {
             multus_conf().is_empty().then_some(())
         });
     }
-    for kept in [
-        ["crd", "network-attachment-definitions.k8s.cni.cncf.io"],
-        ["namespace", OPERATOR_NAMESPACE],
-    ] {
-        stage.kubectl(&["get", kept[0], kept[1]]);
-    }
-    stage.create_config(&json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" }));
+    stage.kubectl(&["get", "namespace", OPERATOR_NAMESPACE]);
+    stage.configure(&json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" }));
     stage.available();
     for name in WORKLOADS {
         assert!(stage.daemonset_uid(name).is_some(), "{name} is back");

@@ -16,12 +16,15 @@ pub use e2e::{NODES, OPERATOR_NAMESPACE};
 /// How long anything may take; generous, because machines differ by a factor of ten.
 const DEADLINE: Duration = Duration::from_secs(300);
 
+/// Name of the operator's Deployment, and the label of its pods.
+const OPERATOR: &str = "cluster-network-addons-operator";
+
 const CR: [&str; 3] = ["get", "networkaddonsconfig", "cluster"];
 
 /// The cluster with the product on it, held by one test at a time.
 pub struct Stage {
     cluster: Cluster,
-    kubectl: Kubectl,
+    pub(crate) kubectl: Kubectl,
     image: String,
     _turn: MutexGuard<'static, ()>,
 }
@@ -57,7 +60,24 @@ impl Stage {
             _turn: turn,
         };
         stage.available();
+        stage.has_no_restarts();
         Some(stage)
+    }
+
+    /// Whoever was on the stage before, the operator has not ended by itself.
+    fn has_no_restarts(&self) {
+        // operator#78
+        let selector = format!("name={OPERATOR}");
+        let pods = self.json(&["-n", OPERATOR_NAMESPACE, "get", "pods", "--selector", &selector]);
+        for pod in pods["items"].as_array().into_iter().flatten() {
+            for container in pod["status"]["containerStatuses"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
+                assert_eq!(container["restartCount"], 0, "{}\n{}", container, self.evidence());
+            }
+        }
     }
 
     /// The image under test.
@@ -120,6 +140,19 @@ impl Stage {
         }
     }
 
+    /// Waits for a condition that says what is wrong.
+    pub fn wait_for(&self, what: &str, mut condition: impl FnMut() -> Result<(), String>) {
+        if let Err(error) = wait::until(what, DEADLINE, &mut condition) {
+            panic!("{error}\n{}", self.evidence());
+        }
+    }
+
+    /// Lets time pass, where that is what a test is about.
+    pub fn pass(&self, span: Duration) {
+        let start = std::time::Instant::now();
+        self.wait("time has passed", || (start.elapsed() >= span).then_some(()));
+    }
+
     fn evidence(&self) -> String {
         let show = |args: &[&str]| self.try_kubectl(args).unwrap_or_else(|error| error);
         let logs = |app: &str| {
@@ -144,7 +177,7 @@ impl Stage {
                 .collect::<Vec<_>>()
                 .join("\n"),
             show(&[CR[0], CR[1], CR[2], "-o", "jsonpath={.status}"]),
-            logs("name=cluster-network-addons-operator"),
+            logs(&format!("name={OPERATOR}")),
             logs("app=multus"),
         )
     }
@@ -166,8 +199,8 @@ impl Stage {
         self.kubectl(&["patch", CR[1], CR[2], "--type=json", "-p", &patch.to_string()]);
     }
 
-    /// Creates the CR.
-    pub fn create_config(&self, spec: &Value) {
+    /// Creates the CR, or gives it another specification.
+    pub fn configure(&self, spec: &Value) {
         let config = json!({
             "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
             "metadata": { "name": CR[2] }, "spec": spec,
@@ -177,11 +210,86 @@ impl Stage {
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// What the operator remembers of the configuration that it applied.
+    pub fn applied_configuration(&self) -> Option<Value> {
+        let name = "cluster-networks-addons-operator-applied-cluster";
+        self.kubectl
+            .get(["-n", OPERATOR_NAMESPACE, "configmap", name])
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
     /// Waits until the CR is Available and its workloads are as the spec asks.
     pub fn available(&self) {
         self.wait("the CR is Available, not Degraded and not Progressing", || {
             let is = |kind: &str, status: &str| self.condition(kind).is_some_and(|c| c["status"] == status);
             (is("Available", "True") && is("Degraded", "False") && is("Progressing", "False")).then_some(())
+        });
+    }
+
+    /// Waits until the CR is Available and these workloads run in their newest form on all nodes: a status may still be
+    /// that of the configuration before.
+    pub fn available_on_all_nodes(&self, names: &[&str]) {
+        for name in names {
+            self.wait(&format!("DaemonSet {name} runs on all nodes"), || {
+                let set = self
+                    .kubectl
+                    .get(["-n", OPERATOR_NAMESPACE, "daemonset", name])
+                    .ok()??;
+                let number = |field: &str| set["status"][field].as_u64();
+                let seen = set["metadata"]["generation"] == set["status"]["observedGeneration"];
+                let all = [
+                    "desiredNumberScheduled",
+                    "updatedNumberScheduled",
+                    "numberAvailable",
+                ];
+                (seen && all.map(number) == [Some(NODES.len() as u64); 3]).then_some(())
+            });
+        }
+        self.available();
+    }
+
+    pub fn daemonset(&self, name: &str) -> Value {
+        self.json(&["-n", OPERATOR_NAMESPACE, "get", "daemonset", name])
+    }
+
+    /// Pods of a DaemonSet.
+    pub fn daemonset_pods(&self, name: &str) -> Vec<Value> {
+        let pods = self.json(&["-n", OPERATOR_NAMESPACE, "get", "pods"]);
+        let mut pods = pods["items"].as_array().cloned().unwrap_or_default();
+        pods.retain(|pod| pod["metadata"]["ownerReferences"][0]["name"] == name);
+        pods
+    }
+
+    /// Process ids (as this machine counts) of the operator.
+    pub fn operator_pids(&self) -> Vec<u32> {
+        let is_operator = |pid: &u32| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command);
+            let mut words = command.split('\0');
+            words.next().is_some_and(|program| program.ends_with("weft")) && words.next() == Some("operator")
+        };
+        let pids = NODES.iter().flat_map(|node| self.cluster.processes(node));
+        pids.filter_map(|pid| u32::try_from(pid).ok())
+            .filter(is_operator)
+            .collect()
+    }
+
+    /// Kills the operator, and its pod, because the kubelet waits ever longer before it restarts a container.
+    pub fn kill_operator(&self, pid: u32) {
+        self.kill_9(pid);
+        let selector = format!("name={OPERATOR}");
+        self.kubectl(&[
+            "-n",
+            OPERATOR_NAMESPACE,
+            "delete",
+            "pods",
+            "--selector",
+            &selector,
+            "--force",
+            "--grace-period=0",
+        ]);
+        self.wait("the killed process is gone", || {
+            (!self.operator_pids().contains(&pid)).then_some(())
         });
     }
 
@@ -295,181 +403,21 @@ impl Stage {
     /// The operator's requests during a span of time, watches left out.
     pub fn observe(&self, span: Duration) -> Vec<Value> {
         let before = self.operator_requests().len();
-        let start = std::time::Instant::now();
-        self.wait("the observed time is over", || {
-            (start.elapsed() >= span).then_some(())
-        });
+        self.pass(span);
         self.operator_requests().split_off(before)
     }
 }
 
 fn operator_requests(events: &[Value]) -> Vec<Value> {
-    let user = format!("system:serviceaccount:{OPERATOR_NAMESPACE}:cluster-network-addons-operator");
+    let user = format!("system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR}");
     let wanted = |event: &&Value| event["user"]["username"] == user.as_str() && event["verb"] != "watch";
     events.iter().filter(wanted).cloned().collect()
 }
 
-/// A namespace of a test's own, deleted when dropped.
-pub struct TestNamespace<'a> {
-    stage: &'a Stage,
-    name: &'static str,
-}
-
-/// A pod that is Ready.
-pub struct ReadyPod {
-    pub name: String,
-    object: Value,
-}
-
-impl<'a> TestNamespace<'a> {
-    pub fn create(stage: &'a Stage, name: &'static str) -> Self {
-        // One may be left by a run that was cut off.
-        let _ = stage.try_kubectl(&["delete", "namespace", name, "--ignore-not-found", "--wait"]);
-        stage.kubectl(&["create", "namespace", name]);
-        stage.wait("the namespace has its service account", || {
-            stage
-                .try_kubectl(&["-n", name, "get", "serviceaccount", "default"])
-                .ok()
-        });
-        Self { stage, name }
-    }
-
-    pub fn kubectl(&self, args: &[&str]) -> String {
-        self.stage.kubectl(&[&["-n", self.name], args].concat())
-    }
-
-    pub fn apply(&self, object: &Value) {
-        let mut object = object.clone();
-        let place = |object: &mut Value| object["metadata"]["namespace"] = json!(self.name);
-        match object.get_mut("items").and_then(Value::as_array_mut) {
-            Some(items) => items.iter_mut().for_each(place),
-            None => place(&mut object),
-        }
-        self.stage
-            .kubectl
-            .apply(&object.to_string())
-            .unwrap_or_else(|error| panic!("{error}"));
-    }
-
-    /// Waits until a pod is Ready.
-    pub fn ready(&self, name: &str) -> ReadyPod {
-        let object = self
-            .stage
-            .wait(&format!("pod {}/{name} is Ready", self.name), || {
-                let pod = self
-                    .stage
-                    .kubectl
-                    .get(["-n", self.name, "pod", name])
-                    .ok()
-                    .flatten()?;
-                let conditions = pod["status"]["conditions"].as_array()?;
-                let ready = conditions
-                    .iter()
-                    .any(|c| c["type"] == "Ready" && c["status"] == "True");
-                ready.then_some(pod)
-            });
-        ReadyPod {
-            name: name.to_owned(),
-            object,
-        }
-    }
-
-    pub fn exec(&self, pod: &str, argv: &[&str]) -> String {
-        self.kubectl(&[&["exec", pod, "--"], argv].concat())
-    }
-
-    /// Waits for an event of a pod whose message contains a text; returns the message.
-    pub fn wait_for_event(&self, pod: &str, reason: &str, text: &str) -> String {
-        self.stage
-            .wait(&format!("event {reason} of pod {pod} says \"{text}\""), || {
-                let events = self
-                    .stage
-                    .kubectl
-                    .json(["-n", self.name, "get", "events", "-o", "json"])
-                    .ok()?;
-                let events = events["items"].as_array()?.clone();
-                events.into_iter().find_map(|event| {
-                    let message = event["message"].as_str()?;
-                    let matches = event["involvedObject"]["name"] == pod
-                        && event["reason"] == reason
-                        && message.contains(text);
-                    matches.then(|| message.to_owned())
-                })
-            })
-    }
-
-    pub fn delete_pods(&self) {
-        self.kubectl(&["delete", "pods", "--all", "--wait", "--grace-period=1"]);
-    }
-}
-
-impl Drop for TestNamespace<'_> {
-    fn drop(&mut self) {
-        // Waited for, because the next test may count what is on the nodes. A failure would hide the test's own.
-        let _ = self
-            .stage
-            .try_kubectl(&["delete", "namespace", self.name, "--wait", "--timeout=180s"]);
-    }
-}
-
-impl ReadyPod {
-    pub fn node(&self) -> &str {
-        self.object["spec"]["nodeName"].as_str().unwrap()
-    }
-
-    pub fn has_network_status(&self) -> bool {
-        self.object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].is_string()
-    }
-
-    pub fn network_statuses(&self) -> Vec<Value> {
-        let annotation = &self.object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"];
-        let text = annotation
-            .as_str()
-            .unwrap_or_else(|| panic!("pod {} has no network-status", self.name));
-        serde_json::from_str(text).unwrap()
-    }
-
-    /// The entry of a network of the pod's own namespace.
-    pub fn network_status(&self, network: &str) -> Value {
-        let full = format!(
-            "{}/{network}",
-            self.object["metadata"]["namespace"].as_str().unwrap()
-        );
-        let statuses = self.network_statuses();
-        let found = statuses.iter().find(|status| status["name"] == full.as_str());
-        found
-            .unwrap_or_else(|| panic!("{full} is not in {statuses:#?}"))
-            .clone()
-    }
-}
-
-/// A NetworkAttachmentDefinition over a bridge, addresses by the pod.
-pub fn bridge_network(name: &str, bridge: &str) -> Value {
-    let config = json!({
-        "cniVersion": "1.0.0", "name": name, "type": "cnv-bridge", "bridge": bridge,
-        "capabilities": { "ips": true }, "ipam": { "type": "static" },
-    });
-    json!({
-        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-        "metadata": { "name": name }, "spec": { "config": config.to_string() },
-    })
-}
-
-/// A pod that sleeps, on a node or wherever it fits, with a selection of networks.
-pub fn pod(name: &str, node: Option<&str>, networks: &Value) -> Value {
-    let mut pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": name, "annotations": { "k8s.v1.cni.cncf.io/networks": networks.to_string() } },
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "main", "image": cluster::image::BUSYBOX, "imagePullPolicy": "IfNotPresent",
-                "command": ["sleep", "infinity"],
-            }],
-        },
-    });
-    if let Some(node) = node {
-        pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
-    }
-    pod
+/// Whether there is one pod, on this node, and it is Ready.
+pub fn only_on(pods: &[Value], node: &str) -> bool {
+    let [pod] = pods else { return false };
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
+    pod["spec"]["nodeName"] == node && ready.any(|condition| condition["status"] == "True")
 }

@@ -12,7 +12,7 @@ use super::{
     pods::{self, Trouble, text},
 };
 use crate::{
-    cluster_facts::{Cluster, NodeState, NodeStateDefinition},
+    cluster_facts::{Cluster, NodeState, NodeStateDefinition, Platform},
     components::{self, Context},
     configuration,
     images::Images,
@@ -292,11 +292,11 @@ fn is_rolling(found: &Condition) -> bool {
 
 /// What is still going on with workloads, in the operator's words.
 fn going_on(live: &[&Value]) -> Vec<String> {
-    let observed: Vec<_> = live
+    let workloads: Vec<_> = live
         .iter()
         .map(|object| workloads::Workload::observed(ObjectId::of(object), &Observation::Seen(object)))
         .collect();
-    match workloads::progress(observed.iter()) {
+    match workloads::progress(workloads.iter()) {
         Progress::Lines(lines) => lines,
         Progress::Failed(failure) => vec![failure.message],
     }
@@ -307,7 +307,7 @@ fn known_workloads() -> Vec<(&'static str, Vec<ObjectId>)> {
     let names = components::ALL.into_iter().map(components::Component::name);
     let all: Map<String, Value> = names.map(|name| (name.to_owned(), json!({}))).collect();
     let spec = configuration::read(Value::Object(all)).unwrap_or_default();
-    let spec = configuration::complete(&spec, None, [0; 2]);
+    let spec = configuration::complete(&spec, None, Platform::default(), [0; 2]);
     let settings = Settings {
         images: Images::read(|_| None)
             .with_all_programs()

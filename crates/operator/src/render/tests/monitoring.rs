@@ -67,6 +67,7 @@ fn rules() -> Value {
     })
 }
 
+// operands#14, operator#73
 #[test]
 fn what_watches_the_operator_is_there_where_it_can_be() {
     let [role, binding] = scraping("cluster-network-addons-operator-monitoring");
@@ -112,6 +113,7 @@ fn what_watches_the_operator_is_there_where_it_can_be() {
     }
 }
 
+// operands#14: it comes with any specification, after the components and before the policies.
 #[test]
 fn an_empty_specification_is_monitored() {
     let names = |setting: Setting, render: fn(&Context<'_>) -> Vec<Group>| -> Vec<_> {

@@ -1,0 +1,90 @@
+use super::*;
+use axum::http::HeaderValue;
+
+const ALLOWED: Answer = Answer::Allowed;
+const NOBODY: Answer = Answer::Unauthenticated;
+
+fn headers(value: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        header::AUTHORIZATION,
+        HeaderValue::from_str(value).expect("a value"),
+    );
+    headers
+}
+
+#[test]
+fn only_a_bearers_token_is_worth_a_question() {
+    assert_eq!(bearer(&headers("Bearer abc")), Some("abc"));
+    assert_eq!(bearer(&headers("bearer  abc ")), Some("abc"));
+    for other in ["Basic abc", "Bearer", "Bearer ", "abc", ""] {
+        assert_eq!(bearer(&headers(other)), None, "{other:?}");
+    }
+    assert_eq!(
+        bearer(&headers(&format!("Bearer {}", "a".repeat(LONGEST_TOKEN + 1)))),
+        None
+    );
+    assert_eq!(bearer(&HeaderMap::new()), None);
+}
+
+#[test]
+fn only_an_authenticated_user_is_one() {
+    let review = |status: serde_json::Value| {
+        let review = serde_json::json!({ "spec": {}, "status": status });
+        authenticated(serde_json::from_value(review).expect("a review"))
+    };
+    let user = serde_json::json!({ "username": "u", "groups": ["g"] });
+    let found = review(serde_json::json!({ "authenticated": true, "user": user }));
+    assert_eq!(found.expect("a user").username.as_deref(), Some("u"));
+    for other in [
+        serde_json::json!({ "authenticated": false, "user": user }),
+        serde_json::json!({ "user": user, "error": "invalid" }),
+        serde_json::json!(null),
+    ] {
+        assert_eq!(review(other), None);
+    }
+}
+
+#[test]
+fn the_question_is_about_the_path_and_everything_known_about_the_user() {
+    let user = UserInfo {
+        username: Some("u".into()),
+        uid: Some("1".into()),
+        groups: Some(vec!["g".into()]),
+        extra: Some([("k".to_owned(), vec!["v".to_owned()])].into()),
+    };
+    let question = serde_json::to_value(may_read(user, "/metrics")).expect("JSON");
+    assert_eq!(
+        question["spec"],
+        serde_json::json!({
+            "user": "u", "uid": "1", "groups": ["g"], "extra": { "k": ["v"] },
+            "nonResourceAttributes": { "path": "/metrics", "verb": "get" },
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_are_believed_for_a_while() {
+    let (mut answers, start) = (Answers::default(), Instant::now());
+    answers.remember([1; 32], ALLOWED, start);
+    answers.remember([2; 32], NOBODY, start);
+    let at = |seconds| start + Duration::from_secs(seconds);
+    assert_eq!(answers.find(&[1; 32], at(59)), Some(ALLOWED));
+    assert_eq!(answers.find(&[1; 32], at(60)), None);
+    assert_eq!(answers.find(&[2; 32], at(9)), Some(NOBODY));
+    assert_eq!(answers.find(&[2; 32], at(10)), None);
+    assert_eq!(answers.find(&[3; 32], start), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_invented_tokens_fills_no_memory_and_drives_nobody_out() {
+    let (mut answers, start) = (Answers::default(), Instant::now());
+    answers.remember([255; 32], ALLOWED, start);
+    for token in 0..=200 {
+        answers.remember([token; 32], NOBODY, start);
+    }
+    assert_eq!(answers.0.len(), REMEMBERED);
+    assert_eq!(answers.find(&[255; 32], start), Some(ALLOWED));
+    answers.remember([1; 32], NOBODY, start + YES_LASTS);
+    assert_eq!(answers.0.len(), 1, "what has ended is forgotten");
+}

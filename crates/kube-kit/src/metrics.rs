@@ -1,0 +1,318 @@
+//! Figures that every controller has, under the names by which dashboards know them: reconciles and their queue as
+//! controller-runtime and client-go count them, requests to the API server, and the process.
+//!
+//! Each kind of figures is a cheap handle whose clones share them, with a `register` that adds them to a registry.
+//! Names of counters get their `_total` when they are written.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+mod process;
+mod requests;
+
+pub use process::Process;
+pub use requests::Requests;
+
+/// Limits in seconds for the time that a reconcile takes.
+const RECONCILE_TIMES: [f64; 13] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];
+
+/// Limits in seconds for times in a queue, from 10 ns on: the first one, the factor, how many.
+const QUEUE_TIMES: (f64, f64, u16) = (1e-8, 10.0, 12);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabels {
+    controller: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    controller: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    controller: &'static str,
+    name: &'static str,
+}
+
+/// Results of a reconcile.
+const RESULTS: [&str; 2] = ["success", "error"];
+
+/// Reconciles of one controller with one worker.
+#[derive(Debug, Clone)]
+pub struct Reconciles {
+    controller: &'static str,
+    total: Family<ResultLabels, Counter>,
+    errors: Family<ControllerLabels, Counter>,
+    time: Family<ControllerLabels, Histogram>,
+    active: Family<ControllerLabels, Gauge>,
+    workers: Family<ControllerLabels, Gauge>,
+}
+
+impl Reconciles {
+    /// Figures of the controller of this name, all of them 0.
+    pub fn new(controller: &'static str) -> Self {
+        let figures = Self {
+            controller,
+            total: Family::default(),
+            errors: Family::default(),
+            time: Family::new_with_constructor(|| Histogram::new(RECONCILE_TIMES)),
+            active: Family::default(),
+            workers: Family::default(),
+        };
+        // What never happened yet is 0, and not missing.
+        let labels = figures.labels();
+        for result in RESULTS {
+            drop(figures.total.get_or_create(&ResultLabels { controller, result }));
+        }
+        drop(figures.errors.get_or_create(&labels));
+        drop(figures.time.get_or_create(&labels));
+        drop(figures.active.get_or_create(&labels));
+        figures.workers.get_or_create(&labels).set(1);
+        figures
+    }
+
+    /// Adds the figures to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "controller_runtime_reconcile",
+            "Total number of reconciliations per controller",
+            self.total.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_errors",
+            "Total number of reconciliation errors per controller",
+            self.errors.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_time_seconds",
+            "Length of time per reconciliation per controller",
+            self.time.clone(),
+        );
+        registry.register(
+            "controller_runtime_active_workers",
+            "Number of currently used workers per controller",
+            self.active.clone(),
+        );
+        registry.register(
+            "controller_runtime_max_concurrent_reconciles",
+            "Maximum number of concurrent reconciles per controller",
+            self.workers.clone(),
+        );
+    }
+
+    /// A reconcile begins.
+    pub fn started(&self) {
+        self.active.get_or_create(&self.labels()).set(1);
+    }
+
+    /// A reconcile ended.
+    pub fn ended(&self, succeeded: bool, took: Duration) {
+        let [success, error] = RESULTS;
+        let result = ResultLabels {
+            controller: self.controller,
+            result: if succeeded { success } else { error },
+        };
+        self.total.get_or_create(&result).inc();
+        if !succeeded {
+            self.errors.get_or_create(&self.labels()).inc();
+        }
+        self.time
+            .get_or_create(&self.labels())
+            .observe(took.as_secs_f64());
+        self.active.get_or_create(&self.labels()).set(0);
+    }
+
+    fn labels(&self) -> ControllerLabels {
+        ControllerLabels {
+            controller: self.controller,
+        }
+    }
+}
+
+/// A [queue](crate::queue::Queue), which counts itself.
+#[derive(Debug, Clone)]
+pub struct Workqueue {
+    labels: QueueLabels,
+    depth: Family<QueueLabels, Gauge>,
+    adds: Family<QueueLabels, Counter>,
+    retries: Family<QueueLabels, Counter>,
+    waited: Family<QueueLabels, Histogram>,
+    worked: Family<QueueLabels, Histogram>,
+}
+
+impl Workqueue {
+    /// Figures of the queue of this controller, all of them 0.
+    pub fn new(controller: &'static str) -> Self {
+        let histogram: fn() -> Histogram = || {
+            let (first, factor, count) = QUEUE_TIMES;
+            Histogram::new(exponential_buckets(first, factor, count))
+        };
+        let figures = Self {
+            labels: QueueLabels {
+                controller,
+                name: controller,
+            },
+            depth: Family::default(),
+            adds: Family::default(),
+            retries: Family::default(),
+            waited: Family::new_with_constructor(histogram),
+            worked: Family::new_with_constructor(histogram),
+        };
+        drop(figures.depth.get_or_create(&figures.labels));
+        drop(figures.adds.get_or_create(&figures.labels));
+        drop(figures.retries.get_or_create(&figures.labels));
+        drop(figures.waited.get_or_create(&figures.labels));
+        drop(figures.worked.get_or_create(&figures.labels));
+        figures
+    }
+
+    /// Adds the figures to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "workqueue_depth",
+            "Current depth of workqueue",
+            self.depth.clone(),
+        );
+        registry.register(
+            "workqueue_adds",
+            "Total number of adds handled by workqueue",
+            self.adds.clone(),
+        );
+        registry.register(
+            "workqueue_retries",
+            "Total number of retries handled by workqueue",
+            self.retries.clone(),
+        );
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "How long in seconds an item stays in workqueue before being requested",
+            self.waited.clone(),
+        );
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "How long in seconds processing an item from workqueue takes",
+            self.worked.clone(),
+        );
+    }
+
+    /// A key became ready that was not.
+    pub(crate) fn added(&self) {
+        self.adds.get_or_create(&self.labels).inc();
+        self.depth.get_or_create(&self.labels).inc();
+    }
+
+    /// Work on a key begins after this wait.
+    pub(crate) fn started(&self, waited: Duration) {
+        self.depth.get_or_create(&self.labels).dec();
+        self.waited
+            .get_or_create(&self.labels)
+            .observe(waited.as_secs_f64());
+    }
+
+    /// Work on a key ended.
+    pub(crate) fn ended(&self, worked: Duration) {
+        self.worked
+            .get_or_create(&self.labels)
+            .observe(worked.as_secs_f64());
+    }
+
+    /// A key comes up again because work on it failed.
+    pub(crate) fn retried(&self) {
+        self.retries.get_or_create(&self.labels).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Queue;
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        text
+    }
+
+    #[track_caller]
+    fn assert_lines(registry: &Registry, expected: &[&str]) {
+        let text = text(registry);
+        for line in expected {
+            assert!(
+                text.lines().any(|found| found == *line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn reconciles_are_counted_by_their_results() {
+        let (figures, mut registry) = (Reconciles::new("c"), Registry::default());
+        figures.register(&mut registry);
+        let never = r#"controller_runtime_reconcile_total{controller="c",result="error"} 0"#;
+        assert_lines(&registry, &[never]);
+        figures.started();
+        assert_lines(
+            &registry,
+            &[r#"controller_runtime_active_workers{controller="c"} 1"#],
+        );
+        figures.ended(true, Duration::from_millis(30));
+        figures.started();
+        figures.ended(false, Duration::from_millis(70));
+        assert_lines(
+            &registry,
+            &[
+                r#"controller_runtime_reconcile_total{controller="c",result="success"} 1"#,
+                r#"controller_runtime_reconcile_total{controller="c",result="error"} 1"#,
+                r#"controller_runtime_reconcile_errors_total{controller="c"} 1"#,
+                r#"controller_runtime_reconcile_time_seconds_bucket{le="0.05",controller="c"} 1"#,
+                r#"controller_runtime_reconcile_time_seconds_count{controller="c"} 2"#,
+                r#"controller_runtime_active_workers{controller="c"} 0"#,
+                r#"controller_runtime_max_concurrent_reconciles{controller="c"} 1"#,
+            ],
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_counts_itself() {
+        let (figures, mut registry) = (Workqueue::new("c"), Registry::default());
+        figures.register(&mut registry);
+        let queue = Queue::counted(figures);
+        queue.add("a");
+        queue.add("a");
+        let line =
+            |name: &str, value: &str| format!(r#"workqueue_{name}{{controller="c",name="c"}} {value}"#);
+        let lines = |lines: &[(&str, &str)]| {
+            let lines: Vec<_> = lines.iter().map(|(name, value)| line(name, value)).collect();
+            assert_lines(&registry, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+        };
+        lines(&[("adds_total", "1"), ("depth", "1")]);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let key = queue.next().await;
+        tokio::time::advance(Duration::from_secs(3)).await;
+        queue.failed(key);
+        lines(&[
+            ("depth", "0"),
+            ("retries_total", "1"),
+            ("queue_duration_seconds_sum", "2.0"),
+            ("queue_duration_seconds_count", "1"),
+            ("work_duration_seconds_sum", "3.0"),
+        ]);
+        let key = queue.next().await;
+        queue.succeeded(&key);
+        lines(&[
+            ("adds_total", "2"),
+            ("depth", "0"),
+            ("work_duration_seconds_count", "2"),
+        ]);
+    }
+}

@@ -1,0 +1,78 @@
+use super::*;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+async fn ask(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    answer
+}
+
+fn local() -> SocketAddr {
+    SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
+}
+
+#[tokio::test]
+async fn probes_tell_health_and_readiness_apart() {
+    let readiness = Readiness::new();
+    let server = Server::start(local(), probes(readiness.clone()))
+        .await
+        .expect("a server");
+    let healthy = ask(server.address(), "/healthz").await;
+    assert!(
+        healthy.starts_with("HTTP/1.1 200") && healthy.ends_with("\r\n\r\nok"),
+        "{healthy}"
+    );
+    assert!(ask(server.address(), "/readyz").await.starts_with("HTTP/1.1 503"));
+    readiness.set(true);
+    assert!(ask(server.address(), "/readyz").await.starts_with("HTTP/1.1 200"));
+    let address = server.address();
+    server.stop().await;
+    assert!(
+        TcpStream::connect(address).await.is_err(),
+        "nobody listens any more"
+    );
+    Server::start(address, probes(readiness))
+        .await
+        .expect("the same port again");
+}
+
+#[tokio::test]
+async fn a_port_is_served_over_ipv4_too() {
+    let server = Server::on_port(0, probes(Readiness::new()))
+        .await
+        .expect("a server");
+    let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), server.address().port());
+    assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn metrics_have_one_line_each() {
+    let mut registry = Registry::default();
+    let gauge: Gauge = Gauge::default();
+    registry.register("weft_ready", "Ready", gauge.clone());
+    gauge.set(1);
+    let server = Server::start(local(), metrics(Arc::new(registry)))
+        .await
+        .expect("a server");
+    let answer = ask(server.address(), "/metrics").await;
+    assert!(answer.lines().any(|line| line == "weft_ready 1"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let server = Server::start(local(), Router::new()).await.expect("a server");
+    let error = Server::start(server.address(), Router::new())
+        .await
+        .expect_err("an error");
+    assert_eq!(
+        error.to_string(),
+        format!("cannot listen on {}", server.address())
+    );
+}
+
+mod secure;

@@ -1,0 +1,255 @@
+//! TLS of a server: which versions and ciphers it speaks, by which certificate it is known, both changed while it runs.
+//!
+//! ```text
+//! profile, identity ──> Tls ──> ServerConfig, made when one of them changes
+//!                        ▲
+//!        each handshake ─┘ takes the one of now
+//! ```
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, ServerConfig};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{CipherSuite, ProtocolVersion, SupportedCipherSuite, version};
+use thiserror::Error;
+
+use crate::lock;
+
+#[cfg(test)]
+mod tests;
+
+/// Protocols that clients may choose from: what the servers here speak.
+const ALPN: &[u8] = b"http/1.1";
+
+/// How long a certificate that signs itself is valid. Nobody can check it, so its end must never be what stops a server.
+const VALIDITY: Duration = Duration::from_hours(24 * 365 * 10);
+/// How far the clocks of clients may be behind.
+const CLOCK_SKEW: Duration = Duration::from_hours(24);
+
+/// What is wrong with a certificate, a key, or the settings made from them.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// No certificate can be made.
+    #[error("cannot make a certificate")]
+    Make(#[from] rcgen::Error),
+    /// A certificate or a key is not in PEM's form.
+    #[error("cannot read the {what} as PEM")]
+    Pem {
+        /// The certificate, or the key.
+        what: &'static str,
+        /// What is wrong with it.
+        #[source]
+        source: pem::Error,
+    },
+    /// Certificate and key can't be used, or not together.
+    #[error("cannot use the certificate and its key")]
+    Use(#[from] rustls::Error),
+}
+
+/// Which versions and ciphers a server speaks. By default TLS 1.3 alone.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Profile {
+    /// Ciphers of TLS 1.2, best first; none: TLS 1.3 alone is spoken.
+    tls12: Vec<SupportedCipherSuite>,
+    /// Ciphers that were asked for and that we don't have.
+    lacking: Vec<String>,
+}
+
+impl Profile {
+    /// Reads a lowest version such as `VersionTLS12`, and ciphers below TLS 1.3 by IANA's names, best first. No ciphers
+    /// mean all that there are. A version below 1.2, or one that nobody knows, is served as 1.2. Ciphers that we don't
+    /// have are left out; where that leaves none, TLS 1.3 is spoken alone: its ciphers can't be chosen.
+    pub fn read(min_version: &str, ciphers: &[impl AsRef<str>]) -> Self {
+        let ours = || {
+            aws_lc_rs::ALL_CIPHER_SUITES
+                .iter()
+                .filter(|suite| is_tls12(suite))
+        };
+        let mut profile = Self::default();
+        if min_version == "VersionTLS13" {
+            return profile;
+        }
+        if ciphers.is_empty() {
+            profile.tls12.extend(ours());
+        }
+        for cipher in ciphers.iter().map(AsRef::as_ref) {
+            match ours().find(|suite| suite.suite().as_str() == Some(cipher)) {
+                Some(suite) if profile.tls12.contains(suite) => {}
+                Some(suite) => profile.tls12.push(*suite),
+                None => profile.lacking.push(cipher.to_owned()),
+            }
+        }
+        profile
+    }
+
+    /// TLS 1.3 with all its ciphers, and the chosen ones of TLS 1.2.
+    fn provider(&self) -> CryptoProvider {
+        let tls13 = aws_lc_rs::ALL_CIPHER_SUITES
+            .iter()
+            .filter(|suite| !is_tls12(suite));
+        CryptoProvider {
+            cipher_suites: tls13.chain(&self.tls12).copied().collect(),
+            ..aws_lc_rs::default_provider()
+        }
+    }
+}
+
+fn is_tls12(suite: &SupportedCipherSuite) -> bool {
+    suite.version().version == ProtocolVersion::TLSv1_2
+}
+
+/// A certificate with its key: who a server is.
+#[derive(Clone)]
+pub struct Identity(Arc<CertifiedKey>);
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity")
+            .field("certificates", &self.0.cert.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// A fresh key, and a certificate for these DNS names that it signs itself; the first one is its common name.
+    ///
+    /// # Errors
+    /// When a name is none.
+    pub fn self_signed(names: &[String]) -> Result<Self, Error> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(names)?;
+        if let Some(name) = names.first() {
+            params.distinguished_name.push(DnType::CommonName, name);
+        }
+        let now = SystemTime::now();
+        params.not_before = (now - CLOCK_SKEW).into();
+        params.not_after = (now + VALIDITY).into();
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = params.self_signed(&key)?;
+        Self::new(
+            vec![certificate.into()],
+            PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+        )
+    }
+
+    /// A certificate, with what it was signed by behind it, and its key, as PEM: what a Secret of type
+    /// `kubernetes.io/tls` holds.
+    ///
+    /// # Errors
+    /// When one of them can't be read, or they don't belong together.
+    pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, Error> {
+        let cannot_read = |what| move |source| Error::Pem { what, source };
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
+        let chain = chain.map_err(cannot_read("certificate"))?;
+        if chain.is_empty() {
+            return Err(cannot_read("certificate")(pem::Error::NoItemsFound));
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(cannot_read("key"))?;
+        Self::new(chain, key)
+    }
+
+    /// The certificate itself.
+    #[cfg(test)]
+    pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
+        &self.0.cert[0]
+    }
+
+    fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, Error> {
+        let provider = aws_lc_rs::default_provider();
+        Ok(Self(Arc::new(CertifiedKey::from_der(chain, key, &provider)?)))
+    }
+}
+
+/// The TLS settings of a server. Clones share them; a change counts from the next handshake on, and leaves connections
+/// that stand alone.
+#[derive(Debug, Clone)]
+pub struct Tls(Arc<Mutex<Settings>>);
+
+#[derive(Debug)]
+struct Settings {
+    profile: Profile,
+    identity: Identity,
+    config: Arc<ServerConfig>,
+}
+
+impl Tls {
+    /// Settings with the default profile: TLS 1.3 alone.
+    ///
+    /// # Errors
+    /// When TLS can't be set up at all.
+    pub fn new(identity: Identity) -> Result<Self, Error> {
+        let profile = Profile::default();
+        let config = config(&profile, &identity)?;
+        Ok(Self(Arc::new(Mutex::new(Settings {
+            profile,
+            identity,
+            config,
+        }))))
+    }
+
+    /// Changes versions and ciphers. Says in the log which ciphers are missing, once a change.
+    ///
+    /// # Errors
+    /// When TLS can't be set up so; the settings stay.
+    pub fn set_profile(&self, profile: Profile) -> Result<(), Error> {
+        let mut settings = lock(&self.0);
+        if settings.profile == profile {
+            return Ok(());
+        }
+        settings.config = config(&profile, &settings.identity)?;
+        let ciphers: Vec<_> = profile.tls12.iter().map(SupportedCipherSuite::suite).collect();
+        tracing::info!(
+            tls12 = names(&ciphers),
+            lacking = profile.lacking.join(","),
+            "TLS profile"
+        );
+        settings.profile = profile;
+        Ok(())
+    }
+
+    /// Changes the certificate.
+    ///
+    /// # Errors
+    /// When TLS can't be set up with it; the settings stay.
+    pub fn set_identity(&self, identity: Identity) -> Result<(), Error> {
+        let mut settings = lock(&self.0);
+        settings.config = config(&settings.profile, &identity)?;
+        settings.identity = identity;
+        Ok(())
+    }
+
+    /// What the next handshake uses.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&lock(&self.0).config)
+    }
+}
+
+fn names(ciphers: &[CipherSuite]) -> String {
+    let names: Vec<_> = ciphers.iter().filter_map(CipherSuite::as_str).collect();
+    names.join(",")
+}
+
+fn config(profile: &Profile, identity: &Identity) -> Result<Arc<ServerConfig>, Error> {
+    let versions: &[_] = if profile.tls12.is_empty() {
+        &[&version::TLS13]
+    } else {
+        &[&version::TLS13, &version::TLS12]
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::new(profile.provider()))
+        .with_protocol_versions(versions)?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&identity.0))));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.ignore_client_order = true;
+    // Clients keep their connections; sessions to resume would outlive a change of the settings, and cost memory.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,106 @@
+use super::*;
+
+fn suites(profile: &Profile) -> Vec<&'static str> {
+    let chosen = profile.tls12.iter();
+    chosen.filter_map(|suite| suite.suite().as_str()).collect()
+}
+
+const ECDSA_AES: &str = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+const RSA_CHACHA: &str = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256";
+const CBC: &str = "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA";
+const NONE: [&str; 0] = [];
+
+#[test]
+fn a_profile_keeps_its_order_and_leaves_out_what_we_lack() {
+    let profile = Profile::read("VersionTLS12", &[RSA_CHACHA, CBC, ECDSA_AES, RSA_CHACHA]);
+    assert_eq!(suites(&profile), [RSA_CHACHA, ECDSA_AES]);
+    assert_eq!(profile.lacking, [CBC]);
+}
+
+#[test]
+fn versions_below_1_2_are_served_as_1_2() {
+    for version in ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionSSL30", ""] {
+        assert_eq!(
+            suites(&Profile::read(version, &[ECDSA_AES])),
+            [ECDSA_AES],
+            "{version}"
+        );
+        // Without ciphers the choice is ours.
+        assert_eq!(Profile::read(version, &NONE).tls12.len(), 6, "{version}");
+    }
+}
+
+#[test]
+fn tls_1_3_is_spoken_alone_where_it_is_asked_for_or_nothing_else_is_left() {
+    for profile in [
+        Profile::default(),
+        Profile::read("VersionTLS13", &[ECDSA_AES]),
+        Profile::read("VersionTLS13", &NONE),
+        Profile::read("VersionTLS12", &[CBC]),
+    ] {
+        assert_eq!(suites(&profile), NONE);
+        let provider = profile.provider();
+        assert_eq!(provider.cipher_suites.len(), 3, "its ciphers can't be chosen");
+    }
+}
+
+#[test]
+fn a_fresh_certificate_is_for_its_names_and_for_a_long_time() {
+    let names = ["metrics.addons.svc".to_owned(), "metrics".to_owned()];
+    let identity = Identity::self_signed(&names).expect("an identity");
+    let (_, certificate) =
+        x509_parser::parse_x509_certificate(identity.certificate()).expect("a certificate");
+    assert_eq!(certificate.subject().to_string(), "CN=metrics.addons.svc");
+    let alternatives = certificate
+        .subject_alternative_name()
+        .expect("readable names")
+        .expect("names");
+    let found: Vec<_> = alternatives
+        .value
+        .general_names
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(found, ["DNSName(metrics.addons.svc)", "DNSName(metrics)"]);
+    let validity = certificate.validity();
+    assert!(validity.is_valid());
+    let years = (validity.not_after.timestamp() - validity.not_before.timestamp()) / (365 * 24 * 3600);
+    assert_eq!(years, 10);
+    assert!(!certificate.is_ca(), "it vouches for itself alone");
+}
+
+#[test]
+fn certificates_and_keys_are_read_as_secrets_hold_them() {
+    for algorithm in [
+        &rcgen::PKCS_ECDSA_P256_SHA256,
+        &rcgen::PKCS_ECDSA_P384_SHA384,
+        &rcgen::PKCS_RSA_SHA256,
+    ] {
+        let key = KeyPair::generate_for(algorithm).expect("a key");
+        let params = CertificateParams::new(["webhook.addons.svc".to_owned()]).expect("parameters");
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        Identity::from_pem(certificate.as_bytes(), key.serialize_pem().as_bytes()).expect("an identity");
+    }
+}
+
+#[test]
+fn what_cannot_be_an_identity_is_refused() {
+    let pem = || {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(["x".to_owned()]).expect("parameters");
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        (certificate, key.serialize_pem())
+    };
+    let ((certificate, key), (_, other)) = (pem(), pem());
+    let refused = |certificate: &str, key: &str| {
+        Identity::from_pem(certificate.as_bytes(), key.as_bytes())
+            .expect_err("a refusal")
+            .to_string()
+    };
+    assert_eq!(refused(&certificate, ""), "cannot read the key as PEM");
+    assert_eq!(refused("", &key), "cannot read the certificate as PEM");
+    assert_eq!(
+        refused(&certificate, &other),
+        "cannot use the certificate and its key"
+    );
+}

@@ -1,0 +1,456 @@
+//! The operator's validation as a `ValidatingAdmissionPolicy`: the API server tells what is wrong with a configuration
+//! when it is written, in the words in which the status would tell it later (operator §5.6).
+//!
+//! ```text
+//! texts, sockets, units, names of fields ──┬──> validation (configuration, general, mac, …)
+//!                                          └──> CEL: one variable a rule, its error or '' ──> policy + binding
+//! ```
+//!
+//! The operator does not need it, and validates all the same. It can't know what is in the cluster (OpenShift's network
+//! configuration) or was applied before, so these rules are missing here.
+
+mod cel;
+
+use serde_json::{Value, json};
+
+use crate::{
+    components::multus_dynamic_networks::CRI_SOCKETS,
+    duration::UNITS,
+    general::{INTERVAL_BOUNDS, INTERVALS},
+    mac,
+    manifest::Manifest,
+    messages::specification,
+    names,
+};
+use cel::{concat, hole, list, literal};
+
+/// What becomes of a configuration that is not valid.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Action {
+    /// It is stored, and whoever writes it is warned.
+    Warn,
+    /// It is refused.
+    Deny,
+}
+
+/// The policy and its binding. The binding has one name whatever the action is: applying the other replaces it.
+pub fn objects(action: Action) -> [Manifest; 2] {
+    [policy(), binding(action)]
+}
+
+fn binding(action: Action) -> Manifest {
+    let action = match action {
+        Action::Warn => "Warn",
+        Action::Deny => "Deny",
+    };
+    Manifest::from_value(json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata(),
+        "spec": { "policyName": names::ADMISSION_POLICY, "validationActions": [action, "Audit"] },
+    }))
+}
+
+fn metadata() -> Value {
+    json!({ "name": names::ADMISSION_POLICY, "labels": { "name": names::OPERATOR } })
+}
+
+fn policy() -> Manifest {
+    let rules = rules();
+    let variables: Vec<_> = variables()
+        .iter()
+        .chain(&rules)
+        .map(|variable| json!({ "name": variable.name, "expression": variable.expression }))
+        .collect();
+    let validations: Vec<_> = rules
+        .iter()
+        .map(|rule| {
+            let name = &rule.name;
+            json!({
+                "expression": format!("variables.{name} == ''"),
+                "messageExpression": format!("variables.{name}"),
+                // A text that the expression can't make: it would be too long, or have line breaks.
+                "message": FALLBACK,
+            })
+        })
+        .collect();
+    Manifest::from_value(json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata(),
+        "spec": {
+            // What can't be evaluated passes: the operator looks at it again.
+            "failurePolicy": "Ignore",
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": [api::names::NETWORK_ADDONS_GROUP],
+                "apiVersions": [
+                    api::names::NETWORK_ADDONS_STORED_VERSION,
+                    api::names::NETWORK_ADDONS_OLD_VERSION,
+                ],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": [names::CONFIGURATIONS],
+            }] },
+            "matchConditions": [
+                {
+                    "name": "the-one-that-counts",
+                    "expression": format!(
+                        "object.metadata.name == {}",
+                        literal(api::names::NETWORK_ADDONS_SINGLETON)
+                    ),
+                },
+                {
+                    // Labels and finalizers of a configuration that is not valid can be changed.
+                    "name": "another-specification",
+                    "expression": "request.operation == 'CREATE' || \
+                                   object.?spec.orValue({}) != oldObject.?spec.orValue({})",
+                },
+            ],
+            "variables": variables,
+            "validations": validations,
+        },
+    }))
+}
+
+/// Characters of an interval that is looked at. No real one is nearly as long, and the work for a text grows with the
+/// square of its length.
+const LONGEST: usize = 256;
+
+/// Message of a rule that can't make its own.
+const FALLBACK: &str = "the configuration is not valid, as its status will say";
+
+/// A named expression.
+struct Variable {
+    name: String,
+    expression: String,
+}
+
+fn variable(name: impl Into<String>, expression: impl Into<String>) -> Variable {
+    Variable {
+        name: name.into(),
+        expression: expression.into(),
+    }
+}
+
+/// A field of an object in a variable: its text, or an empty one.
+fn text_field(object: &str, field: &str) -> String {
+    format!("variables.{object}.?{field}.orValue('')")
+}
+
+/// Variables that rules have in common.
+fn variables() -> Vec<Variable> {
+    let mut all = vec![
+        variable("spec", "object.?spec.orValue({})"),
+        variable("pool", "variables.spec.?kubeMacPool.orValue({})"),
+        variable("rangeStart", text_field("pool", "rangeStart")),
+        variable("rangeEnd", text_field("pool", "rangeEnd")),
+        variable("startDigits", digits("variables.rangeStart")),
+        variable("endDigits", digits("variables.rangeEnd")),
+        variable("pullPolicy", text_field("spec", "imagePullPolicy")),
+        variable("selfSign", "variables.spec.?selfSignConfiguration.orValue({})"),
+    ];
+    for name in INTERVALS {
+        all.push(variable(name, text_field("selfSign", name)));
+    }
+    all.push(variable(
+        "anyMissing",
+        format!(
+            "{}.exists(text, text == '')",
+            list(INTERVALS.map(|name| format!("variables.{name}")))
+        ),
+    ));
+    for name in INTERVALS {
+        all.extend(interval_parts(name));
+    }
+    all.push(variable(
+        "profile",
+        "variables.spec.?tlsSecurityProfile.orValue(null)",
+    ));
+    all.push(variable(
+        "profileType",
+        "variables.spec.?tlsSecurityProfile.?type.orValue('')",
+    ));
+    all
+}
+
+/// One variable a rule, in the order of the table: what is wrong, or an empty text.
+fn rules() -> Vec<Variable> {
+    let mut rules = vec![
+        variable("rangeError", range_error()),
+        variable("pullPolicyError", pull_policy_error()),
+    ];
+    rules.extend(INTERVALS.map(|name| variable(format!("{name}Error"), interval_error(name))));
+    rules.extend(
+        INTERVAL_BOUNDS.map(|(small, big)| variable(format!("{small}BoundError"), bound_error(small, big))),
+    );
+    rules.push(variable("dynamicNetworksError", dynamic_networks_error()));
+    rules.push(variable("profileError", profile_error()));
+    rules.extend(
+        ["bin", "conf"].map(|field| variable(format!("{field}DirectoryError"), directory_error(field))),
+    );
+    rules
+}
+
+/// The twelve digits of a MAC address in lower case, or nothing.
+fn digits(address: &str) -> String {
+    let notations = r"^(([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}|([0-9a-fA-F]{2}-){5}[0-9a-fA-F]{2}|([0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4})$";
+    format!(
+        "{address}.matches({}) ? {address}.replace(':', '').replace('-', '').replace('.', '').lowerAscii() : ''",
+        cel::pattern(notations)
+    )
+}
+
+fn range_error() -> String {
+    let colons = |digits: &str| hole(&format!("variables.{digits}.findAll('..').join(':')"));
+    let octet = |digits: &str| {
+        let digits = format!("variables.{digits}");
+        hole(&format!(
+            "{digits}.substring({digits}.startsWith('0') ? 1 : 0, 2).upperAscii()"
+        ))
+    };
+    let multicast = |digits: &str| format!("variables.{digits}.matches('^.[13579bdf]')");
+    cel::first_of(&[
+        (
+            "variables.rangeStart == '' && variables.rangeEnd == ''",
+            "''".into(),
+        ),
+        (
+            "variables.rangeStart == '' || variables.rangeEnd == ''",
+            literal(specification::HALF_A_RANGE),
+        ),
+        (
+            "variables.startDigits == ''",
+            literal(specification::INVALID_START),
+        ),
+        ("variables.endDigits == ''", literal(specification::INVALID_END)),
+        (
+            "variables.endDigits <= variables.startDigits",
+            concat(&specification::range_order(
+                colons("startDigits"),
+                colons("endDigits"),
+            )),
+        ),
+        (
+            &multicast("startDigits"),
+            concat(&specification::multicast(mac::RANGE_START, octet("startDigits"))),
+        ),
+        (
+            &multicast("endDigits"),
+            concat(&specification::multicast(mac::RANGE_END, octet("endDigits"))),
+        ),
+    ])
+}
+
+fn pull_policy_error() -> String {
+    cel::first_of(&[(
+        "!(variables.pullPolicy in ['', 'Always', 'Never', 'IfNotPresent'])",
+        concat(&specification::pull_policy(hole("variables.pullPolicy"))),
+    )])
+}
+
+/// What has to be known of an interval: the text without its sign, its numbers with their units, those among them that
+/// are wrong, and how the whole is printed.
+fn interval_parts(name: &str) -> [Variable; 4] {
+    let text = format!("variables.{name}");
+    let units: Vec<_> = UNITS.iter().map(|(unit, _)| *unit).collect();
+    let right = format!(r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)({})$", units.join("|"));
+    [
+        variable(
+            format!("{name}Unsigned"),
+            format!("{text}.matches('^[-+]') ? {text}.substring(1) : {text}"),
+        ),
+        variable(
+            format!("{name}Tokens"),
+            format!(
+                "{text}Unsigned.findAll({})",
+                cel::pattern(r"[0-9]*(\.[0-9]*)?[^0-9.]*")
+            ),
+        ),
+        variable(
+            format!("{name}Wrong"),
+            format!(
+                "{text}Tokens.filter(token, !token.matches({}))",
+                cel::pattern(&right)
+            ),
+        ),
+        variable(format!("{name}Printed"), printed(&text)),
+    ]
+}
+
+/// A duration as Go prints it.
+fn printed(text: &str) -> String {
+    let duration = format!("duration({text})");
+    let seconds = format!("{duration}.getSeconds()");
+    let fraction = format!("({duration} - duration(string({seconds}) + 's'))");
+    // The text of a duration in CEL is a number of seconds; below one, it is exact to the nanosecond.
+    let nanos = format!("int(double(string({duration}).replace('s', '')) * 1000000000.0 + 0.5)");
+    cel::first_of_or(
+        &[
+            (
+                &format!("{duration} < duration('1us')"),
+                format!("string({nanos}) + 'ns'"),
+            ),
+            (
+                &format!("{duration} < duration('1ms')"),
+                format!("string(double({nanos}) / 1000.0) + 'µs'"),
+            ),
+            (
+                &format!("{duration} < duration('1s')"),
+                format!("string(double({nanos}) / 1000000.0) + 'ms'"),
+            ),
+        ],
+        &format!(
+            "({seconds} >= 3600 ? string({seconds} / 3600) + 'h' : '') + \
+             ({seconds} >= 60 ? string({seconds} / 60 % 60) + 'm' : '') + string({seconds} % 60) + \
+             ({fraction} == duration('0s') ? 's' : string({fraction}).substring(1))"
+        ),
+    )
+}
+
+fn interval_error(name: &str) -> String {
+    let text = format!("variables.{name}");
+    let (unsigned, wrong) = (format!("{text}Unsigned"), format!("{text}Wrong"));
+    let unreadable = |cause: String| concat(&specification::interval_unreadable(name, cause));
+    let whole = hole(&quoted(&text));
+    let scales: Vec<_> = UNITS
+        .iter()
+        .map(|(unit, nanos)| format!("{}: {nanos}.0", literal(unit)))
+        .collect();
+    // Nanoseconds have to fit into 64 bits, as in Go. The sum has the precision of a double, which is exact there.
+    let too_long = format!(
+        "{text}Tokens.map(token, double(token.find('^[0-9.]+')) * {{{}}}[token.find('[^0-9.]+$')]).sum() >= \
+         9223372036854775808.0",
+        scales.join(", ")
+    );
+    cel::first_of(&[
+        ("!has(variables.spec.selfSignConfiguration)", "''".into()),
+        (
+            &format!("{text} == ''"),
+            literal(&specification::interval_missing(name)),
+        ),
+        (
+            &format!("variables.anyMissing || size({text}) > {LONGEST}"),
+            "''".into(),
+        ),
+        (
+            &format!("{unsigned} == '0'"),
+            literal(&specification::interval_not_positive(name)),
+        ),
+        (
+            &format!(
+                "size({wrong}) > 0 && !{wrong}[0].matches({})",
+                cel::pattern(r"^\.?[0-9]")
+            ),
+            unreadable(specification::no_duration(&whole)),
+        ),
+        (
+            &format!("size({wrong}) > 0 && {wrong}[0].matches('^[0-9.]+$')"),
+            unreadable(specification::no_unit(&whole)),
+        ),
+        (
+            &format!("size({wrong}) > 0"),
+            unreadable(specification::unknown_unit(
+                hole(&quoted(&format!("{wrong}[0].find('[^0-9.]+$')"))),
+                &whole,
+            )),
+        ),
+        (&too_long, unreadable(specification::no_duration(&whole))),
+        (
+            &format!("duration({text}) <= duration('0s')"),
+            literal(&specification::interval_not_positive(name)),
+        ),
+    ])
+}
+
+/// A text in quotes, as Go's package of times quotes it.
+fn quoted(text: &str) -> String {
+    let bytes = r"'%x'.format([c]).findAll('..').map(b, '\\x' + b).join('')";
+    let printable = cel::pattern(r"^[ -\x7f]$");
+    format!(
+        r#"'"' + {text}.split('').map(c, c in ['"', '\\'] ? '\\' + c : (c.matches({printable}) ? c : {bytes})).join('') + '"'"#
+    )
+}
+
+fn bound_error(small: &str, big: &str) -> String {
+    let fine = list(INTERVALS.map(|name| format!("variables.{name}Error")));
+    let text = specification::interval_too_long(
+        small,
+        hole(&format!("variables.{small}Printed")),
+        big,
+        hole(&format!("variables.{big}Printed")),
+    );
+    cel::first_of(&[
+        (
+            "!has(variables.spec.selfSignConfiguration) || variables.anyMissing",
+            "''".into(),
+        ),
+        (
+            &format!(
+                "{}.exists(text, size(text) > {LONGEST})",
+                list(INTERVALS.map(|name| format!("variables.{name}")))
+            ),
+            "''".into(),
+        ),
+        (&format!("{fine}.exists(error, error != '')"), "''".into()),
+        (
+            &format!("duration(variables.{small}) > duration(variables.{big})"),
+            concat(&text),
+        ),
+    ])
+}
+
+fn dynamic_networks_error() -> String {
+    let path = "variables.spec.?multusDynamicNetworks.?hostCRISocketPath.orValue('')";
+    let sockets = list(CRI_SOCKETS.map(literal));
+    cel::first_of(&[
+        ("!has(variables.spec.multusDynamicNetworks)", "''".into()),
+        (
+            "!has(variables.spec.multus)",
+            literal(specification::DYNAMIC_WITHOUT_MULTUS),
+        ),
+        (
+            &format!("{path} != '' && !({path} in {sockets})"),
+            literal(&specification::cri_socket(&CRI_SOCKETS)),
+        ),
+    ])
+}
+
+fn profile_error() -> String {
+    cel::first_of(&[
+        ("variables.profile == null", "''".into()),
+        (
+            "has(variables.profile.custom) && variables.profile.custom != null",
+            "''".into(),
+        ),
+        (
+            "variables.profileType == ''",
+            literal(specification::TLS_TYPE_MISSING),
+        ),
+        (
+            "variables.profileType == 'Custom'",
+            literal(specification::TLS_CUSTOM_MISSING),
+        ),
+        (
+            "!(variables.profileType in ['Old', 'Intermediate', 'Modern'])",
+            concat(&specification::tls_type(hole("variables.profileType"))),
+        ),
+    ])
+}
+
+fn directory_error(field: &str) -> String {
+    let path = format!("variables.spec.?cniDirectories.?{field}");
+    let (names, upwards) = (
+        cel::pattern("^(/[A-Za-z0-9._+-]+)+/?$"),
+        cel::pattern("(^|/)[.]{1,2}(/|$)"),
+    );
+    let path_text = format!("{path}.orValue('')");
+    cel::first_of(&[
+        (&format!("!{path}.hasValue()"), "''".into()),
+        (
+            &format!("!{path_text}.matches({names}) || {path_text}.matches({upwards})"),
+            concat(&specification::cni_directory(field, hole(&path_text))),
+        ),
+    ])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! Distributions as their nodes describe themselves, and directories as users write them, against operator §5.1 and §12.
+
+use serde_json::json;
+
+use super::*;
+use crate::configuration;
+
+fn node(kubelet: &str, runtime: &str, labels: &Value) -> Value {
+    json!({
+        "metadata": { "name": "node01", "labels": labels },
+        "status": { "nodeInfo": { "kubeletVersion": kubelet, "containerRuntimeVersion": runtime } },
+    })
+}
+
+/// Plugins, configurations, socket.
+fn found(kubelet: &str, runtime: &str, labels: &Value) -> (&'static str, &'static str, Option<&'static str>) {
+    let layout = Layout::of(&node(kubelet, runtime, labels));
+    (layout.cni_bin_dir, layout.cni_conf_dir, layout.cri_socket)
+}
+
+const USUAL: (&str, &str) = ("/opt/cni/bin", "/etc/cni/net.d");
+
+#[test]
+fn the_runtime_of_an_ordinary_node_decides_about_the_socket_alone() {
+    for (runtime, socket) in [
+        ("containerd://2.1.4", Some("/run/containerd/containerd.sock")),
+        ("cri-o://1.33.0", Some("/run/crio/crio.sock")),
+        ("docker://24.0.7", None),
+        ("containerd", None),
+        ("", None),
+    ] {
+        for kubelet in ["v1.33.2", "v1.32.4-eks-1", "v1.33.1-gke.100", ""] {
+            let expected = (USUAL.0, USUAL.1, socket);
+            assert_eq!(
+                found(kubelet, runtime, &json!({})),
+                expected,
+                "{kubelet} {runtime}"
+            );
+        }
+    }
+    assert_eq!(Layout::of(&json!({})), Layout::default());
+}
+
+#[test]
+fn k3s_has_directories_of_its_own() {
+    let conf = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
+    for (kubelet, bin) in [
+        ("v1.33.1+k3s1", "/var/lib/rancher/k3s/data/cni"),
+        ("v1.32.0+k3s1", "/var/lib/rancher/k3s/data/cni"),
+        ("v1.31.2+k3s1", "/var/lib/rancher/k3s/data/cni"),
+        ("v1.30.6+k3s1", "/var/lib/rancher/k3s/data/cni"),
+        ("v1.29.10+k3s1", "/var/lib/rancher/k3s/data/cni"),
+        ("v1.28.15+k3s1", "/var/lib/rancher/k3s/data/cni"),
+        ("v1.31.1+k3s1", "/var/lib/rancher/k3s/data/current/bin"),
+        ("v1.30.5+k3s1", "/var/lib/rancher/k3s/data/current/bin"),
+        ("v1.29.9+k3s1", "/var/lib/rancher/k3s/data/current/bin"),
+        ("v1.28.14+k3s1", "/var/lib/rancher/k3s/data/current/bin"),
+        ("v1.27.16+k3s1", "/var/lib/rancher/k3s/data/current/bin"),
+        ("next+k3s", "/var/lib/rancher/k3s/data/cni"),
+    ] {
+        let expected = (bin, conf, Some("/run/k3s/containerd/containerd.sock"));
+        let runtime = "containerd://2.0.5-k3s1.32";
+        assert_eq!(found(kubelet, runtime, &json!({})), expected, "{kubelet}");
+    }
+    assert_eq!(
+        found("v1.33.1+k3s1", "cri-o://1.33.0", &json!({})).2,
+        Some("/run/crio/crio.sock")
+    );
+    assert_eq!(found("v1.33.1+k3s1", "docker://24.0.7", &json!({})).2, None);
+}
+
+#[test]
+fn rke2_has_the_usual_directories_and_the_socket_of_k3s() {
+    assert_eq!(
+        found("v1.33.1+rke2r1", "containerd://2.0.5-k3s1", &json!({})),
+        (USUAL.0, USUAL.1, Some("/run/k3s/containerd/containerd.sock"))
+    );
+}
+
+#[test]
+fn microk8s_keeps_everything_in_its_snap() {
+    let labels = json!({
+        "microk8s.io/cluster": "true", "node.kubernetes.io/microk8s-controlplane": "microk8s-controlplane",
+    });
+    assert_eq!(
+        found("v1.33.2", "containerd://1.7.27", &labels),
+        (
+            "/var/snap/microk8s/current/opt/cni/bin",
+            "/var/snap/microk8s/current/args/cni-network",
+            Some("/var/snap/microk8s/common/run/containerd.sock"),
+        )
+    );
+}
+
+fn directories(spec: Value, platform: Platform) -> (String, String, bool, Option<&'static str>) {
+    let spec = configuration::read(spec).expect("a specification");
+    let found = Directories::of(&spec, platform);
+    (
+        found.bin.into(),
+        found.conf.into(),
+        found.moved,
+        found.bin_targets(),
+    )
+}
+
+#[test]
+fn the_specification_wins_over_the_platform() {
+    let k3s = Platform {
+        layout: Layout::of(&node("v1.33.1+k3s1", "", &json!({}))),
+        ..Platform::default()
+    };
+    let openshift = Platform {
+        openshift4: true,
+        ..Platform::default()
+    };
+    let k3s_data = Some("/var/lib/rancher/k3s/data");
+    let row = |bin: &str, conf: &str, moved, targets| (bin.to_owned(), conf.to_owned(), moved, targets);
+    for (spec, platform, expected) in [
+        (
+            json!({}),
+            Platform::default(),
+            row("/opt/cni/bin", "/etc/cni/net.d", false, None),
+        ),
+        (
+            json!({ "cniDirectories": {} }),
+            openshift,
+            row("/var/lib/cni/bin", "/etc/kubernetes/cni/net.d", false, None),
+        ),
+        (
+            json!({}),
+            k3s,
+            row(
+                "/var/lib/rancher/k3s/data/cni",
+                "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+                true,
+                k3s_data,
+            ),
+        ),
+        (
+            json!({ "cniDirectories": { "bin": "/opt/cni/bin/" } }),
+            k3s,
+            row(
+                "/opt/cni/bin",
+                "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+                false,
+                None,
+            ),
+        ),
+        (
+            json!({ "cniDirectories": { "bin": "/var/lib/cni/bin", "conf": "/srv/net.d/" } }),
+            Platform::default(),
+            row("/var/lib/cni/bin", "/srv/net.d", true, None),
+        ),
+        (
+            json!({ "cniDirectories": { "bin": "/opt/cni/bin" } }),
+            openshift,
+            row("/opt/cni/bin", "/etc/kubernetes/cni/net.d", false, None),
+        ),
+        (
+            json!({ "cniDirectories": { "bin": "/var/lib/rancher/k3s/data/current/bin" } }),
+            Platform::default(),
+            row(
+                "/var/lib/rancher/k3s/data/current/bin",
+                "/etc/cni/net.d",
+                true,
+                k3s_data,
+            ),
+        ),
+        (
+            json!({ "cniDirectories": { "bin": "/var/lib/rancher/k3s/database" } }),
+            Platform::default(),
+            row("/var/lib/rancher/k3s/database", "/etc/cni/net.d", true, None),
+        ),
+    ] {
+        assert_eq!(directories(spec.clone(), platform), expected, "{spec}");
+    }
+}
+
+#[test]
+fn a_directory_is_an_absolute_path_of_harmless_characters() {
+    let errors = |path: &str| {
+        let spec = json!({ "cniDirectories": { "bin": path, "conf": path } });
+        validate(&configuration::read(spec).expect("a specification"))
+    };
+    for path in [
+        "/opt/cni/bin",
+        "/opt/cni/bin/",
+        "/a",
+        "/nix/store/0a-b_c.d+e/...",
+        "/.hidden/b..c",
+    ] {
+        assert_eq!(errors(path), Vec::<String>::new(), "{path}");
+    }
+    for path in [
+        "",
+        "/",
+        "//",
+        "opt/cni/bin",
+        "./bin",
+        "/opt/../bin",
+        "/..",
+        "/opt/./bin",
+        "/opt//bin",
+        "/opt/bin//",
+        "/opt/cni bin",
+        "/opt/$(reboot)",
+        "/opt/a:b",
+        "/opt/ä",
+        "/opt/a\n",
+    ] {
+        let text = "it has to be an absolute path of letters, digits, '.', '_', '+' and '-', without '..'";
+        assert_eq!(
+            errors(path),
+            [
+                format!("requested cniDirectories.bin '{path}' is not valid: {text}"),
+                format!("requested cniDirectories.conf '{path}' is not valid: {text}"),
+            ],
+        );
+    }
+}

@@ -1,0 +1,16 @@
+{{/* The image that the operator runs in. */}}
+{{- define "weft.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ with .tag }}:{{ . }}{{ end }}{{ with .digest }}@{{ . }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The version as the value of a label. */}}
+{{- define "weft.labelVersion" -}}
+{{ regexReplaceAll "[^a-zA-Z0-9_.-]+" .Chart.AppVersion "_" | trunc 63 }}
+{{- end -}}
+
+{{/* The log level as the operator's environment has it. */}}
+{{- define "weft.logLevel" -}}
+{{ get (dict "debug" "-1" "info" "0" "warn" "1" "error" "2") .Values.logLevel }}
+{{- end -}}

@@ -1,0 +1,151 @@
+//! What the Operator Lifecycle Manager installs the operator by (operator §13.3).
+
+use serde_json::{Value, json};
+
+use super::{Choice, Error, Install, parts};
+use crate::{
+    manifest::{self, Manifest},
+    names::{self, env},
+};
+
+/// Name of the package, of its namespace and of the directory of its versions.
+pub(super) const PACKAGE: &str = "cluster-network-addons";
+/// The only channel.
+pub(super) const CHANNEL: &str = "alpha";
+
+/// Images in the order of `relatedImages`, which is not that of the environment.
+const RELATED: [&str; 10] = [
+    env::MULTUS_IMAGE,
+    env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
+    env::LINUX_BRIDGE_IMAGE,
+    env::LINUX_BRIDGE_MARKER_IMAGE,
+    env::KUBEMACPOOL_IMAGE,
+    env::OVS_CNI_IMAGE,
+    env::MACVTAP_CNI_IMAGE,
+    env::KUBE_SECONDARY_DNS_IMAGE,
+    env::CORE_DNS_IMAGE,
+    env::KUBEVIRT_IPAM_CONTROLLER_IMAGE,
+];
+
+/// Name of a version of the package.
+pub(super) fn name(version: &str) -> String {
+    format!("{}.{version}", names::OPERATOR)
+}
+
+/// An image that is part of an installation.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct RelatedImage {
+    /// The image without registry, tag and digest.
+    pub name: String,
+    /// How it is pulled.
+    pub reference: String,
+}
+
+/// All images of an installation. Our own stands for every one that is not chosen.
+pub(super) fn related_images(install: &Install<'_>, choice: &Choice) -> Vec<RelatedImage> {
+    let chosen = RELATED.iter().filter_map(|variable| choice.images.get(variable));
+    chosen
+        .map(String::as_str)
+        .filter(|reference| !reference.is_empty())
+        .chain([install.image])
+        .map(|reference| RelatedImage {
+            name: short_name(reference).to_owned(),
+            reference: reference.to_owned(),
+        })
+        .collect()
+}
+
+/// `registry:5000/organisation/NAME:tag@digest`
+fn short_name(reference: &str) -> &str {
+    let path = reference.split('@').next().unwrap_or_default();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    last.split(':').next().unwrap_or_default()
+}
+
+/// Makes the `ClusterServiceVersion` of `version`, which replaces another if it is told so.
+pub(super) fn cluster_service_version(
+    install: &Install<'_>,
+    choice: &Choice,
+    version: &str,
+    replaces: Option<&str>,
+) -> Result<Value, Error> {
+    const FILE: &str = "csv.yaml";
+    let parts = parts(install, choice)?;
+    let rules = |kind: &str| -> Value {
+        let role = parts.accounts.iter().find(|object| object.kind() == kind);
+        json!([{
+            "serviceAccountName": names::OPERATOR,
+            "rules": role.map(|role| role.value()["rules"].clone()),
+        }])
+    };
+    let images: Vec<Value> = related_images(install, choice)
+        .into_iter()
+        .map(|image| json!({ "name": image.name, "image": image.reference }))
+        .collect();
+    let definition = api::network_addons::crd()?;
+    // The newest is the first: the one that is stored.
+    let served = definition.spec.versions.first().map(|version| &version.name);
+
+    let mut objects = manifest::parse(FILE, include_str!("csv.yaml"))?;
+    let mut csv = objects.pop().ok_or(Error::Empty { file: FILE })?;
+    csv.set_metadata("name", json!(name(version)))?;
+    csv.annotate("alm-examples", &examples()?)?;
+    csv.set_spec("version", json!(version))?;
+    if let Some(replaced) = replaces.filter(|version| !version.is_empty()) {
+        csv.set_spec("replaces", json!(name(replaced)))?;
+    }
+    csv.set_spec(
+        "install",
+        json!({
+            "strategy": "deployment",
+            "spec": {
+                "permissions": rules("Role"),
+                "clusterPermissions": rules("ClusterRole"),
+                "deployments": [{
+                    "name": names::OPERATOR,
+                    "spec": parts.deployment.value()["spec"],
+                }],
+            },
+        }),
+    )?;
+    csv.set_spec("relatedImages", json!(images))?;
+    csv.set_spec(
+        "customresourcedefinitions",
+        json!({ "owned": [{
+            "name": definition.metadata.name,
+            "version": served,
+            "group": definition.spec.group,
+            "kind": definition.spec.names.kind,
+            "displayName": "Cluster Network Addons",
+            "description": "What of additional networking is deployed, and how",
+        }] }),
+    )?;
+    Ok(csv.into_value())
+}
+
+/// What a console offers to begin with.
+fn examples() -> Result<String, Error> {
+    let mut objects = super::example_objects()?;
+    let mut example = objects.pop().ok_or(Error::Empty {
+        file: super::FILES[3],
+    })?;
+    example.replace(
+        "/spec",
+        json!({
+            "multus": {},
+            "linuxBridge": {},
+            "kubeMacPool": { "rangeStart": "02:00:00:00:00:00", "rangeEnd": "FD:FF:FF:FF:FF:FF" },
+            "ovs": {},
+            "macvtap": {},
+            "imagePullPolicy": "IfNotPresent",
+        }),
+    )?;
+    let examples = [example].map(Manifest::into_value);
+    serde_json::to_string_pretty(&examples).map_err(|error| Error::Yaml {
+        file: "alm-examples",
+        cause: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

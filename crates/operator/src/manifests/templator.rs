@@ -1,0 +1,346 @@
+//! `manifest-templator` and `csv-generator`: what builds of parent operators run in the image (operator §13.3).
+
+use std::{collections::BTreeMap, ffi::OsString, fs, io::Write as _, path::PathBuf};
+
+use anyhow::Context as _;
+use clap::{ArgAction, Args as _};
+use serde_json::{Value, json};
+
+use super::{Choice, Error, Install, csv, documents, example_objects, parts, template, yaml};
+use crate::{
+    manifest::Manifest,
+    messages,
+    names::{self, env},
+};
+
+/// Arguments of both commands.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Version of the `ClusterServiceVersion`
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub version: String,
+    /// Version that it replaces
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub version_replaces: String,
+    /// Version of the operator, for status and labels
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub operator_version: String,
+    /// Namespace of the operator
+    #[arg(long, default_value = names::DEFAULT_NAMESPACE)]
+    pub namespace: String,
+    /// Registry and organisation of the operator's image
+    #[arg(long, default_value = "localhost")]
+    pub container_prefix: String,
+    /// Name of the operator's image
+    #[arg(long, default_value = names::OPERATOR)]
+    pub image_name: String,
+    /// Tag of the operator's image
+    #[arg(long, default_value = "latest")]
+    pub container_tag: String,
+    /// When the operator's image is pulled
+    #[arg(long, default_value = "Always")]
+    pub image_pull_policy: String,
+    /// Whether the operator gets the rights that it needs in order to deploy multus
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "true",
+        default_missing_value = "true", value_parser = go_bool)]
+    pub allow_multus: bool,
+    /// Append the definition of NetworkAddonsConfig
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",
+        default_missing_value = "true", value_parser = go_bool)]
+    pub dump_crds: bool,
+    /// Template to fill in; csv-generator has one of its own
+    #[arg(long, value_name = "FILE")]
+    pub input_file: Option<PathBuf>,
+    /// Images of the components.
+    #[command(flatten)]
+    pub images: ImageArgs,
+}
+
+/// Images of the components; one that is not given, or empty, is our own.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Images of components, our own where none is given")]
+pub struct ImageArgs {
+    /// multus
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub multus_image: String,
+    /// Dynamic networks
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub multus_dynamic_networks_image: String,
+    /// CNI plugins of linuxBridge
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub linux_bridge_cni_image: String,
+    /// Marker of linuxBridge
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub linux_bridge_marker_image: String,
+    /// MAC pool
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub kubemacpool_image: String,
+    /// Open vSwitch
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub ovs_cni_image: String,
+    /// macvtap
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub macvtap_cni_image: String,
+    /// Zones of the secondary DNS
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub kube_secondary_dns_image: String,
+    /// Server of the secondary DNS
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub core_dns_image: String,
+    /// KubeVirt IPAM
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    pub kubevirt_ipam_controller_image: String,
+}
+
+impl ImageArgs {
+    /// The images by variable, each with the name that templates know it by.
+    fn by_variable(&self) -> [(&'static str, &'static str, &str); 10] {
+        let Self {
+            multus_image,
+            multus_dynamic_networks_image,
+            linux_bridge_cni_image,
+            linux_bridge_marker_image,
+            kubemacpool_image,
+            ovs_cni_image,
+            macvtap_cni_image,
+            kube_secondary_dns_image,
+            core_dns_image,
+            kubevirt_ipam_controller_image,
+        } = self;
+        [
+            (env::MULTUS_IMAGE, "Multus", multus_image),
+            (
+                env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
+                "MultusDynamicNetworks",
+                multus_dynamic_networks_image,
+            ),
+            (env::LINUX_BRIDGE_IMAGE, "LinuxBridgeCni", linux_bridge_cni_image),
+            (
+                env::LINUX_BRIDGE_MARKER_IMAGE,
+                "LinuxBridgeMarker",
+                linux_bridge_marker_image,
+            ),
+            (env::KUBEMACPOOL_IMAGE, "KubeMacPool", kubemacpool_image),
+            (env::OVS_CNI_IMAGE, "OvsCni", ovs_cni_image),
+            (env::MACVTAP_CNI_IMAGE, "MacvtapCni", macvtap_cni_image),
+            (
+                env::KUBE_SECONDARY_DNS_IMAGE,
+                "KubeSecondaryDNS",
+                kube_secondary_dns_image,
+            ),
+            (env::CORE_DNS_IMAGE, "CoreDNS", core_dns_image),
+            (
+                env::KUBEVIRT_IPAM_CONTROLLER_IMAGE,
+                "KubevirtIpamController",
+                kubevirt_ipam_controller_image,
+            ),
+        ]
+    }
+
+    /// Those that are given.
+    pub(super) fn chosen(&self) -> BTreeMap<&'static str, String> {
+        let given = self.by_variable().into_iter();
+        given
+            .filter(|(_, _, image)| !image.is_empty())
+            .map(|(variable, _, image)| (variable, image.to_owned()))
+            .collect()
+    }
+}
+
+/// A flag's value as Go reads it.
+fn go_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("not true or false".to_owned()),
+    }
+}
+
+/// The arguments without the flags that these commands do not know: parents pass the flags of other generators too.
+pub fn known(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let command = Args::augment_args(clap::Command::new("templator"));
+    let takes_value = |flag: &str| {
+        let name = flag.split('=').next().unwrap_or_default();
+        let argument = command
+            .get_arguments()
+            .find(|argument| argument.get_long() == Some(name));
+        argument.map(|argument| !argument.is_require_equals_set() && !flag.contains('='))
+    };
+    let mut kept = Vec::new();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy().into_owned();
+        if text == "--" {
+            break;
+        }
+        if matches!(text.as_str(), "-h" | "--help") {
+            kept.push(argument);
+            continue;
+        }
+        match text.strip_prefix("--").map(takes_value) {
+            Some(Some(true)) => {
+                kept.push(argument);
+                kept.extend(arguments.next());
+            }
+            Some(Some(false)) => kept.push(argument),
+            Some(None) | None => {}
+        }
+    }
+    kept
+}
+
+/// Why nothing is generated.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{}", messages::NO_INPUT_FILE)]
+    NoInputFile,
+}
+
+/// `manifest-templator`: fills in the template that it is given, and prints it.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let file = args.input_file.as_ref().ok_or(Failure::NoInputFile)?;
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let data = data(args)?;
+    let mut text =
+        template::render(&text, &data).with_context(|| format!("cannot fill in {}", file.display()))?;
+    if args.dump_crds {
+        text.push_str(&definition()?);
+    }
+    print(&text)
+}
+
+/// `csv-generator`: prints the `ClusterServiceVersion`, or fills in the template that it is given.
+pub fn run_csv(args: &Args) -> anyhow::Result<()> {
+    if args.input_file.is_some() {
+        return run(args);
+    }
+    print(&generated_csv(args)?)
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .context("standard output")
+}
+
+fn generated_csv(args: &Args) -> Result<String, Error> {
+    let image = args.image();
+    let replaces = Some(args.version_replaces.as_str());
+    let csv = csv::cluster_service_version(&args.install(&image), &args.choice(), &args.version, replaces)?;
+    let mut text = yaml("ClusterServiceVersion", &csv)?;
+    if args.dump_crds {
+        text.push_str(&definition()?);
+    }
+    Ok(text)
+}
+
+impl Args {
+    /// `prefix/name:tag`; parents that pin a digest give `name@sha256` as the name.
+    fn image(&self) -> String {
+        format!(
+            "{}/{}:{}",
+            self.container_prefix, self.image_name, self.container_tag
+        )
+    }
+
+    fn install<'a>(&'a self, image: &'a str) -> Install<'a> {
+        Install {
+            image,
+            namespace: &self.namespace,
+            version: &self.operator_version,
+            pull_policy: &self.image_pull_policy,
+        }
+    }
+
+    fn choice(&self) -> Choice {
+        Choice {
+            images: self.images.chosen(),
+            allow_multus: self.allow_multus,
+        }
+    }
+}
+
+/// Everything that templates may name.
+fn data(args: &Args) -> Result<Value, Error> {
+    let image = args.image();
+    let (install, choice) = (args.install(&image), args.choice());
+    let parts = parts(&install, &choice)?;
+    let role = |kind: &str| {
+        let role = parts.accounts.iter().find(|object| object.kind() == kind);
+        role.cloned().ok_or(Error::Empty {
+            file: "accounts.yaml",
+        })
+    };
+    let (cluster_role, role) = (role("ClusterRole")?, role("Role")?);
+    let definition_object = api::network_addons::crd()?;
+    let names = &definition_object.spec.names;
+    let versions = definition_object.spec.versions.iter();
+    let versions: Vec<Value> = versions.map(|version| json!({ "Name": version.name })).collect();
+    let related = csv::related_images(&install, &choice).into_iter();
+    let related: Vec<Value> = related
+        .map(|image| json!({ "Name": image.name, "Ref": image.reference }))
+        .collect();
+    let addons: serde_json::Map<String, Value> = args
+        .images
+        .by_variable()
+        .into_iter()
+        .map(|(_, name, image)| (name.to_owned(), json!(image)))
+        .collect();
+    Ok(json!({
+        "Version": args.version,
+        "VersionReplaces": args.version_replaces,
+        "OperatorVersion": args.operator_version,
+        "Namespace": args.namespace,
+        "ContainerPrefix": args.container_prefix,
+        "ImageName": args.image_name,
+        "ContainerTag": args.container_tag,
+        "ImagePullPolicy": args.image_pull_policy,
+        "AddonsImages": addons,
+        "CNA": {
+            "Deployment": document(&parts.deployment)?,
+            "DeploymentSpec": indented(&parts.deployment.value()["spec"])?,
+            "RoleString": document(&role)?,
+            "Rules": indented(&role.value()["rules"])?,
+            "ClusterRoleString": document(&cluster_role)?,
+            "ClusterRules": indented(&cluster_role.value()["rules"])?,
+            "NodeStateClusterRoleString": format!("---\n{}", documents("nmstate-role.yaml", &parts.granted)?),
+            "CRD": {
+                "ObjectMeta": { "Name": definition_object.metadata.name },
+                "Spec": {
+                    "Group": definition_object.spec.group,
+                    "Scope": definition_object.spec.scope,
+                    "Names": {
+                        "Kind": names.kind, "ListKind": names.list_kind,
+                        "Plural": names.plural, "Singular": names.singular,
+                    },
+                    "Versions": versions,
+                },
+            },
+            "CRDVersion": versions[0]["Name"],
+            "CRDString": definition()?,
+            "CRString": format!("---\n{}", documents("example.yaml", &example_objects()?)?),
+            "RelatedImages": related,
+        },
+    }))
+}
+
+/// The definition, to be appended to another document.
+fn definition() -> Result<String, Error> {
+    Ok(format!(
+        "---\n{}",
+        yaml("NetworkAddonsConfig", &api::network_addons::crd()?)?
+    ))
+}
+
+fn document(object: &Manifest) -> Result<String, Error> {
+    Ok(format!("---\n{}", yaml("operator.yaml", object.value())?))
+}
+
+/// As it stands in a `ClusterServiceVersion`: rules below `rules:`, a specification below `spec:`, twelve blanks deep.
+fn indented(value: &Value) -> Result<String, Error> {
+    let text = yaml("ClusterServiceVersion", value)?;
+    Ok(text.lines().map(|line| format!("            {line}\n")).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! What builds of parent operators get (operator §13.3).
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+
+use super::*;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn args(arguments: &[&str]) -> Args {
+    let arguments = known(arguments.iter().map(OsString::from));
+    let matches = Cli::command()
+        .no_binary_name(true)
+        .try_get_matches_from(arguments)
+        .expect("arguments");
+    Cli::from_arg_matches(&matches).expect("arguments").args
+}
+
+fn filled(template: &str, arguments: &[&str]) -> String {
+    template::render(template, &data(&args(arguments)).expect("data")).expect("a filled template")
+}
+
+#[test]
+fn defaults_are_those_of_the_specification() {
+    let args = args(&[]);
+    assert_eq!(args.namespace, "cluster-network-addons");
+    assert_eq!(args.image(), "localhost/cluster-network-addons-operator:latest");
+    assert_eq!(args.image_pull_policy, "Always");
+    assert!(args.allow_multus && !args.dump_crds && args.input_file.is_none());
+    assert!(args.images.chosen().is_empty());
+}
+
+#[test]
+fn flags_are_read_as_go_reads_them_and_unknown_ones_are_ignored() {
+    let args = args(&[
+        "--csv-version=1",
+        "--version=1.2.3",
+        "--something",
+        "else",
+        "--operator-version",
+        "4.5.6",
+        "positional",
+        "--allow-multus=false",
+        "--dump-crds",
+        "--container-prefix",
+        "r.example/o",
+        "--image-name=weft@sha256",
+        "--container-tag=0123",
+        "--kubemacpool-image=r.example/pool:1",
+        "--multus-image=",
+        "-x",
+    ]);
+    assert_eq!(
+        (args.version.as_str(), args.operator_version.as_str()),
+        ("1.2.3", "4.5.6")
+    );
+    assert!(!args.allow_multus && args.dump_crds);
+    assert_eq!(args.image(), "r.example/o/weft@sha256:0123");
+    let chosen: Vec<_> = args.images.chosen().into_iter().collect();
+    assert_eq!(chosen, [("KUBEMACPOOL_IMAGE", "r.example/pool:1".to_owned())]);
+}
+
+#[test]
+fn an_image_flag_sets_its_variable_alone() {
+    for (flag, variable) in [
+        ("multus-image", "MULTUS_IMAGE"),
+        (
+            "multus-dynamic-networks-image",
+            "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE",
+        ),
+        ("linux-bridge-cni-image", "LINUX_BRIDGE_IMAGE"),
+        ("linux-bridge-marker-image", "LINUX_BRIDGE_MARKER_IMAGE"),
+        ("kubemacpool-image", "KUBEMACPOOL_IMAGE"),
+        ("ovs-cni-image", "OVS_CNI_IMAGE"),
+        ("macvtap-cni-image", "MACVTAP_CNI_IMAGE"),
+        ("kube-secondary-dns-image", "KUBE_SECONDARY_DNS_IMAGE"),
+        ("core-dns-image", "CORE_DNS_IMAGE"),
+        ("kubevirt-ipam-controller-image", "KUBEVIRT_IPAM_CONTROLLER_IMAGE"),
+    ] {
+        let text = filled("{{.CNA.Deployment}}", &[&format!("--{flag}=r.example/it:1")]);
+        let deployment: Value = serde_saphyr::from_str(&text).expect("YAML");
+        let environment = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+        let set: Vec<&str> = environment
+            .as_array()
+            .expect("variables")
+            .iter()
+            .filter(|entry| entry["value"] == "r.example/it:1")
+            .filter_map(|entry| entry["name"].as_str())
+            .collect();
+        assert_eq!(set, [variable], "{flag}");
+    }
+}
+
+/// In the form that parent operators' templates have.
+const CSV: &str = "\
+metadata:
+  name: cluster-network-addons-operator.{{.Version}}
+spec:
+{{if .VersionReplaces}}
+  replaces: cluster-network-addons-operator.{{.VersionReplaces}}
+{{end}}
+  install:
+    spec:
+      permissions:
+        - serviceAccountName: cluster-network-addons-operator
+          rules:
+{{.CNA.Rules}}
+      clusterPermissions:
+        - serviceAccountName: cluster-network-addons-operator
+          rules:
+{{.CNA.ClusterRules}}
+      deployments:
+        - name: cluster-network-addons-operator
+          spec:
+{{.CNA.DeploymentSpec}}
+  relatedImages:
+  {{- range .CNA.RelatedImages }}
+    - image: \"{{ .Ref }}\"
+      name: \"{{ .Name }}\"
+  {{- end}}
+  customresourcedefinitions:
+    owned:
+      - name: {{.CNA.CRD.ObjectMeta.Name}}
+        version: {{.CNA.CRDVersion}}
+        group: {{.CNA.CRD.Spec.Group}}
+        kind: {{.CNA.CRD.Spec.Names.Kind}}
+";
+
+#[test]
+fn a_template_of_a_parent_is_filled_with_what_csv_generator_prints() {
+    let arguments = [
+        "--version=1.2.3",
+        "--version-replaces=1.2.2",
+        "--operator-version=1.2.3",
+        "--container-prefix=r.example/o",
+        "--image-name=weft",
+        "--ovs-cni-image=r.example/ovs:1",
+    ];
+    let text = filled(CSV, &arguments);
+    let found: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let printed = generated_csv(&args(&arguments)).expect("a version");
+    let expected: Value = serde_saphyr::from_str(&printed).expect("YAML");
+    assert_eq!(found["metadata"]["name"], expected["metadata"]["name"]);
+    for field in ["replaces", "install", "relatedImages"] {
+        let mut expected = expected["spec"][field].clone();
+        if field == "install" {
+            expected = json!({ "spec": expected["spec"] });
+        }
+        assert_eq!(found["spec"][field], expected, "{field}");
+    }
+    let owned =
+        |csv: &Value, field: &str| csv["spec"]["customresourcedefinitions"]["owned"][0][field].clone();
+    for field in ["name", "version", "group", "kind"] {
+        assert_eq!(owned(&found, field), owned(&expected, field), "{field}");
+    }
+}
+
+#[test]
+fn the_objects_are_those_of_the_manifests() {
+    let arguments = [
+        "--operator-version=1.2.3",
+        "--namespace=addons",
+        "--container-prefix=r.example",
+        "--image-name=weft",
+        "--container-tag=v1",
+        "--image-pull-policy=IfNotPresent",
+    ];
+    let template = "{{.CNA.ClusterRoleString}}\n{{.CNA.RoleString}}\n{{.CNA.Deployment}}\n\
+                    {{.CNA.NodeStateClusterRoleString}}\n{{.CNA.CRDString}}\n{{.CNA.CRString}}";
+    let found: Vec<Value> = serde_saphyr::from_multiple(&filled(template, &arguments)).expect("YAML");
+    let install = Install {
+        image: "r.example/weft:v1",
+        namespace: "addons",
+        version: "1.2.3",
+        pull_policy: "IfNotPresent",
+    };
+    let files = super::super::render_install(&install).expect("files");
+    let [_, definition, operator, example] =
+        [0, 1, 2, 3].map(|index| serde_saphyr::from_multiple::<Value>(&files[index].1).expect("YAML"));
+    let expected = [
+        &operator[1],
+        &operator[3],
+        &operator[5],
+        &operator[6],
+        &definition[0],
+        &example[0],
+    ];
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn rights_for_multus_can_be_left_out() {
+    let rules = |arguments: &[&str]| -> Value {
+        let role = filled("{{.CNA.ClusterRoleString}}", arguments);
+        serde_saphyr::from_str::<Value>(&role).expect("YAML")["rules"].clone()
+    };
+    let (with, without) = (rules(&[]), rules(&["--allow-multus=false"]));
+    let everything = json!({ "apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"] });
+    let with = with.as_array().expect("rules");
+    let rest: Vec<&Value> = with.iter().filter(|rule| **rule != everything).collect();
+    assert_eq!(rest.len() + 1, with.len());
+    assert_eq!(without, json!(rest));
+}
+
+#[test]
+fn a_template_has_to_be_named() {
+    let error = run(&args(&["--version=1"])).expect_err("an error");
+    assert_eq!(error.to_string(), "Must specify input file");
+}
+
+#[test]
+fn a_definition_can_be_appended() {
+    let text = generated_csv(&args(&["--version=1.2.3", "--dump-crds"])).expect("a version");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
+    let kinds: Vec<&Value> = documents.iter().map(|document| &document["kind"]).collect();
+    assert_eq!(kinds, ["ClusterServiceVersion", "CustomResourceDefinition"]);
+}

@@ -1,0 +1,76 @@
+//! The shipped roles against the tables of operator §11 themselves: a right that is not written there is not shipped.
+
+use super::*;
+
+const SPECIFICATION: &str = include_str!("../../../../../docs/behaviour/operator.md");
+
+/// The cells of the rows that follow the first line which starts with `start`.
+fn table(start: &str) -> Vec<Vec<String>> {
+    let from = SPECIFICATION.find(start).expect("the table");
+    let lines = SPECIFICATION[from..].lines().skip(1);
+    let rows = lines
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| -> Vec<String> {
+        let line = line.trim().trim_start_matches('|').trim_end_matches('|');
+        line.split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    // Head and rule.
+    rows.skip(2).map(cells).collect()
+}
+
+/// Adds what `group | resources | verbs` permit; a group `same` or empty is the one before.
+fn add(all: &mut Permissions, group: &mut String, cells: &[String]) {
+    let [apis, resources, verbs] = cells else {
+        panic!("{cells:?}");
+    };
+    // A remark before or after the group.
+    let apis = apis.rsplit("* ").next().expect("a group");
+    match apis.split(' ').next().expect("a group") {
+        "same" | "" => {}
+        "\"\"" => group.clear(),
+        other => other.clone_into(group),
+    }
+    let (resources, names) = resources
+        .split_once(", resourceNames ")
+        .unwrap_or((resources, ""));
+    let names = names.replace(", ", ",");
+    for resource in resources.split(", ") {
+        for verb in verbs.replace("; second rule:", "").split(' ') {
+            all.insert(format!("{group}/{resource} {verb} {names}").trim_end().to_owned());
+        }
+    }
+}
+
+#[test]
+fn the_roles_are_the_tables_of_the_specification() {
+    let (mut cluster, mut namespaced) = (Permissions::new(), Permissions::new());
+    for (start, all) in [
+        ("ClusterRole rules:", &mut cluster),
+        ("Role (OPNS):", &mut namespaced),
+    ] {
+        let mut group = String::new();
+        for cells in table(start) {
+            add(all, &mut group, &cells);
+        }
+    }
+    let (mut role, mut group) = (String::new(), String::new());
+    for cells in table("Added so far:") {
+        let (name, cells) = cells.split_first().expect("a role");
+        if !name.is_empty() {
+            role.clone_from(name);
+        }
+        let all = match role.as_str() {
+            "ClusterRole" => &mut cluster,
+            "Role" => &mut namespaced,
+            other => panic!("{other}"),
+        };
+        add(all, &mut group, cells);
+    }
+    assert!(
+        cluster.len() > 100 && namespaced.len() > 50,
+        "{cluster:?} {namespaced:?}"
+    );
+    assert_eq!(permissions(&operator("ClusterRole")), cluster);
+    assert_eq!(permissions(&operator("Role")), namespaced);
+}

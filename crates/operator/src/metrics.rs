@@ -1,0 +1,216 @@
+//! What the operator tells Prometheus (operator §10.1): its two own figures, which its alerts are made from, and those
+//! that every controller has. Told over TLS as the configuration's profile wants it, to whom the cluster lets read it.
+
+use std::fmt;
+
+use kube::Client;
+use kube_kit::{
+    auth,
+    metrics::{Process, Reconciles, Requests, Workqueue},
+    serve::{self, Server},
+    tls::{self, Identity, Profile, Tls},
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::gauge::Gauge,
+    registry::Registry,
+};
+
+use crate::{messages, names, settings::Settings, tls::TlsSettings};
+
+/// Port of the metrics.
+pub const PORT: u16 = 8443;
+
+/// Path of the metrics, and of the right to read them.
+const PATH: &str = "/metrics";
+
+/// The operator's figures, and how they are served. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    state: State,
+    reconciles: Reconciles,
+    workqueue: Workqueue,
+    requests: Requests,
+    tls: Tls,
+}
+
+/// What is known about the configuration resource.
+#[derive(Debug, Clone, Default)]
+struct State {
+    ready: Gauge,
+    mac_pool: Gauge,
+}
+
+impl Metrics {
+    /// Figures that are all 0, to be served with a certificate of their own for the names of their Service, and by TLS
+    /// 1.3 alone until a profile is published.
+    ///
+    /// # Errors
+    /// When no certificate can be made.
+    pub fn new(settings: &Settings) -> Result<Self, tls::Error> {
+        let identity = Identity::self_signed(&server_names(&settings.operand_namespace))?;
+        Ok(Self {
+            state: State::default(),
+            reconciles: Reconciles::new(names::CONTROLLER),
+            workqueue: Workqueue::new(names::CONTROLLER),
+            requests: Requests::default(),
+            tls: Tls::new(identity)?,
+        })
+    }
+
+    /// Serves the figures on a port of all addresses, to whom the API server lets `get` their path.
+    ///
+    /// # Errors
+    /// When the port can't be listened on.
+    pub async fn serve(&self, client: Client, port: u16) -> Result<Server, serve::Error> {
+        let router = auth::guarded(serve::metrics(self.registry().into()), client, PATH);
+        Server::on_port_tls(port, router, &self.tls).await
+    }
+
+    /// Publishes the TLS profile of the configuration: it counts from the next handshake on.
+    pub fn publish_tls(&self, settings: &TlsSettings) {
+        let profile = Profile::read(&settings.min_version, &settings.ciphers);
+        if let Err(error) = self.tls.set_profile(profile) {
+            tracing::error!(%error, "the metrics keep their TLS profile");
+        }
+    }
+
+    /// Says whether the configuration is brought about: Available is True.
+    pub fn set_ready(&self, ready: bool) {
+        self.state.ready.set(ready.into());
+    }
+
+    /// Says whether the MAC pool is deployed.
+    pub fn set_mac_pool(&self, deployed: bool) {
+        self.state.mac_pool.set(deployed.into());
+    }
+
+    /// Figures of the reconciles.
+    pub fn reconciles(&self) -> &Reconciles {
+        &self.reconciles
+    }
+
+    /// Figures of their queue.
+    pub fn workqueue(&self) -> &Workqueue {
+        &self.workqueue
+    }
+
+    /// Figures of the requests to the API server.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    fn registry(&self) -> Registry {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self.state.clone()));
+        self.reconciles.register(&mut registry);
+        self.workqueue.register(&mut registry);
+        self.requests.register(&mut registry);
+        Process.register(&mut registry);
+        registry
+    }
+}
+
+impl Collector for State {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        // Registered gauges would get a full stop behind their help texts, which users know without.
+        for (name, help, gauge) in [
+            (names::metric::READY, messages::READY_HELP, &self.ready),
+            (names::metric::MAC_POOL, messages::MAC_POOL_HELP, &self.mac_pool),
+        ] {
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Names by which the Service of the metrics is reached.
+fn server_names(namespace: &str) -> Vec<String> {
+    let service = names::METRICS_SERVICE;
+    vec![
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("{service}.{namespace}"),
+        service.to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &metrics.registry()).expect("text");
+        text
+    }
+
+    #[test]
+    fn the_own_figures_are_exactly_as_users_know_them() {
+        let metrics = Metrics::new(&Settings::default()).expect("metrics");
+        for (ready, mac_pool) in [(false, false), (true, false), (true, true), (false, false)] {
+            metrics.set_ready(ready);
+            metrics.set_mac_pool(mac_pool);
+            let expected = format!(
+                "# HELP kubevirt_cnao_cr_ready CNAO CR Ready\n\
+                # TYPE kubevirt_cnao_cr_ready gauge\n\
+                kubevirt_cnao_cr_ready {}\n\
+                # HELP kubevirt_cnao_cr_kubemacpool_deployed KubeMacpool is deployed by CNAO CR\n\
+                # TYPE kubevirt_cnao_cr_kubemacpool_deployed gauge\n\
+                kubevirt_cnao_cr_kubemacpool_deployed {}\n",
+                u8::from(ready),
+                u8::from(mac_pool)
+            );
+            let text = text(&metrics);
+            assert!(text.contains(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_figures_of_every_controller_are_there_from_the_start() {
+        let text = text(&Metrics::new(&Settings::default()).expect("metrics"));
+        let controller = r#"controller="networkaddonsconfig-controller""#;
+        for line in [
+            format!(r#"controller_runtime_reconcile_total{{{controller},result="success"}} 0"#),
+            format!(r#"controller_runtime_reconcile_total{{{controller},result="error"}} 0"#),
+            format!(r#"workqueue_depth{{{controller},name="networkaddonsconfig-controller"}} 0"#),
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line} is not in\n{text}"
+            );
+        }
+        assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
+    }
+
+    #[test]
+    fn the_certificate_is_for_the_service() {
+        assert_eq!(
+            server_names("addons"),
+            [
+                "cluster-network-addons-operator-prometheus-metrics.addons.svc",
+                "cluster-network-addons-operator-prometheus-metrics.addons.svc.cluster.local",
+                "cluster-network-addons-operator-prometheus-metrics.addons",
+                "cluster-network-addons-operator-prometheus-metrics",
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_is_said() {
+        let metrics = Metrics::new(&Settings::default()).expect("metrics");
+        // Nobody is asked before somebody scrapes.
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
+        let client = Client::try_from(nowhere).expect("a client");
+        let first = metrics.serve(client.clone(), 0).await.expect("a server");
+        let port = first.address().port();
+        let error = metrics.serve(client, port).await.expect_err("an error");
+        let text = format!("{:#}", anyhow::Error::new(error).context("the metrics"));
+        assert!(text.starts_with("the metrics: cannot listen on "), "{text}");
+        assert!(
+            text.contains(&format!(":{port}: Address already in use")),
+            "{text}"
+        );
+    }
+}

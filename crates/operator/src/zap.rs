@@ -1,0 +1,173 @@
+//! The log flags of the established operator: what lines look like, and which are written (operator §2).
+
+use clap::{ArgAction, ValueEnum};
+
+use crate::settings;
+
+/// Log flags.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Flags {
+    /// Log level: debug, info, error, or a number of steps above info. Wins over `CNAO_LOG_LEVEL`
+    #[arg(long = "zap-log-level", value_name = "LEVEL", value_parser = level)]
+    level: Option<String>,
+    /// For developers: log level debug, readable lines
+    #[arg(long = "zap-devel", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
+    devel: bool,
+    /// What a log line is: one JSON object, or readable
+    #[arg(long = "zap-encoder", value_name = "ENCODER")]
+    encoder: Option<Encoder>,
+    /// How log lines tell the time
+    #[arg(long = "zap-time-encoding", value_name = "ENCODING")]
+    time: Option<TimeEncoding>,
+    /// Accepted without effect: log lines have no stack traces
+    #[arg(long = "zap-stacktrace-level", value_name = "LEVEL", value_parser = ["info", "error", "panic"],
+        hide_possible_values = true)]
+    stacktrace: Option<String>,
+}
+
+/// What a log line is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub enum Encoder {
+    /// One JSON object.
+    #[default]
+    Json,
+    /// Time, level, logger, message and the rest as JSON, with tabs between them.
+    Console,
+}
+
+/// How log lines tell the time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum TimeEncoding {
+    /// Seconds since 1970, with a fraction.
+    Epoch,
+    /// Milliseconds since 1970, with a fraction.
+    Millis,
+    /// Nanoseconds since 1970.
+    Nano,
+    /// Date and time with milliseconds.
+    Iso8601,
+    /// Date and time with seconds.
+    Rfc3339,
+    /// Date and time with as many digits as there are.
+    Rfc3339nano,
+}
+
+/// What log lines look like.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Lines {
+    /// What a line is.
+    pub encoder: Encoder,
+    /// How it tells the time; RFC 3339 with microseconds unless somebody says otherwise.
+    pub time: Option<TimeEncoding>,
+}
+
+impl Flags {
+    /// What log lines are to look like.
+    pub fn lines(&self) -> Lines {
+        let usual = if self.devel {
+            Encoder::Console
+        } else {
+            Encoder::Json
+        };
+        Lines {
+            encoder: self.encoder.unwrap_or(usual),
+            time: self.time,
+        }
+    }
+
+    /// The log level that flags and environment ask for.
+    pub fn level(&self, environment: Option<&str>) -> &'static str {
+        let devel = self.devel.then_some("debug");
+        settings::log_level(self.level.as_deref().or(devel), environment)
+    }
+}
+
+/// A level as the flag has it.
+fn level(text: &str) -> Result<String, String> {
+    let steps = text.parse::<u8>().is_ok_and(|steps| steps > 0);
+    if steps || ["debug", "info", "error", "panic"].contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err("neither debug, info, error, panic nor a number above 0".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        zap: Flags,
+    }
+
+    fn parse(flags: &[&str]) -> Result<Flags, String> {
+        let argv = ["operator"].iter().chain(flags);
+        Cli::try_parse_from(argv)
+            .map(|cli| cli.zap)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_decide_about_level_and_form() {
+        use Encoder::{Console, Json};
+        for (flags, environment, level, encoder) in [
+            (&[][..], None, "info", Json),
+            (&[], Some("-1"), "debug", Json),
+            (&["--zap-devel"], Some("0"), "debug", Console),
+            (&["--zap-devel=true"], None, "debug", Console),
+            (&["--zap-devel=false"], None, "info", Json),
+            (
+                &["--zap-devel", "--zap-encoder=json", "--zap-log-level=error"],
+                None,
+                "error",
+                Json,
+            ),
+            (&["--zap-encoder", "console"], None, "info", Console),
+            (&["--zap-log-level", "panic"], None, "error", Json),
+            (
+                &["--zap-log-level=5", "--zap-stacktrace-level=error"],
+                Some("2"),
+                "debug",
+                Json,
+            ),
+        ] {
+            let args = parse(flags).expect("flags");
+            assert_eq!(
+                (args.level(environment), args.lines().encoder),
+                (level, encoder),
+                "{flags:?}"
+            );
+        }
+        let time = |value: &str| parse(&["--zap-time-encoding", value]).map(|args| args.lines().time);
+        for (value, encoding) in [
+            ("epoch", TimeEncoding::Epoch),
+            ("millis", TimeEncoding::Millis),
+            ("nano", TimeEncoding::Nano),
+            ("iso8601", TimeEncoding::Iso8601),
+            ("rfc3339", TimeEncoding::Rfc3339),
+            ("rfc3339nano", TimeEncoding::Rfc3339nano),
+        ] {
+            assert_eq!(time(value), Ok(Some(encoding)));
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_fatal() {
+        for flags in [
+            ["--zap-log-level=loud"],
+            ["--zap-log-level=0"],
+            ["--zap-encoder=xml"],
+            ["--zap-time-encoding=sundial"],
+            ["--zap-stacktrace-level=all"],
+            ["--zap-devel=perhaps"],
+            ["--zap-colour"],
+        ] {
+            assert!(parse(&flags).is_err(), "{flags:?}");
+        }
+    }
+}

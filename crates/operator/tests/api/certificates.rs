@@ -1,0 +1,436 @@
+//! The certificate that the operator issues for the webhook of KubeVirt IPAM, and how it trades places with
+//! cert-manager.
+
+use std::sync::Arc;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster::wait;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
+use serde_json::{Value, json};
+
+use crate::fixture::{DEADLINE, Fixture, message};
+
+const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
+const SERVING: &str = "webhook-server-cert";
+const AUTHORITY: &str = "kubevirt-ipam-controller-webhook-ca";
+const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
+const DEPLOYMENT: &str = "kubevirt-ipam-controller-manager";
+const ESTABLISHED: &[(&str, &str)] = &[("KUBEVIRT_IPAM_CONTROLLER_IMAGE", "registry.example/ipam:test")];
+
+/// cert-manager's definitions, as far as the API server has to know them.
+const CERT_MANAGER: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: certificates.cert-manager.io
+spec:
+  group: cert-manager.io
+  names: { kind: Certificate, listKind: CertificateList, plural: certificates, singular: certificate }
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } }
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: issuers.cert-manager.io
+spec:
+  group: cert-manager.io
+  names: { kind: Issuer, listKind: IssuerList, plural: issuers, singular: issuer }
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } }
+";
+
+fn bytes(encoded: &Value) -> Vec<u8> {
+    STANDARD
+        .decode(encoded.as_str().unwrap_or_default())
+        .unwrap_or_default()
+}
+
+fn bundle(configuration: &Value) -> Vec<u8> {
+    bytes(&configuration["webhooks"][0]["clientConfig"]["caBundle"])
+}
+
+fn annotation(configuration: &Value) -> &Value {
+    &configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+}
+
+/// A TLS handshake with what a Secret holds on one side and what a bundle holds on the other.
+fn handshake(secret: &Value, bundle: &[u8], host: &str) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let chain: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(&bytes(&secret["data"]["tls.crt"])).collect();
+    let key = PrivateKeyDer::from_pem_slice(&bytes(&secret["data"]["tls.key"])).map_err(|e| text(&e))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .and_then(|config| {
+            config
+                .with_no_client_auth()
+                .with_single_cert(chain.unwrap_or_default(), key)
+        })
+        .map_err(|e| text(&e))?;
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok) {
+        roots.add(root).map_err(|e| text(&e))?;
+    }
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| text(&e))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let host = ServerName::try_from(host.to_owned()).map_err(|e| text(&e))?;
+    let mut client = ClientConnection::new(Arc::new(client), host).map_err(|e| text(&e))?;
+    let mut server = ServerConnection::new(Arc::new(server)).map_err(|e| text(&e))?;
+    while client.is_handshaking() || server.is_handshaking() {
+        let mut wire = Vec::new();
+        client.write_tls(&mut wire).map_err(|e| text(&e))?;
+        server.read_tls(&mut wire.as_slice()).map_err(|e| text(&e))?;
+        server.process_new_packets().map_err(|e| text(&e))?;
+        let mut wire = Vec::new();
+        server.write_tls(&mut wire).map_err(|e| text(&e))?;
+        client.read_tls(&mut wire.as_slice()).map_err(|e| text(&e))?;
+        client.process_new_packets().map_err(|e| text(&e))?;
+    }
+    Ok(())
+}
+
+/// What is served, and what is trusted; read in this order, the second trusts the first at any time.
+fn pair(fixture: &Fixture) -> Result<(Value, Value), String> {
+    let secret = fixture.operand("secret", SERVING).ok_or("no certificate")?;
+    let configuration = fixture
+        .operand("mutatingwebhookconfiguration", WEBHOOK)
+        .ok_or("no webhook")?;
+    Ok((secret, configuration))
+}
+
+/// A handshake under every name by which the Service is called.
+fn verify(fixture: &Fixture, secret: &Value, configuration: &Value) -> Result<(), String> {
+    let namespace = fixture.namespace;
+    for domain in ["svc", "svc.cluster.local"] {
+        let host = format!("{SERVICE}.{namespace}.{domain}");
+        handshake(secret, &bundle(configuration), &host).map_err(|error| format!("{host}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Waits until what is served is trusted, and something else holds as well.
+fn wait_for_trust(
+    fixture: &Fixture,
+    what: &str,
+    mut more: impl FnMut(&Value, &Value) -> bool,
+) -> (Value, Value) {
+    wait::until(what, DEADLINE, || {
+        let (secret, configuration) = pair(fixture)?;
+        verify(fixture, &secret, &configuration)?;
+        if more(&secret, &configuration) {
+            Ok((secret, configuration))
+        } else {
+            let annotations = &configuration["metadata"]["annotations"];
+            Err(format!("not yet: {annotations:#}\n{:#?}", fixture.events()))
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn patch(fixture: &Fixture, kind: &str, name: &str, form: &str, patch: &Value) {
+    let (form, patch) = (format!("--type={form}"), patch.to_string());
+    let arguments = ["patch", kind, name, "-n", fixture.namespace, &form, "-p", &patch];
+    fixture.kubectl().run(arguments).expect("patched");
+}
+
+fn native(namespace: &'static str, spec: &Value) -> Fixture {
+    let mut fixture = Fixture::installed(namespace);
+    fixture.start_images(&[]);
+    fixture.configure(spec);
+    fixture
+}
+
+// operator#77, the native flavour
+#[test]
+fn the_native_webhook_has_a_certificate_that_the_api_server_trusts() {
+    let fixture = native("certificates-native", &json!({ "kubevirtIpamController": {} }));
+    let (secret, _) = wait_for_trust(&fixture, "a trusted certificate", |_, _| true);
+    assert_eq!(secret["type"], "kubernetes.io/tls");
+    let authority = fixture.operand("secret", AUTHORITY).expect("the authority");
+    assert_eq!(authority["type"], "Opaque");
+    let uid = fixture.configuration()["metadata"]["uid"].clone();
+    for object in [&secret, &authority] {
+        let metadata = &object["metadata"];
+        assert_eq!(
+            metadata["labels"]["app.kubernetes.io/managed-by"],
+            "cnao-operator"
+        );
+        assert_eq!(metadata["labels"]["app"], "ipam-virt-workloads");
+        assert_eq!(
+            metadata["labels"]["networkaddonsoperator.network.kubevirt.io/version"],
+            "1.2.3"
+        );
+        assert_eq!(metadata["ownerReferences"][0]["uid"], uid);
+    }
+    fixture.roll_out_deployments(&[DEPLOYMENT]);
+    fixture.wait_until_available();
+    let record = "cluster-networks-addons-operator-applied-cluster";
+    let record = fixture.operand("configmap", record).expect("the record");
+    let inventory = record["data"]["inventory"].as_str().expect("an inventory");
+    for (text, held) in [(SERVING, true), (AUTHORITY, true), ("cert-manager.io", false)] {
+        assert_eq!(inventory.contains(text), held, "{text}: {inventory}");
+    }
+
+    // Nothing is asked or written for a change that concerns nothing, except what is repaired.
+    let mark = fixture.mark();
+    patch(
+        &fixture,
+        "secret",
+        SERVING,
+        "merge",
+        &json!({ "metadata": { "labels": { "mine": "1" } } }),
+    );
+    fixture
+        .kubectl()
+        .run(["delete", "serviceaccount", DEPLOYMENT, "-n", fixture.namespace])
+        .expect("deleted");
+    fixture.wait_for_operand("serviceaccount", DEPLOYMENT, |_| Some(()));
+    let service_accounts = format!("create /api/v1/namespaces/{}/serviceaccounts?", fixture.namespace);
+    assert_eq!(fixture.work_since(mark), [service_accounts]);
+
+    fixture.configure(&json!({}));
+    for name in [SERVING, AUTHORITY] {
+        fixture.wait_until_gone("secret", name);
+    }
+    fixture.wait_until_gone("mutatingwebhookconfiguration", WEBHOOK);
+    fixture.wait_until_available();
+}
+
+#[test]
+fn what_is_deleted_or_damaged_is_repaired_at_once() {
+    let fixture = native("certificates-repair", &json!({ "kubevirtIpamController": {} }));
+    let (mut secret, _) = wait_for_trust(&fixture, "a trusted certificate", |_, _| true);
+    let served = |secret: &Value| secret["data"].clone();
+
+    let damages: [(&str, &dyn Fn()); 3] = [
+        ("a deleted certificate", &|| {
+            let arguments = ["delete", "secret", SERVING, "-n", fixture.namespace];
+            fixture.kubectl().run(arguments).expect("deleted");
+        }),
+        ("a damaged key", &|| {
+            patch(
+                &fixture,
+                "secret",
+                SERVING,
+                "merge",
+                &json!({ "data": { "tls.key": "AAAA" } }),
+            );
+        }),
+        ("an emptied bundle", &|| {
+            let empty = json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]);
+            patch(&fixture, "mutatingwebhookconfiguration", WEBHOOK, "json", &empty);
+        }),
+    ];
+    for (what, damage) in damages {
+        let before = secret.clone();
+        damage();
+        let (renewed, configuration) =
+            wait_for_trust(&fixture, what, |secret, _| served(secret) != served(&before));
+        // The pods serve the old one for a while yet.
+        verify(&fixture, &before, &configuration).unwrap_or_else(|error| panic!("{what}: {error}"));
+        secret = renewed;
+    }
+
+    let authority = fixture.operand("secret", AUTHORITY).expect("the authority");
+    let arguments = ["delete", "secret", AUTHORITY, "-n", fixture.namespace];
+    fixture.kubectl().run(arguments).expect("deleted");
+    fixture.wait_for_operand("secret", AUTHORITY, |object| {
+        (object["metadata"]["uid"] != authority["metadata"]["uid"]).then_some(())
+    });
+    let mine =
+        json!({ "metadata": { "annotations": { "cert-manager.io/inject-ca-from": "a/b", "mine": "1" } } });
+    patch(&fixture, "mutatingwebhookconfiguration", WEBHOOK, "merge", &mine);
+    let (after, configuration) =
+        wait_for_trust(&fixture, "no foreign writer", |_, it| annotation(it).is_null());
+    assert_eq!(configuration["metadata"]["annotations"]["mine"], "1");
+    assert_eq!(served(&after), served(&secret), "what is good is not renewed");
+}
+
+#[test]
+fn certificates_rotate_without_a_failed_handshake_also_while_the_configuration_is_rejected() {
+    let spec = |policy: &str| {
+        json!({
+            "kubevirtIpamController": {}, "imagePullPolicy": policy,
+            "selfSignConfiguration": {
+                "caRotateInterval": "30s", "caOverlapInterval": "15s",
+                "certRotateInterval": "20s", "certOverlapInterval": "10s",
+            },
+        })
+    };
+    let fixture = native("certificates-rotation", &spec("IfNotPresent"));
+    let mut last = wait_for_trust(&fixture, "a trusted certificate", |_, _| true);
+    let first = |configuration: &Value| {
+        let bundle = bundle(configuration);
+        CertificateDer::pem_slice_iter(&bundle)
+            .next()
+            .and_then(Result::ok)
+    };
+    // Nobody collects garbage here: the configuration may be that of an earlier test, with its authorities.
+    let held = |configuration: &Value| CertificateDer::pem_slice_iter(&bundle(configuration)).count();
+    let at_first = held(&last.1);
+    let (mut certificates, mut authorities) = (1, 1);
+    wait::until("rotations", 3 * DEADLINE, || {
+        let (secret, configuration) = pair(&fixture)?;
+        verify(&fixture, &secret, &configuration)
+            .unwrap_or_else(|error| panic!("a failed handshake: {error}"));
+        verify(&fixture, &last.0, &configuration).unwrap_or_else(|error| panic!("the pods' own: {error}"));
+        assert!(
+            held(&configuration) <= at_first + 3,
+            "{} certificates",
+            held(&configuration)
+        );
+        certificates += usize::from(secret["data"] != last.0["data"]);
+        authorities += usize::from(first(&configuration) != first(&last.1));
+        last = (secret, configuration);
+        if certificates == 2 {
+            fixture.configure(&spec("Sometimes"));
+        }
+        if certificates > 3 && authorities > 2 {
+            Ok(())
+        } else {
+            Err(format!("{certificates} certificates, {authorities} authorities"))
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    fixture.wait_for_conditions(&[
+        "Available False Failing",
+        "Degraded True FailedToValidate",
+        "Progressing False InvalidConfiguration",
+    ]);
+}
+
+/// A certificate as cert-manager's self-signed issuers make them.
+fn of_cert_manager(fixture: &Fixture) -> (Value, Vec<u8>) {
+    let hosts =
+        ["svc", "svc.cluster.local"].map(|domain| format!("{SERVICE}.{}.{domain}", fixture.namespace));
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
+    let mut parameters = rcgen::CertificateParams::new(hosts).expect("names");
+    parameters.distinguished_name = rcgen::DistinguishedName::new();
+    let certificate = parameters.self_signed(&key).expect("a certificate").pem();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {
+            "name": SERVING, "namespace": fixture.namespace,
+            "annotations": { "cert-manager.io/certificate-name": "kubevirt-ipam-controller-serving-cert" },
+        },
+        "stringData": { "tls.crt": certificate, "tls.key": key.serialize_pem(), "ca.crt": certificate },
+    });
+    (secret, certificate.into_bytes())
+}
+
+// operator#77
+#[test]
+fn cert_manager_and_the_operator_trade_places() {
+    let mut fixture = Fixture::installed("certificates-places");
+    fixture.configure(&json!({ "kubevirtIpamController": {} }));
+    fixture.start_images(ESTABLISHED);
+    let rejected = wait::until("a missing kind", DEADLINE, || {
+        let configuration = fixture.configuration();
+        let text = message(&configuration, "Degraded");
+        if text.contains("no matches for kind \"Certificate\" in version \"cert-manager.io/v1\"") {
+            Ok(())
+        } else {
+            Err(format!("{configuration:#}"))
+        }
+    });
+    rejected.unwrap_or_else(|error| panic!("{error}"));
+    assert!(
+        fixture.operand("mutatingwebhookconfiguration", WEBHOOK).is_none(),
+        "it would block everybody"
+    );
+    assert!(fixture.operand("secret", SERVING).is_none());
+
+    fixture.kubectl().apply(CERT_MANAGER).expect("definitions");
+    let certificate = "kubevirt-ipam-controller-serving-cert";
+    let issuer = "kubevirt-ipam-controller-selfsigned-issuer";
+    let configuration = wait::until("the webhook", DEADLINE, || {
+        let found = fixture.operand("mutatingwebhookconfiguration", WEBHOOK);
+        found.ok_or_else(|| format!("{:#}", fixture.configuration()))
+    });
+    let configuration = configuration.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        *annotation(&configuration),
+        format!("{}/{certificate}", fixture.namespace)
+    );
+    fixture.roll_out_deployments(&[DEPLOYMENT]);
+    fixture.wait_until_available();
+
+    // What cert-manager would do.
+    let (secret, ca) = of_cert_manager(&fixture);
+    fixture.kubectl().apply(&secret.to_string()).expect("a Secret");
+    let trusting = json!([{
+        "op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": STANDARD.encode(&ca),
+    }]);
+    patch(
+        &fixture,
+        "mutatingwebhookconfiguration",
+        WEBHOOK,
+        "json",
+        &trusting,
+    );
+    let (before, _) = wait_for_trust(&fixture, "cert-manager's certificate", |_, _| true);
+
+    fixture.stop();
+    fixture.start_images(&[]);
+    let (after, _) = wait_for_trust(&fixture, "our bundle", |_, configuration| {
+        let authorities = bundle(configuration);
+        annotation(configuration).is_null() && CertificateDer::pem_slice_iter(&authorities).count() == 2
+    });
+    assert_eq!(after["data"], before["data"], "no pod has to notice");
+    for (kind, name) in [("certificate", certificate), ("issuer", issuer)] {
+        fixture.wait_until_gone(kind, name);
+    }
+    fixture.wait_for_operand("secret", SERVING, |object| {
+        (object["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "cnao-operator").then_some(())
+    });
+    // Renewed, it tells nothing of cert-manager any more.
+    patch(
+        &fixture,
+        "secret",
+        SERVING,
+        "merge",
+        &json!({ "data": { "tls.key": "AAAA" } }),
+    );
+    let (ours, _) = wait_for_trust(&fixture, "our certificate", |secret, _| {
+        secret["data"] != before["data"]
+    });
+    assert_eq!(
+        ours["metadata"]["annotations"].get("cert-manager.io/certificate-name"),
+        None
+    );
+    assert_eq!(ours["data"].as_object().map(serde_json::Map::len), Some(2));
+
+    fixture.stop();
+    fixture.start_images(ESTABLISHED);
+    for name in [SERVING, AUTHORITY] {
+        fixture.wait_until_gone("secret", name);
+    }
+    fixture.wait_for_operand("certificate", certificate, |_| Some(()));
+    fixture.wait_for_operand("issuer", issuer, |_| Some(()));
+    fixture.wait_for_operand("mutatingwebhookconfiguration", WEBHOOK, |configuration| {
+        (!annotation(configuration).is_null()).then_some(())
+    });
+    let definitions = [
+        "delete",
+        "crd",
+        "certificates.cert-manager.io",
+        "issuers.cert-manager.io",
+    ];
+    fixture.kubectl().run(definitions).expect("deleted");
+}

@@ -1,0 +1,446 @@
+//! The operator's metrics, as a scraper gets them.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+};
+
+use cluster::{Kubectl, wait};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
+    SupportedProtocolVersion,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{
+        CryptoProvider,
+        aws_lc_rs::{self, kx_group},
+    },
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    version,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE, VERSION},
+    outage::Line,
+};
+
+/// Checks nothing, as the `ServiceMonitor` says (`insecureSkipVerify`).
+#[derive(Debug)]
+struct Anybody(CryptoProvider);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Who scrapes, and how.
+#[derive(Clone)]
+pub(crate) struct Scraper {
+    pub(crate) token: Option<String>,
+    version: &'static SupportedProtocolVersion,
+    provider: CryptoProvider,
+}
+
+impl Scraper {
+    fn with(token: Option<&str>) -> Self {
+        Self {
+            token: token.map(str::to_owned),
+            version: &version::TLS13,
+            provider: aws_lc_rs::default_provider(),
+        }
+    }
+
+    /// The status code and the text of the answer.
+    fn scrape(&self, address: SocketAddr) -> Result<(u16, String), String> {
+        let text = |error: &dyn std::error::Error| error.to_string();
+        let config = ClientConfig::builder_with_provider(Arc::new(self.provider.clone()))
+            .with_protocol_versions(&[self.version])
+            .expect("a version")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody(self.provider.clone())))
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").expect("a name");
+        let session = ClientConnection::new(Arc::new(config), name).expect("a session");
+        let stream = TcpStream::connect(address).map_err(|error| text(&error))?;
+        stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
+        let mut stream = StreamOwned::new(session, stream);
+        let bearer = self
+            .token
+            .as_ref()
+            .map(|token| format!("Authorization: Bearer {token}\r\n"))
+            .unwrap_or_default();
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{bearer}\r\n");
+        stream
+            .write_all(request.as_bytes())
+            .map_err(|error| text(&error))?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(|error| text(&error))?;
+        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+        Ok((code.ok_or(&answer)?, answer))
+    }
+
+    #[track_caller]
+    fn code(&self, fixture: &Fixture) -> u16 {
+        self.scrape(fixture.metrics_address()).expect("an answer").0
+    }
+
+    fn wait_for_code(&self, fixture: &Fixture, code: u16) {
+        wait::until(&format!("code {code}"), DEADLINE, || {
+            match self.scrape(fixture.metrics_address()) {
+                Ok((found, _)) if found == code => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn wait_for_refusal(&self, fixture: &Fixture) {
+        wait::until("a refused handshake", DEADLINE, || {
+            match self.scrape(fixture.metrics_address()) {
+                Err(error) if error.contains("ProtocolVersion") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn wait_for_lines(&self, fixture: &Fixture, lines: &[&str]) -> String {
+        wait::until(&format!("{lines:?}"), DEADLINE, || {
+            let (_, text) = self.scrape(fixture.metrics_address())?;
+            let missing = lines
+                .iter()
+                .find(|line| !text.lines().any(|found| found == **line));
+            missing.map_or(Ok(text.clone()), |line| Err(format!("{line} is not in\n{text}")))
+        })
+        .unwrap_or_else(|error| panic!("{error}\n{:#}", fixture.configuration()))
+    }
+}
+
+impl Fixture {
+    fn apply_objects(&self, objects: &[Value]) {
+        for object in objects {
+            self.kubectl().apply(&object.to_string()).expect("applied");
+        }
+    }
+
+    /// A fresh token of a service account, which is made if it is not there.
+    fn token(&self, namespace: &str, account: &str) -> String {
+        let meta = json!({ "name": account, "namespace": namespace });
+        self.apply_objects(&[
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
+            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta }),
+        ]);
+        let token = self
+            .kubectl()
+            .run(["create", "token", account, "--namespace", namespace])
+            .expect("a token");
+        token.trim().to_owned()
+    }
+
+    /// A token of the monitoring stack, which may read metrics as its own role says.
+    pub(crate) fn observer(&self) -> Scraper {
+        let account = "prometheus-k8s";
+        let rbac = "rbac.authorization.k8s.io";
+        self.apply_objects(&[
+            json!({
+                "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": { "name": account },
+                "rules": [{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }],
+            }),
+            json!({
+                "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": account },
+                "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": account },
+                "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": MONITORING_NAMESPACE }],
+            }),
+        ]);
+        let scraper = Scraper::with(Some(&self.token(MONITORING_NAMESPACE, account)));
+        // The API server hears of the binding a moment later, and a refusal is believed for a moment.
+        scraper.wait_for_code(self, 200);
+        scraper
+    }
+}
+
+const READY: &str = "kubevirt_cnao_cr_ready 1";
+const NOT_READY: &str = "kubevirt_cnao_cr_ready 0";
+const MAC_POOL: &str = "kubevirt_cnao_cr_kubemacpool_deployed 1";
+const NO_MAC_POOL: &str = "kubevirt_cnao_cr_kubemacpool_deployed 0";
+
+// operator#55
+#[test]
+fn only_who_may_read_the_metrics_gets_them() {
+    let fixture = Fixture::running("metrics-access");
+    assert_eq!(Scraper::with(None).code(&fixture), 401);
+    assert_eq!(Scraper::with(Some("invented")).code(&fixture), 401);
+    let stranger = fixture.token(MONITORING_NAMESPACE, "stranger");
+    assert_eq!(Scraper::with(Some(&stranger)).code(&fixture), 403);
+    let observer = fixture.observer();
+
+    let mark = fixture.mark();
+    let fresh = Scraper::with(Some(&fixture.token(MONITORING_NAMESPACE, "prometheus-k8s")));
+    for scraper in [&fresh, &observer, &fresh, &fresh] {
+        assert_eq!(scraper.code(&fixture), 200);
+    }
+    let questions: Vec<_> = fixture
+        .requests_since(mark)
+        .into_iter()
+        .map(|request| request.uri.trim_end_matches('?').to_owned())
+        .filter(|uri| uri.ends_with("reviews"))
+        .collect();
+    assert_eq!(
+        questions,
+        [
+            "/apis/authentication.k8s.io/v1/tokenreviews",
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        ],
+        "each token is asked about once in a while"
+    );
+}
+
+#[test]
+fn nobody_new_gets_the_metrics_while_the_cluster_does_not_answer() {
+    let mut fixture = Fixture::installed("metrics-outage");
+    let line = Line::to(fixture.server_url());
+    fixture.start_through(&line.url());
+    let observer = fixture.observer();
+    let fresh = Scraper::with(Some(&fixture.token(MONITORING_NAMESPACE, "prometheus-k8s")));
+    line.cut();
+    assert_eq!(fresh.code(&fixture), 503);
+    assert_eq!(
+        observer.code(&fixture),
+        200,
+        "the answer from before still counts"
+    );
+    line.mend();
+    fresh.wait_for_code(&fixture, 200);
+}
+
+// operator#55
+#[test]
+fn the_tls_profile_takes_effect_without_a_restart() {
+    let fixture = Fixture::running("metrics-tls");
+    let new = Scraper::with(None);
+    let old = Scraper {
+        version: &version::TLS12,
+        ..new.clone()
+    };
+    let mut post_quantum = new.clone();
+    post_quantum.provider.kx_groups = vec![kx_group::X25519MLKEM768];
+
+    // Without a profile it is Modern.
+    fixture.configure(&json!({}));
+    fixture.wait_until_available();
+    old.wait_for_refusal(&fixture);
+    assert_eq!(post_quantum.code(&fixture), 401);
+    let intermediate = json!({ "tlsSecurityProfile": { "type": "Intermediate", "intermediate": {} } });
+    fixture.configure(&intermediate);
+    old.wait_for_code(&fixture, 401);
+    assert_eq!(new.code(&fixture), 401);
+    assert_eq!(post_quantum.code(&fixture), 401);
+    fixture.configure(&json!({ "tlsSecurityProfile": { "type": "Modern", "modern": {} } }));
+    old.wait_for_refusal(&fixture);
+
+    // What is not valid changes nothing.
+    fixture.configure(&intermediate);
+    old.wait_for_code(&fixture, 401);
+    fixture.configure(&json!({ "tlsSecurityProfile": { "type": "Custom" } }));
+    fixture.wait_for_conditions(&[
+        "Available False Failing",
+        "Degraded True FailedToValidate",
+        "Progressing False InvalidConfiguration",
+    ]);
+    assert_eq!(old.code(&fixture), 401);
+}
+
+// operator#71
+#[test]
+fn the_gauges_follow_the_configuration() {
+    let mut fixture = Fixture::running("metrics-gauges");
+    let observer = fixture.observer();
+    observer.wait_for_lines(&fixture, &[NOT_READY, NO_MAC_POOL]);
+
+    fixture.configure(&json!({}));
+    observer.wait_for_lines(&fixture, &[READY, NO_MAC_POOL]);
+    fixture.configure(&json!({ "kubeMacPool": {} }));
+    observer.wait_for_lines(&fixture, &[NOT_READY, MAC_POOL]);
+    let deployments = ["kubemacpool-mac-controller-manager", "kubemacpool-cert-manager"];
+    fixture.roll_out_deployments(&deployments);
+    observer.wait_for_lines(&fixture, &[READY, MAC_POOL]);
+
+    // A restarted operator finds everything as it should be, and writes no status.
+    fixture.stop();
+    fixture.start();
+    observer.wait_for_lines(&fixture, &[READY, MAC_POOL]);
+
+    fixture.configure(&json!({ "kubeMacPool": {}, "imagePullPolicy": "BAD" }));
+    observer.wait_for_lines(&fixture, &[NOT_READY, MAC_POOL]);
+    fixture.configure(&json!({}));
+    let text = observer.wait_for_lines(&fixture, &[READY, NO_MAC_POOL]);
+    let host = fixture.server_url().trim_start_matches("https://");
+    for part in [
+        format!(r#"rest_client_requests_total{{code="201",method="POST",host="{host}"}} "#),
+        r#"controller_runtime_reconcile_total{controller="networkaddonsconfig-controller",result="success"} "#.to_owned(),
+    ] {
+        let value = text.lines().find_map(|line| line.strip_prefix(&part));
+        let value: u64 = value.unwrap_or_else(|| panic!("{part} is not in\n{text}")).parse().expect("a number");
+        assert!(value > 0, "{part}");
+    }
+
+    fixture
+        .kubectl()
+        .delete(["networkaddonsconfig", "cluster"])
+        .expect("deleted");
+    wait::until("gauges of nothing", DEADLINE, || {
+        let (_, text) = observer.scrape(fixture.metrics_address())?;
+        let both = [NOT_READY, NO_MAC_POOL]
+            .iter()
+            .all(|line| text.lines().any(|found| found == *line));
+        if both { Ok(()) } else { Err(text) }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The kinds of the Prometheus operator, without a schema; gone again in the end.
+struct MonitoringKinds(Kubectl);
+
+const MONITORING_KINDS: [(&str, &str); 2] = [
+    ("prometheusrules", "PrometheusRule"),
+    ("servicemonitors", "ServiceMonitor"),
+];
+
+impl MonitoringKinds {
+    fn define(fixture: &Fixture) -> Self {
+        for (plural, kind) in MONITORING_KINDS {
+            let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+            fixture.apply_objects(&[json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": { "name": format!("{plural}.monitoring.coreos.com") },
+                "spec": {
+                    "group": "monitoring.coreos.com", "scope": "Namespaced",
+                    "names": {
+                        "plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List"),
+                    },
+                    "versions": [{
+                        "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema },
+                    }],
+                },
+            })]);
+        }
+        fixture.define();
+        Self(fixture.kubectl().clone())
+    }
+}
+
+impl Drop for MonitoringKinds {
+    fn drop(&mut self) {
+        for (plural, _) in MONITORING_KINDS {
+            let name = format!("{plural}.monitoring.coreos.com");
+            // It would hide why a test failed.
+            let _ = self.0.delete(["crd", &name]);
+        }
+    }
+}
+
+// operator#74, operands#14
+#[test]
+fn the_monitoring_stack_may_find_what_it_scrapes() {
+    let mut fixture = Fixture::installed("metrics-monitoring");
+    let kinds = MonitoringKinds::define(&fixture);
+    fixture.start();
+    fixture.configure(&json!({}));
+    fixture.wait_until_available();
+    fixture.observer();
+    let name = "cluster-network-addons-operator-monitoring";
+    let binding = fixture.operand("rolebinding", name).expect("a binding");
+    let subject = &binding["subjects"][0];
+    let text = |key: &str| subject[key].as_str().unwrap_or_default();
+    let (account, namespace) = (text("name"), text("namespace"));
+    assert_eq!(namespace, MONITORING_NAMESPACE);
+    let found = fixture.object(&["serviceaccount", account, "--namespace", namespace]);
+    assert!(found.is_some(), "nobody is bound: {binding:#}");
+    for resource in ["services", "endpoints", "pods"] {
+        let user = format!("--as=system:serviceaccount:{namespace}:{account}");
+        let question = [
+            "auth",
+            "can-i",
+            "watch",
+            resource,
+            "--namespace",
+            fixture.namespace,
+            &user,
+        ];
+        let answer = fixture.kubectl().run(question).expect("an answer");
+        assert_eq!(answer.trim(), "yes", "{resource}");
+    }
+    // Before their kinds, what watches them.
+    fixture.stop();
+    drop(kinds);
+}
+
+// operator#11
+#[test]
+fn what_is_monitored_has_a_service_a_monitor_and_rules() {
+    let mut fixture = Fixture::installed("metrics-objects");
+    let kinds = MonitoringKinds::define(&fixture);
+    fixture.start();
+    fixture.configure(&json!({ "macvtap": {} }));
+    fixture.roll_out(&["macvtap-cni"]);
+    let configuration = fixture.wait_until_available();
+    for (kind, name) in [
+        ("service", "cluster-network-addons-operator-prometheus-metrics"),
+        (
+            "servicemonitor",
+            "service-monitor-cluster-network-addons-operator",
+        ),
+        (
+            "prometheusrule",
+            "prometheus-rules-cluster-network-addons-operator",
+        ),
+    ] {
+        let object = fixture
+            .operand(kind, name)
+            .unwrap_or_else(|| panic!("{kind} {name}"));
+        let expected = json!({
+            "networkaddonsoperator.network.kubevirt.io/version": VERSION,
+            "prometheus.cnao.io": "true",
+            "app.kubernetes.io/managed-by": "cnao-operator",
+            "app.kubernetes.io/component": "network",
+        });
+        for (label, value) in expected.as_object().expect("labels") {
+            assert_eq!(&object["metadata"]["labels"][label], value, "{kind} {label}");
+        }
+        let owner = &object["metadata"]["ownerReferences"][0]["uid"];
+        assert_eq!(owner, &configuration["metadata"]["uid"], "{kind}");
+    }
+    fixture.stop();
+    drop(kinds);
+}

@@ -1,0 +1,165 @@
+//! A real Prometheus that scrapes the operator's metrics and evaluates its alerts.
+
+use std::{
+    fs,
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+};
+
+use cluster::{Error, Home, Packages, Quiet, wait};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    alerts,
+    fixture::{DEADLINE, Fixture},
+};
+
+/// Prometheus' programs; they are brought in where that can be done.
+pub(crate) fn programs() -> Option<Packages> {
+    match Home::from_env().and_then(|home| Packages::ensure_prometheus(&home, &mut Quiet)) {
+        Ok(packages) => Some(packages),
+        Err(Error::Missing(why)) => {
+            println!("skipped: {why}");
+            None
+        }
+        Err(error) => panic!("Prometheus cannot be brought in: {error}"),
+    }
+}
+
+/// Runs a program to its end, which has to be a good one, and returns what it printed.
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command.output().expect("a program");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// A Prometheus that scrapes an operator, as its `ServiceMonitor` says.
+struct Prometheus {
+    programs: Packages,
+    url: String,
+    dir: TempDir,
+    child: Child,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Prometheus {
+    fn start(programs: Packages, fixture: &Fixture, token: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("a file");
+        let mut rule_files = Vec::new();
+        for (name, rules) in alerts::rules() {
+            write(&format!("{name}.json"), &rules.to_string());
+            rule_files.push(format!("{name}.json"));
+        }
+        write("token", token);
+        // The labels that a scrape by way of a Service has.
+        let labels = json!({ "namespace": "addons", "pod": "cluster-network-addons-operator-1" });
+        let configuration = json!({
+            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
+            "rule_files": rule_files,
+            "scrape_configs": [{
+                "job_name": "operator", "scheme": "https",
+                "authorization": { "credentials_file": "token" },
+                "tls_config": { "insecure_skip_verify": true },
+                "static_configs": [{ "targets": [fixture.metrics_address().to_string()], "labels": labels }],
+            }],
+        });
+        write("prometheus.json", &configuration.to_string());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let log = fs::File::create(dir.path().join("log")).expect("a file");
+        // It ends with the test, whatever becomes of that.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(programs.file("usr/bin/prometheus"))
+            .current_dir(dir.path())
+            .args(["--config.file=prometheus.json", "--storage.tsdb.path=data"])
+            .arg(format!("--web.listen-address={address}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("Prometheus");
+        Self {
+            programs,
+            url: format!("http://{address}"),
+            dir,
+            child,
+        }
+    }
+
+    /// Waits until a query's answers are these values, without their labels.
+    fn wait_for(&self, query: &str, expected: &[&str]) {
+        let answer = || {
+            let mut ask = self.programs.command("usr/bin/promtool");
+            let output = ask
+                .args(["query", "instant", "--format=json", &self.url, query])
+                .output()
+                .expect("promtool");
+            let answer: Value = serde_json::from_slice(&output.stdout)
+                .map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())?;
+            let samples = answer.as_array().into_iter().flatten();
+            let values: Vec<_> = samples.filter_map(|sample| sample["value"][1].as_str()).collect();
+            if values == expected {
+                Ok(())
+            } else {
+                Err(answer.to_string())
+            }
+        };
+        wait::until(&format!("{query}: {expected:?}"), DEADLINE, answer).unwrap_or_else(|error| {
+            let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+            panic!("{error}\n{log}")
+        });
+    }
+}
+
+// operator#71, operator#72: the whole way from the configuration to an alert that waits for its five minutes
+#[test]
+fn prometheus_scrapes_the_metrics_and_is_alarmed_by_them() {
+    let Some(programs) = programs() else { return };
+    let fixture = Fixture::running("metrics-prometheus");
+    let token = fixture.observer().token.expect("a token");
+    let prometheus = Prometheus::start(programs, &fixture, &token);
+    let pending = r#"ALERTS{alertname="NetworkAddonsConfigNotReady",alertstate="pending"}"#;
+
+    prometheus.wait_for("cluster:kubevirt_cnao_operator_up:sum", &["1"]);
+    prometheus.wait_for(pending, &["1"]);
+    fixture.configure(&json!({}));
+    prometheus.wait_for(r#"kubevirt_cnao_cr_ready{job="operator"}"#, &["1"]);
+    prometheus.wait_for("cluster:kubevirt_cnao_cr_kubemacpool_deployed:sum", &["0"]);
+    prometheus.wait_for("ALERTS", &[]);
+    // As counters, gauges and histograms of every kind: nothing of the text is lost on the way.
+    for query in [
+        r#"count(controller_runtime_reconcile_total{result="success"} > 0)"#,
+        "count(controller_runtime_reconcile_time_seconds_count > 0)",
+        "count(workqueue_adds_total > 0)",
+        "count(sum(rest_client_requests_total) > 0)",
+        "count(process_resident_memory_bytes > 0)",
+        "count(process_cpu_seconds_total)",
+    ] {
+        prometheus.wait_for(query, &["1"]);
+    }
+
+    // Its pods find no node: nobody rolls it out.
+    fixture.configure(&json!({
+        "kubeMacPool": {}, "placementConfiguration": { "infra": { "nodeSelector": { "no": "node" } } },
+    }));
+    prometheus.wait_for(pending, &["1"]);
+    let pending = r#"ALERTS{alertname="KubemacpoolDown",alertstate="pending"}"#;
+    prometheus.wait_for(pending, &["1"]);
+}

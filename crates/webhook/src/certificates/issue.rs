@@ -1,0 +1,127 @@
+//! Issues certificates.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize,
+};
+use rustls::pki_types::CertificateDer;
+use x509_parser::{asn1_rs::nom::Finish as _, der_parser::der::parse_der, time::ASN1Time};
+
+use super::{Identity, Intervals, Pair, bundle::pem, read};
+
+/// Certificates count from a little earlier, for clients whose clock is late.
+const LATE: Duration = Duration::from_mins(5);
+
+/// Why nothing could be issued.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The library says why.
+    #[error("cannot issue a certificate: {0}")]
+    Library(#[from] rcgen::Error),
+    /// There is no authority that can sign.
+    #[error("cannot issue a certificate: the authority is unusable")]
+    NoAuthority,
+    /// The time has no form in a certificate.
+    #[error("cannot issue a certificate: a time is out of range")]
+    Time,
+    /// The key has not the form that the library promises.
+    #[error("cannot issue a certificate: the new key cannot be encoded")]
+    Key,
+}
+
+/// A new key: RSA 2048, which every TLS profile and every reader of the Secrets can do with.
+pub(super) fn new_key() -> Result<KeyPair, Error> {
+    Ok(KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?)
+}
+
+/// A new authority with this key.
+pub(super) fn authority(
+    key: &KeyPair,
+    identity: &Identity,
+    intervals: &Intervals,
+    now: SystemTime,
+) -> Result<Pair, Error> {
+    let life = intervals.ca_life();
+    let mut parameters = parameters(&identity.authority, now - early(life), now + life)?;
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    parameters.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyEncipherment,
+        KeyUsagePurpose::KeyCertSign,
+    ];
+    pair(parameters.self_signed(key)?.der(), key)
+}
+
+/// A new certificate for the server with this key, signed by the authority, which it does not outlive.
+pub(super) fn serving(
+    key: &KeyPair,
+    authority: &Pair,
+    identity: &Identity,
+    intervals: &Intervals,
+    now: SystemTime,
+) -> Result<Pair, Error> {
+    let certificate = read::authority(authority, now).ok_or(Error::NoAuthority)?;
+    let signer = read::private_key(&authority.key).ok_or(Error::NoAuthority)?;
+    let issuer = Issuer::from_ca_cert_der(&certificate.der, KeyPair::try_from(&signer)?)?;
+    let life = intervals.cert_life();
+    let start = (now - early(life)).max(certificate.not_before);
+    let end = (now + life).min(certificate.not_after);
+    let mut parameters = parameters(&identity.common_name(), start, end)?;
+    parameters.subject_alt_names = CertificateParams::new(identity.hosts())?.subject_alt_names;
+    parameters.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyEncipherment,
+    ];
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    parameters.use_authority_key_identifier_extension = true;
+    pair(parameters.signed_by(key, &issuer)?.der(), key)
+}
+
+fn early(life: Duration) -> Duration {
+    LATE.min(life / 10)
+}
+
+fn parameters(
+    common_name: &str,
+    not_before: SystemTime,
+    not_after: SystemTime,
+) -> Result<CertificateParams, Error> {
+    let time = |time: SystemTime| {
+        let seconds = time
+            .duration_since(UNIX_EPOCH)
+            .map_err(|_| Error::Time)?
+            .as_secs();
+        let seconds = i64::try_from(seconds).map_err(|_| Error::Time)?;
+        ASN1Time::from_timestamp(seconds)
+            .map(|time| time.to_datetime())
+            .map_err(|_| Error::Time)
+    };
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = DistinguishedName::new();
+    parameters
+        .distinguished_name
+        .push(DnType::CommonName, common_name);
+    parameters.not_before = time(not_before)?;
+    parameters.not_after = time(not_after)?;
+    Ok(parameters)
+}
+
+fn pair(certificate: &CertificateDer<'_>, key: &KeyPair) -> Result<Pair, Error> {
+    Ok(Pair {
+        certificate: pem("CERTIFICATE", certificate).into_bytes(),
+        key: key_pem(key)?.into_bytes(),
+    })
+}
+
+/// RSA keys as PKCS#1, which is all that the established certificate managers read; it is the last element of PKCS#8.
+pub(super) fn key_pem(key: &KeyPair) -> Result<String, Error> {
+    if key.algorithm() != &PKCS_RSA_SHA256 {
+        return Ok(key.serialize_pem());
+    }
+    let (_, pkcs8) = parse_der(key.serialized_der()).finish().map_err(|_| Error::Key)?;
+    let elements = pkcs8.as_sequence().map_err(|_| Error::Key)?;
+    let inner = elements.get(2).ok_or(Error::Key)?;
+    Ok(pem("RSA PRIVATE KEY", inner.as_slice().map_err(|_| Error::Key)?))
+}

@@ -1,0 +1,170 @@
+//! Namespaces, networks and pods of a test's own.
+
+use serde_json::{Value, json};
+
+use crate::support::Stage;
+
+/// A namespace of a test's own, deleted when dropped.
+pub struct TestNamespace<'a> {
+    stage: &'a Stage,
+    name: &'static str,
+}
+
+/// A pod that is Ready.
+pub struct ReadyPod {
+    pub name: String,
+    object: Value,
+}
+
+impl<'a> TestNamespace<'a> {
+    pub fn create(stage: &'a Stage, name: &'static str) -> Self {
+        // One may be left by a run that was cut off.
+        let _ = stage.try_kubectl(&["delete", "namespace", name, "--ignore-not-found", "--wait"]);
+        stage.kubectl(&["create", "namespace", name]);
+        stage.wait("the namespace has its service account", || {
+            stage
+                .try_kubectl(&["-n", name, "get", "serviceaccount", "default"])
+                .ok()
+        });
+        Self { stage, name }
+    }
+
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        self.stage.kubectl(&[&["-n", self.name], args].concat())
+    }
+
+    pub fn apply(&self, object: &Value) {
+        let mut object = object.clone();
+        let place = |object: &mut Value| object["metadata"]["namespace"] = json!(self.name);
+        match object.get_mut("items").and_then(Value::as_array_mut) {
+            Some(items) => items.iter_mut().for_each(place),
+            None => place(&mut object),
+        }
+        self.stage
+            .kubectl
+            .apply(&object.to_string())
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Waits until a pod is Ready.
+    pub fn ready(&self, name: &str) -> ReadyPod {
+        let object = self
+            .stage
+            .wait(&format!("pod {}/{name} is Ready", self.name), || {
+                let pod = self
+                    .stage
+                    .kubectl
+                    .get(["-n", self.name, "pod", name])
+                    .ok()
+                    .flatten()?;
+                let conditions = pod["status"]["conditions"].as_array()?;
+                let ready = conditions
+                    .iter()
+                    .any(|c| c["type"] == "Ready" && c["status"] == "True");
+                ready.then_some(pod)
+            });
+        ReadyPod {
+            name: name.to_owned(),
+            object,
+        }
+    }
+
+    pub fn exec(&self, pod: &str, argv: &[&str]) -> String {
+        self.kubectl(&[&["exec", pod, "--"], argv].concat())
+    }
+
+    /// Waits for an event of a pod whose message contains a text; returns the message.
+    pub fn wait_for_event(&self, pod: &str, reason: &str, text: &str) -> String {
+        self.stage
+            .wait(&format!("event {reason} of pod {pod} says \"{text}\""), || {
+                let events = self
+                    .stage
+                    .kubectl
+                    .json(["-n", self.name, "get", "events", "-o", "json"])
+                    .ok()?;
+                let events = events["items"].as_array()?.clone();
+                events.into_iter().find_map(|event| {
+                    let message = event["message"].as_str()?;
+                    let matches = event["involvedObject"]["name"] == pod
+                        && event["reason"] == reason
+                        && message.contains(text);
+                    matches.then(|| message.to_owned())
+                })
+            })
+    }
+
+    pub fn delete_pods(&self) {
+        self.kubectl(&["delete", "pods", "--all", "--wait", "--grace-period=1"]);
+    }
+}
+
+impl Drop for TestNamespace<'_> {
+    fn drop(&mut self) {
+        // Waited for, because the next test may count what is on the nodes. A failure would hide the test's own.
+        let _ = self
+            .stage
+            .try_kubectl(&["delete", "namespace", self.name, "--wait", "--timeout=180s"]);
+    }
+}
+
+impl ReadyPod {
+    pub fn node(&self) -> &str {
+        self.object["spec"]["nodeName"].as_str().unwrap()
+    }
+
+    pub fn has_network_status(&self) -> bool {
+        self.object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].is_string()
+    }
+
+    pub fn network_statuses(&self) -> Vec<Value> {
+        let annotation = &self.object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"];
+        let text = annotation
+            .as_str()
+            .unwrap_or_else(|| panic!("pod {} has no network-status", self.name));
+        serde_json::from_str(text).unwrap()
+    }
+
+    /// The entry of a network of the pod's own namespace.
+    pub fn network_status(&self, network: &str) -> Value {
+        let full = format!(
+            "{}/{network}",
+            self.object["metadata"]["namespace"].as_str().unwrap()
+        );
+        let statuses = self.network_statuses();
+        let found = statuses.iter().find(|status| status["name"] == full.as_str());
+        found
+            .unwrap_or_else(|| panic!("{full} is not in {statuses:#?}"))
+            .clone()
+    }
+}
+
+/// A NetworkAttachmentDefinition over a bridge, addresses by the pod.
+pub fn bridge_network(name: &str, bridge: &str) -> Value {
+    let config = json!({
+        "cniVersion": "1.0.0", "name": name, "type": "cnv-bridge", "bridge": bridge,
+        "capabilities": { "ips": true }, "ipam": { "type": "static" },
+    });
+    json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": name }, "spec": { "config": config.to_string() },
+    })
+}
+
+/// A pod that sleeps, on a node or wherever it fits, with a selection of networks.
+pub fn pod(name: &str, node: Option<&str>, networks: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "annotations": { "k8s.v1.cni.cncf.io/networks": networks.to_string() } },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main", "image": cluster::image::BUSYBOX, "imagePullPolicy": "IfNotPresent",
+                "command": ["sleep", "infinity"],
+            }],
+        },
+    });
+    if let Some(node) = node {
+        pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+    }
+    pod
+}

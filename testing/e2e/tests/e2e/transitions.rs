@@ -1,0 +1,144 @@
+//! From one configuration to another: where workloads run, and what is left of an operator that dies on the way.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{
+    dump::{self, Dump},
+    support::{Stage, only_on},
+};
+
+const ALL: [&str; 3] = ["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"];
+
+/// Kills of the operator in one run.
+const KILLS: usize = 20;
+
+/// Seed of the times at which the operator is killed, to repeat a run.
+const SEED_VARIABLE: &str = "WEFT_E2E_SEED";
+
+#[test]
+fn workloads_run_where_they_are_placed() {
+    // operator#20
+    let Some(stage) = Stage::enter() else { return };
+    let placement = |name: &str| {
+        let set = stage.daemonset(name);
+        let pods = &set["spec"]["template"]["spec"];
+        [&pods["nodeSelector"], &pods["tolerations"], &pods["affinity"]].map(Clone::clone)
+    };
+    let everywhere = ALL.map(placement);
+    for [selector, tolerations, affinity] in &everywhere {
+        assert_eq!(*selector, json!({ "kubernetes.io/os": "linux" }));
+        let unschedulable = json!({ "key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule" });
+        assert_eq!(*tolerations, json!([unschedulable]));
+        assert_eq!(*affinity, Value::Null);
+    }
+    let node01 = json!({ "kubernetes.io/hostname": "node01" });
+    stage.configure(&json!({
+        "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent",
+        "placementConfiguration": { "workloads": { "nodeSelector": node01 } },
+    }));
+    for name in ALL {
+        stage.wait(&format!("DaemonSet {name} is on node01 alone"), || {
+            only_on(&stage.daemonset_pods(name), "node01").then_some(())
+        });
+        assert_eq!(
+            placement(name),
+            [node01.clone(), Value::Null, Value::Null],
+            "{name}"
+        );
+    }
+    stage.available();
+    stage.configure(&usual());
+    stage.available_on_all_nodes(&ALL);
+    assert_eq!(ALL.map(placement), everywhere);
+}
+
+#[test]
+fn an_operator_that_is_killed_on_the_way_gets_to_the_same_end() {
+    let Some(stage) = Stage::enter() else { return };
+    // Without a disturbance.
+    stage.configure(&usual());
+    stage.available_on_all_nodes(&ALL);
+    let expected = dump::deployed(&stage);
+    assert!(expected.len() > 10, "{:?}", expected.keys());
+
+    let mut dice = Dice::thrown();
+    println!("seed: {SEED_VARIABLE}={}", dice.0);
+    for kill in 1..=KILLS {
+        let [pid] = stage.wait("the operator runs", || {
+            <[u32; 1]>::try_from(stage.operator_pids()).ok()
+        });
+        stage.configure(&some_configuration(&mut dice));
+        let pause = Duration::from_millis(dice.below(1500));
+        stage.pass(pause);
+        println!("kill {kill} of process {pid} after {pause:?}");
+        stage.kill_operator(pid);
+    }
+    stage.configure(&usual());
+    stage.wait_for("what is deployed is what was deployed before", || {
+        let found = dump::deployed(&stage);
+        let differences = differences(&expected, &found);
+        if differences.is_empty() {
+            Ok(())
+        } else {
+            Err(differences)
+        }
+    });
+    stage.available_on_all_nodes(&ALL);
+}
+
+/// What the tests leave behind for each other.
+fn usual() -> Value {
+    json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" })
+}
+
+/// Some components, with some settings.
+fn some_configuration(dice: &mut Dice) -> Value {
+    let mut spec = json!({ "imagePullPolicy": "IfNotPresent" });
+    if dice.below(3) > 0 {
+        spec["multus"] = json!({});
+    }
+    if dice.below(3) > 0 {
+        spec["linuxBridge"] = json!({ "preserveDefaultVlan": dice.below(2) == 0 });
+    }
+    if dice.below(3) == 0 {
+        let placement = json!({ "nodeSelector": { "kubernetes.io/hostname": "node02" } });
+        spec["placementConfiguration"] = json!({ "workloads": placement });
+    }
+    spec
+}
+
+fn differences(expected: &Dump, found: &Dump) -> String {
+    let mut lines = Vec::new();
+    for (name, object) in expected {
+        match found.get(name) {
+            None => lines.push(format!("{name} is missing")),
+            Some(other) if other != object => lines.push(format!("{name}: {object}\nis now {other}")),
+            Some(_) => {}
+        }
+    }
+    let extra = found.keys().filter(|name| !expected.contains_key(*name));
+    lines.extend(extra.map(|name| format!("{name} is left over")));
+    lines.join("\n")
+}
+
+/// Numbers that look random, the same ones for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn thrown() -> Self {
+        let seed = std::env::var(SEED_VARIABLE)
+            .ok()
+            .and_then(|seed| seed.parse().ok());
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap();
+        Self(seed.unwrap_or(u64::try_from(now.as_nanos() & u128::from(u64::MAX)).unwrap()) | 1)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}

@@ -1,0 +1,183 @@
+//! What the API server's audit log tells: who asked for what, and when.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use cluster::Cluster;
+use serde_json::Value;
+
+/// The log of a cluster, and who the operator is in it.
+pub(super) struct Log {
+    path: PathBuf,
+    operator: String,
+}
+
+/// A place in the log.
+pub(super) struct Mark(usize);
+
+/// A request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) by_operator: bool,
+    pub(super) verb: String,
+    /// With its subresource: `daemonsets`, `networkaddonsconfigs/status`.
+    pub(super) resource: String,
+    /// Empty for what is created.
+    pub(super) name: String,
+    /// Whether it is the request itself: a watch is told about again when it ends.
+    pub(super) starts: bool,
+    /// When it was answered, since midnight.
+    at: Duration,
+}
+
+/// Which of several events is meant.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Which {
+    First,
+    Last,
+}
+
+impl Log {
+    /// The log of a cluster on which the operator runs in `namespace`.
+    pub(super) fn of(cluster: &Cluster, namespace: &str) -> Self {
+        Self {
+            path: cluster.audit_log(),
+            operator: format!("system:serviceaccount:{namespace}:cluster-network-addons-operator"),
+        }
+    }
+
+    /// The end of the log at this moment.
+    pub(super) fn mark(&self) -> anyhow::Result<Mark> {
+        Ok(Mark(self.read()?.len()))
+    }
+
+    /// What happened since.
+    pub(super) fn since(&self, mark: &Mark) -> anyhow::Result<Vec<Event>> {
+        let text = self.read()?;
+        let lines = text.get(mark.0..).unwrap_or_default().lines();
+        Ok(lines.filter_map(|line| event(line, &self.operator)).collect())
+    }
+
+    /// Time from the first event since the mark that `begins` to one that `ends`.
+    pub(super) fn between(
+        &self,
+        mark: &Mark,
+        begins: impl Fn(&Event) -> bool,
+        ends: impl Fn(&Event) -> bool,
+        which: Which,
+    ) -> anyhow::Result<Duration> {
+        between(&self.since(mark)?, begins, ends, which)
+            .with_context(|| format!("{} does not show it", self.path.display()))
+    }
+
+    fn read(&self) -> anyhow::Result<String> {
+        fs::read_to_string(&self.path).with_context(|| format!("cannot read {}", self.path.display()))
+    }
+}
+
+fn between(
+    events: &[Event],
+    begins: impl Fn(&Event) -> bool,
+    ends: impl Fn(&Event) -> bool,
+    which: Which,
+) -> anyhow::Result<Duration> {
+    const DAY: Duration = Duration::from_hours(24);
+    let Some(first) = events.iter().position(begins) else {
+        bail!("it never began");
+    };
+    let mut found = events[first..].iter().filter(|event| ends(event));
+    let last = match which {
+        Which::First => found.next(),
+        Which::Last => found.next_back(),
+    };
+    let last = last.context("it never ended")?;
+    let began = events[first].at;
+    // Midnight may lie between the two.
+    Ok(last
+        .at
+        .checked_sub(began)
+        .unwrap_or((last.at + DAY).saturating_sub(began)))
+}
+
+/// Reads a line of the log; one that is half written is nothing yet.
+fn event(line: &str, operator: &str) -> Option<Event> {
+    let event: Value = serde_json::from_str(line).ok()?;
+    let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let resource = match text("/objectRef/subresource") {
+        "" => text("/objectRef/resource").to_owned(),
+        part => format!("{}/{part}", text("/objectRef/resource")),
+    };
+    Some(Event {
+        by_operator: text("/user/username") == operator,
+        verb: text("/verb").to_owned(),
+        resource,
+        name: text("/objectRef/name").to_owned(),
+        starts: text("/verb") != "watch" || text("/stage") == "ResponseStarted",
+        at: time_of_day(text("/stageTimestamp"))?,
+    })
+}
+
+/// The time of day in `2026-01-31T23:59:59.123456Z`.
+fn time_of_day(timestamp: &str) -> Option<Duration> {
+    let (_, time) = timestamp.trim_end_matches('Z').split_once('T')?;
+    let mut parts = time.split(':');
+    let mut whole = || parts.next()?.parse::<u64>().ok();
+    let (hours, minutes) = (whole()?, whole()?);
+    let seconds: f64 = parts.next()?.parse().ok()?;
+    let seconds = Duration::try_from_secs_f64(seconds).ok()?;
+    Some(Duration::from_secs(hours * 3600 + minutes * 60) + seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(user: &str, verb: &str, stage: &str, time: &str) -> String {
+        serde_json::json!({
+            "user": { "username": user }, "verb": verb, "stage": stage,
+            "objectRef": { "resource": "daemonsets", "subresource": "status", "name": "one" },
+            "stageTimestamp": format!("2026-01-31T{time}Z"),
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn a_watch_starts_once() {
+        let event = |verb, stage| event(&line("us", verb, stage, "00:00:01.5"), "us").unwrap();
+        let started = event("watch", "ResponseStarted");
+        assert!(started.starts && started.by_operator);
+        assert_eq!(
+            (started.resource.as_str(), started.name.as_str()),
+            ("daemonsets/status", "one")
+        );
+        assert_eq!(started.at, Duration::from_millis(1500));
+        assert!(!event("watch", "ResponseComplete").starts);
+        assert!(event("get", "ResponseComplete").starts);
+        assert_eq!(super::event("{\"verb\":", "us"), None);
+    }
+
+    #[test]
+    fn time_is_counted_across_midnight() {
+        let events: Vec<_> = [
+            ("23:59:59.9", "delete"),
+            ("00:00:00.2", "create"),
+            ("00:00:01.2", "create"),
+        ]
+        .map(|(time, verb)| event(&line("us", verb, "ResponseComplete", time), "us").unwrap())
+        .into();
+        let time = |which| {
+            between(
+                &events,
+                |event| event.verb == "delete",
+                |event| event.verb == "create",
+                which,
+            )
+            .unwrap()
+        };
+        assert_eq!(time(Which::First), Duration::from_millis(300));
+        assert_eq!(time(Which::Last), Duration::from_millis(1300));
+        assert!(between(&events, |event| event.verb == "get", |_| true, Which::First).is_err());
+    }
+}

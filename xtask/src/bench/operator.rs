@@ -1,0 +1,388 @@
+//! `cargo xtask bench operator`: how long the operator takes, what it asks of the API server, and its memory.
+//!
+//! Times are differences between two entries of the API server's audit log, so they hold nothing of this program, nor
+//! of kubectl.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use cluster::{Cluster, Kubectl, Progress, Steps, run, wait};
+use serde_json::{Value, json};
+
+use super::audit::{Log, Which};
+use super::memory::{Memory, processes};
+use crate::{image, install};
+
+/// How often, how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Rounds of each measurement of time
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Minutes to count requests while nothing changes
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    idle: u64,
+}
+
+/// A namespace full of objects that have nothing to do with the operator.
+const FOREIGN: &str = "bench-foreign";
+const FOREIGN_CONFIG_MAPS: usize = 2_000;
+const FOREIGN_DEPLOYMENTS: usize = 500;
+
+/// The workload that is deleted and edited.
+const WORKLOAD: &str = "bridge-marker";
+
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// An operator that asks nothing for so long has nothing to do.
+const REST: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut steps = Steps::new();
+    let cluster = Cluster::from_env()?;
+    cluster.prepare(&mut steps)?;
+    let built = image::build(&mut steps)?;
+    cluster.up(&mut steps)?;
+    install::install(&cluster, &built, &mut steps)?;
+    let bench = Bench {
+        kubectl: cluster.kubectl(),
+        log: Log::of(&cluster, install::NAMESPACE),
+        cluster: &cluster,
+    };
+    bench.delete_foreign()?;
+
+    let mut table = vec![Line::heading()];
+    let mut time = |what: &str, established: &str, measure: &dyn Fn() -> anyhow::Result<Duration>| {
+        let mut times = Vec::new();
+        for round in 1..=args.rounds {
+            steps.step(&format!("{what}: round {round} of {}", args.rounds));
+            times.push(measure()?);
+        }
+        times.sort();
+        table.push(Line {
+            what: what.to_owned(),
+            ours: times_text(&times),
+            established: established.to_owned(),
+        });
+        anyhow::Ok(())
+    };
+    time("CR created until Available", "26 to 50 s", &|| bench.available())?;
+    time("deleted DaemonSet is back", "15 to 57 s", &|| bench.deleted())?;
+    time("edited DaemonSet is reverted", "15 to 57 s", &|| bench.edited())?;
+
+    steps.step(&format!("counting requests for {} idle minutes", args.idle));
+    table.push(bench.idle(Duration::from_mins(args.idle), &mut steps)?);
+
+    table.push(Line::memory("operator", bench.operator()?));
+    steps.step(&format!(
+        "creating {FOREIGN_CONFIG_MAPS} ConfigMaps and {FOREIGN_DEPLOYMENTS} Deployments of somebody else"
+    ));
+    bench.create_foreign()?;
+    table.push(Line::memory("operator, among them", bench.operator()?));
+    steps.step("starting the operator anew among them");
+    bench.restart()?;
+    table.push(Line::memory("operator, started among them", bench.operator()?));
+    steps.step("removing them");
+    bench.delete_foreign()?;
+    drop(steps);
+    println!();
+    for line in table {
+        println!("{}", line.text());
+    }
+    println!(
+        "\nmedian (least to most) of {} rounds; the established operator was measured on two cores, too",
+        args.rounds
+    );
+    Ok(())
+}
+
+struct Bench<'a> {
+    kubectl: Kubectl,
+    log: Log,
+    cluster: &'a Cluster,
+}
+
+impl Bench<'_> {
+    /// From the creation of the configuration to the status that says Available.
+    fn available(&self) -> anyhow::Result<Duration> {
+        self.kubectl.delete(["networkaddonsconfig", "cluster"])?;
+        let others = "name!=cluster-network-addons-operator";
+        let pods = ["pods", "--namespace", install::NAMESPACE, "--selector", others];
+        self.kubectl
+            .wait_for(&pods, "all that was deployed to be gone", PATIENCE, |list| {
+                let left = list["items"].as_array().map_or(0, Vec::len);
+                if left == 0 {
+                    Ok(())
+                } else {
+                    Err(format!("{left} pods are left"))
+                }
+            })?;
+        let mark = self.log.mark()?;
+        self.kubectl
+            .apply_file(&install::example("network-addons-config.yaml"))?;
+        let config = ["networkaddonsconfig", "cluster"];
+        self.kubectl.wait_for(
+            &config,
+            "the configuration to be Available",
+            PATIENCE,
+            install::available,
+        )?;
+        self.log.between(
+            &mark,
+            |event| event.verb == "create" && event.resource == "networkaddonsconfigs",
+            |event| event.by_operator && event.resource == "networkaddonsconfigs/status",
+            Which::Last,
+        )
+    }
+
+    /// From the deletion of a DaemonSet to its creation.
+    fn deleted(&self) -> anyhow::Result<Duration> {
+        let uid = |set: &Value| set["metadata"]["uid"].as_str().map(str::to_owned);
+        let set = ["daemonset", "--namespace", install::NAMESPACE, WORKLOAD];
+        let before = self.kubectl.get(set)?.as_ref().and_then(uid);
+        let mark = self.log.mark()?;
+        self.kubectl.delete([
+            "daemonset",
+            "--namespace",
+            install::NAMESPACE,
+            WORKLOAD,
+            "--wait=false",
+        ])?;
+        self.kubectl
+            .wait_for(&set, "the DaemonSet to be back", PATIENCE, |set| {
+                if uid(set) == before {
+                    Err("it is the old one".to_owned())
+                } else {
+                    Ok(())
+                }
+            })?;
+        let time = self.log.between(
+            &mark,
+            |event| event.verb == "delete" && event.name == WORKLOAD,
+            |event| event.by_operator && event.verb == "create" && event.resource == "daemonsets",
+            Which::First,
+        )?;
+        self.settled()?;
+        Ok(time)
+    }
+
+    /// From the edit of a pod template to its end.
+    fn edited(&self) -> anyhow::Result<Duration> {
+        let mark = self.log.mark()?;
+        let edit = json!({ "spec": { "template": { "metadata": { "annotations": { "bench": "edit" } } } } });
+        let set = ["daemonset", "--namespace", install::NAMESPACE, WORKLOAD];
+        let patch = ["--type=merge".to_owned(), format!("--patch={edit}")];
+        self.kubectl.run(
+            std::iter::once("patch")
+                .chain(set)
+                .map(str::to_owned)
+                .chain(patch),
+        )?;
+        self.kubectl
+            .wait_for(&set, "the DaemonSet to be as before", PATIENCE, |set| {
+                match set["spec"]["template"]["metadata"]["annotations"].get("bench") {
+                    Some(_) => Err("it is still edited".to_owned()),
+                    None => Ok(()),
+                }
+            })?;
+        let time = self.log.between(
+            &mark,
+            |event| event.verb == "patch" && event.name == WORKLOAD && !event.by_operator,
+            |event| event.by_operator && event.verb == "update" && event.name == WORKLOAD,
+            Which::First,
+        )?;
+        self.settled()?;
+        Ok(time)
+    }
+
+    fn settled(&self) -> anyhow::Result<()> {
+        let config = ["networkaddonsconfig", "cluster"];
+        self.kubectl.wait_for(
+            &config,
+            "the configuration to be Available",
+            PATIENCE,
+            install::available,
+        )?;
+        Ok(())
+    }
+
+    fn idle(&self, time: Duration, steps: &mut Steps) -> anyhow::Result<Line> {
+        self.settled()?;
+        let mark = self.log.mark()?;
+        pass(time, steps);
+        let events = self.log.since(&mark)?;
+        let count = |verbs: &[&str]| {
+            let asked = events.iter().filter(|event| event.by_operator && event.starts);
+            asked.filter(|event| verbs.contains(&event.verb.as_str())).count()
+        };
+        let minutes = time.as_secs() / 60;
+        Ok(Line {
+            what: format!("requests in {minutes} idle minutes"),
+            ours: format!(
+                "{} writes, {} reads, {} watches",
+                count(&["create", "update", "patch", "delete"]),
+                count(&["get", "list"]),
+                count(&["watch"])
+            ),
+            established: format!("{} writes, {} reads", 61 * minutes, 87 * minutes),
+        })
+    }
+
+    /// Memory of the operator, when it is at rest.
+    fn operator(&self) -> anyhow::Result<Memory> {
+        self.settled()?;
+        let nodes = self.cluster.nodes();
+        let mut all = nodes.into_iter().flat_map(|node| processes(self.cluster, node));
+        let found = all.find(|(name, _)| name.ends_with(" operator"));
+        Ok(found.context("no node runs the operator")?.1)
+    }
+
+    fn create_foreign(&self) -> anyhow::Result<()> {
+        let mut objects = vec![json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": FOREIGN },
+        })];
+        objects.extend((0..FOREIGN_CONFIG_MAPS).map(|index| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": { "name": format!("foreign-{index}"), "namespace": FOREIGN },
+                "data": { "text": "x".repeat(1000) },
+            })
+        }));
+        objects.extend((0..FOREIGN_DEPLOYMENTS).map(|index| {
+            let labels = json!({ "app": format!("foreign-{index}") });
+            let container =
+                json!({ "name": "main", "image": "foreign", "env": [{ "name": "A", "value": "b" }] });
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": { "name": format!("foreign-{index}"), "namespace": FOREIGN },
+                "spec": {
+                    "replicas": 0, "selector": { "matchLabels": labels },
+                    "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+                },
+            })
+        }));
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+        self.kubectl.apply(&list.to_string())?;
+        Ok(())
+    }
+
+    fn delete_foreign(&self) -> anyhow::Result<()> {
+        self.kubectl.delete(["namespace", FOREIGN])?;
+        Ok(())
+    }
+
+    /// Replaces the operator's pod, and waits until the new one has nothing more to do.
+    fn restart(&self) -> anyhow::Result<()> {
+        let deployment = [
+            "deployment/cluster-network-addons-operator",
+            "--namespace",
+            install::NAMESPACE,
+        ];
+        for action in ["restart", "status"] {
+            let mut command = self.kubectl.command(["rollout", action]);
+            run::output(command.args(deployment))?;
+        }
+        let begin = self.log.mark()?;
+        let mut last = (0, Instant::now());
+        wait::until("the operator to be at rest", PATIENCE, || {
+            let events = self.log.since(&begin).map_err(|error| error.to_string())?;
+            let count = events.iter().filter(|event| event.by_operator).count();
+            if count != last.0 {
+                last = (count, Instant::now());
+            }
+            if last.1.elapsed() > REST {
+                Ok(())
+            } else {
+                Err("it still asks".to_owned())
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// Lets time pass.
+fn pass(time: Duration, steps: &mut Steps) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::thread::sleep(Duration::from_millis(500));
+        steps.tick("");
+    }
+}
+
+/// A line of the result.
+struct Line {
+    what: String,
+    ours: String,
+    established: String,
+}
+
+impl Line {
+    fn heading() -> Self {
+        Self {
+            what: String::new(),
+            ours: "ours".to_owned(),
+            established: "established".to_owned(),
+        }
+    }
+
+    fn memory(what: &str, memory: Memory) -> Self {
+        Self {
+            what: what.to_owned(),
+            ours: format!("{}.{} MiB Pss", memory.pss / 1024, memory.pss % 1024 * 10 / 1024),
+            established: "63 to 76 MiB".to_owned(),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!("{:<30}{:<31}{}", self.what, self.ours, self.established)
+            .trim_end()
+            .to_owned()
+    }
+}
+
+/// Median, least and most of sorted times.
+fn times_text(times: &[Duration]) -> String {
+    let [first, .., last] = times else {
+        return times
+            .iter()
+            .map(|time| format!("{:.2} s", time.as_secs_f64()))
+            .collect();
+    };
+    let median = times[times.len() / 2];
+    format!(
+        "{:.2} s ({:.2} to {:.2})",
+        median.as_secs_f64(),
+        first.as_secs_f64(),
+        last.as_secs_f64()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_result_fits_a_terminal() {
+        let times = [1, 2, 30].map(Duration::from_secs);
+        let line = Line {
+            what: "edited DaemonSet is reverted".to_owned(),
+            ours: times_text(&times),
+            established: "26 to 50 s".to_owned(),
+        };
+        assert_eq!(
+            line.text(),
+            "edited DaemonSet is reverted  2.00 s (1.00 to 30.00)         26 to 50 s"
+        );
+        assert_eq!(times_text(&times[..1]), "1.00 s");
+        let memory = Memory {
+            pss: 5632,
+            rss: 0,
+            anonymous: 0,
+        };
+        let line = Line::memory("operator, started among them", memory).text();
+        assert_eq!(
+            line,
+            "operator, started among them  5.5 MiB Pss                    63 to 76 MiB"
+        );
+    }
+}
