@@ -11,6 +11,7 @@ mod text;
 use std::{path::PathBuf, sync::Arc};
 
 use api::names::NETWORK_ADDONS_KIND;
+use kube::core::params::ListParams;
 use kube_kit::{
     inventory::Inventory,
     merge::{self, Difference, Policy},
@@ -240,7 +241,13 @@ async fn settings(flags: &environment::Flags, cluster: &connection::Cluster) -> 
                 namespace: None,
                 ..flags.clone()
             };
-            Ok(flags.settings(Some(&Deployment::of(&live)), |_| None)?)
+            let settings = flags.settings(Some(&Deployment::of(&live)), |_| None)?;
+            // Its node tells what nodes are like.
+            let namespace = Some(settings.operator_namespace.as_str());
+            let named = ListParams::default().labels(&format!("name={}", crate::names::OPERATOR));
+            let pods = cluster.list(object::POD, namespace, &named).await?;
+            let pod_name = pods.first().map(|pod| ObjectId::of(pod).name);
+            Ok(Settings { pod_name, ..settings })
         }
         None if flags.image.is_some() => Ok(flags.settings(None, |name| std::env::var(name).ok())?),
         None => Err(connection::Error::NoOperator {

@@ -218,15 +218,9 @@ fn rank(kind: &str) -> usize {
 }
 
 /// The component that a condition is about: `MultusAvailable` is about multus.
-fn component_of(condition: &str) -> Option<&'static str> {
+fn component_of(kind: &str) -> Option<&'static str> {
     let mut names = components::ALL.into_iter().map(components::Component::name);
-    names.find(|name| {
-        let (first, rest) = name.split_at(1);
-        condition
-            .strip_prefix(&first.to_uppercase())
-            .and_then(|tail| tail.strip_prefix(rest))
-            == Some(condition::AVAILABLE)
-    })
+    names.find(|name| condition::of_component(name) == kind)
 }
 
 fn components(configuration: &Value, observed: &Observed, conditions: &[&Condition]) -> Vec<Component> {
@@ -237,10 +231,11 @@ fn components(configuration: &Value, observed: &Observed, conditions: &[&Conditi
     let known = known_workloads();
     let is_shown = |component: &&'static dyn components::Component| {
         let is_wanted = component.enabled(&spec) && !component.enabled(&nothing);
-        is_wanted
-            || conditions
-                .iter()
-                .any(|found| component_of(&found.kind) == Some(component.name()))
+        // What belongs to any configuration is of interest when something is wrong with it.
+        let is_wrong = |found: &&Condition| {
+            found.status != "True" && component_of(&found.kind) == Some(component.name())
+        };
+        is_wanted || conditions.iter().copied().any(|found| is_wrong(&found))
     };
     let shown = components::ALL.into_iter().filter(is_shown);
     let described = shown.map(|component| {
@@ -282,14 +277,17 @@ fn state(condition: Option<&Condition>, live: &[&Value]) -> State {
     match condition {
         Some(found) if found.status == "True" => State::Available,
         Some(found) if found.reason == reason::NOT_YET_DEPLOYED => State::NotDeployed,
-        Some(found) if [reason::STARTUP, reason::DEPLOYING].contains(&found.reason.as_str()) => {
-            State::Progressing
-        }
+        Some(found) if is_rolling(found) => State::Progressing,
         Some(_) => State::Degraded,
         None if live.is_empty() => State::NotDeployed,
         None if going_on(live).is_empty() => State::Available,
         None => State::Progressing,
     }
+}
+
+/// Whether a component is not available because it is being rolled out.
+fn is_rolling(found: &Condition) -> bool {
+    found.status != "True" && [reason::STARTUP, reason::DEPLOYING].contains(&found.reason.as_str())
 }
 
 /// What is still going on with workloads, in the operator's words.
@@ -372,32 +370,28 @@ fn workload(object: &Value) -> Workload {
     }
 }
 
-/// What is still going on with the workloads of components that have no condition to tell it.
+/// What is still going on with the components: in the words of their conditions, else of their workloads.
 fn in_progress(report: &Report, observed: &Observed, of_components: &[&Condition]) -> Vec<Problem> {
-    let is_told = |name: &str| {
-        of_components
-            .iter()
-            .any(|found| component_of(&found.kind) == Some(name))
-    };
-    let mut lines = Vec::new();
-    for component in report
-        .components
-        .iter()
-        .filter(|component| !is_told(component.name))
-    {
+    let mut all = Vec::new();
+    for component in &report.components {
         let is_of = |object: &&Value| {
             let id = ObjectId::of(object);
             component.workloads.iter().any(|it| {
                 id.namespace.as_ref() == Some(&it.namespace) && id.kind == it.kind && id.name == it.name
             })
         };
-        let live: Vec<&Value> = observed.workloads.iter().filter(is_of).collect();
-        lines.extend(going_on(&live).into_iter().map(|message| Problem {
+        let mut conditions = of_components.iter();
+        let lines = match conditions.find(|found| component_of(&found.kind) == Some(component.name)) {
+            Some(found) if is_rolling(found) => found.message.lines().map(str::to_owned).collect(),
+            Some(_) => Vec::new(),
+            None => going_on(&observed.workloads.iter().filter(is_of).collect::<Vec<_>>()),
+        };
+        all.extend(lines.into_iter().map(|message| Problem {
             about: component.name.to_owned(),
             message,
         }));
     }
-    lines
+    all
 }
 
 fn problems(
@@ -427,10 +421,18 @@ fn problems(
             "it does not run: what is said here may be old".to_owned(),
         );
     }
+    let failed = of_components
+        .iter()
+        .filter(|found| found.status != "True" && !is_rolling(found));
+    let failed: Vec<_> = failed.collect();
     if let Some(degraded) = find(report, condition::DEGRADED).filter(|found| found.status == "True") {
-        add("configuration", said(&degraded.reason, &degraded.message));
+        // Often it sums up what the components say themselves.
+        let is_told = |line: &str| failed.iter().any(|found| found.message.contains(line));
+        if degraded.message.is_empty() || !degraded.message.lines().all(is_told) {
+            add("configuration", said(&degraded.reason, &degraded.message));
+        }
     }
-    for found in of_components.iter().filter(|found| found.status != "True") {
+    for found in failed {
         add(
             component_of(&found.kind).unwrap_or_default(),
             said(&found.reason, &found.message),

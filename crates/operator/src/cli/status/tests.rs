@@ -261,8 +261,9 @@ Next: correct the specification
 fn conditions_of_components_decide_about_their_state() {
     let conditions = [
         condition("Available", "False", 58, "Failing", ""),
-        condition("Degraded", "False", 58, "", ""),
+        condition("Degraded", "True", 58, "FailedToApply", "no matches for kind"),
         condition("MultusAvailable", "True", 58, "", ""),
+        condition("NetworkPoliciesAvailable", "True", 58, "", ""),
         condition(
             "KubeSecondaryDNSAvailable",
             "False",
@@ -286,16 +287,18 @@ fn conditions_of_components_decide_about_their_state() {
             "\
 CONDITION  STATUS  FOR  REASON
 Available  False   2m   Failing
-Degraded   False   2m
+Degraded   True    2m   FailedToApply
 
 COMPONENT         READY  STATE / IMAGE
 multus                   available
 kubeSecondaryDNS         degraded
 nmstate                  progressing
 
+In progress:
+  nmstate: it rolls out
+
 Problems:
   kubeSecondaryDNS: FailedToApply: no matches for kind
-  nmstate: Startup: it rolls out
 
 Next: see what the operator says about it
 "
