@@ -23,9 +23,12 @@ pub struct Applied {
 /// Why the ConfigMap can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The text is no JSON.
+    #[error("{key}: {0}", key = names::APPLIED_KEY)]
+    Syntax(#[from] serde_json::Error),
     /// The specification is no specification.
-    #[error("{0}")]
-    Spec(#[from] serde_json::Error),
+    #[error("{key}: {0}", key = names::APPLIED_KEY)]
+    Spec(#[from] configuration::Unreadable),
 }
 
 /// Reads the ConfigMap. An inventory that can't be read counts as none: it is made anew from the

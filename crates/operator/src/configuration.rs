@@ -13,13 +13,28 @@ use crate::{
     general, layout,
 };
 
+/// A specification that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {cause}")]
+pub struct Unreadable {
+    /// The path of the field, or `spec` for all of it.
+    place: String,
+    cause: serde_json::Error,
+}
+
 /// Reads a specification: JSON with null for what is not there, as Go writes it, and with unknown keys.
-pub fn read(mut spec: Value) -> Result<NetworkAddonsConfigSpec, serde_json::Error> {
+pub fn read(mut spec: Value) -> Result<NetworkAddonsConfigSpec, Unreadable> {
     drop_nulls(&mut spec);
-    if spec.is_null() {
-        Ok(NetworkAddonsConfigSpec::default())
-    } else {
-        serde_json::from_value(spec)
+    match spec {
+        Value::Null => Ok(NetworkAddonsConfigSpec::default()),
+        Value::Object(_) => serde_path_to_error::deserialize(spec).map_err(|error| Unreadable {
+            place: error.path().to_string(),
+            cause: error.into_inner(),
+        }),
+        _ => Err(Unreadable {
+            place: "spec".to_owned(),
+            cause: serde::de::Error::custom("it is not an object"),
+        }),
     }
 }
 

@@ -26,6 +26,9 @@ pub const APPLIED_KEY: &str = "applied";
 /// Component that events are recorded under.
 pub const EVENT_COMPONENT: &str = "cluster";
 
+/// Label of pods that network policies let reach the API server and the DNS (operands §10).
+pub const CLUSTER_SERVICES_LABEL: &str = "allow-access-cluster-services";
+
 /// Annotation by which OpenShift picks the security context constraints of a pod.
 pub const REQUIRED_SCC: &str = "openshift.io/required-scc";
 

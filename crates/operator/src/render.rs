@@ -86,7 +86,8 @@ impl Leftover {
 
 /// Objects that operators before ours left behind, and that go if the configuration resource owns them
 /// (operator §9.2): the old node state component, the passt binding, and what else was forgotten; of the secondary DNS
-/// nothing where it is asked for, also not while its program is still to come.
+/// nothing where it is asked for, also not while its program is still to come. What stands in the way of a component is
+/// among them: it is not removed before the component is applied when nobody asks for that any more.
 pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
     const fn operands(kind: Kind, name: &'static str) -> Leftover {
         Leftover {
@@ -138,9 +139,13 @@ pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
     } else {
         &[]
     };
+    let renamed = components::ALL
+        .into_iter()
+        .flat_map(|component| component.leftovers(context.cluster));
     LEGACY
         .iter()
         .chain(forgotten)
+        .chain(renamed)
         .map(|leftover| leftover.id(context.namespace))
         .collect()
 }

@@ -24,6 +24,8 @@ use crate::wait;
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Times that a start is tried: another process may take a port between its choice and its use.
 const ATTEMPTS: usize = 3;
+/// Kubeconfig of the garbage collector.
+const COLLECTOR: &str = "collector.kubeconfig";
 
 /// A running API server with an empty etcd. Dropping it, or the end of this process in any way, stops both.
 ///
@@ -83,6 +85,15 @@ impl ApiServer {
         &self.kubectl
     }
 
+    /// Starts the garbage collector, which works until the returned value is dropped: what belongs to an owner that is
+    /// gone is deleted, of everybody who shares this server. The thread that calls must live as long.
+    pub fn collect_garbage(&self) -> Result<GarbageCollector> {
+        let programs = Programs::ensure(&Home::from_env()?, &[Program::ControllerManager], &mut Quiet)?;
+        let program = programs.path(Program::ControllerManager).display().to_string();
+        let argv = control_plane::garbage_collector(&program, &self.dir.join(COLLECTOR));
+        spawn(&self.dir, "kube-controller-manager", &argv).map(GarbageCollector)
+    }
+
     fn try_start(home: &Home, programs: &Programs) -> Result<Self> {
         static COUNT: Mutex<u32> = Mutex::new(0);
         let number = COUNT.lock().map_or(0, |mut count| {
@@ -103,6 +114,7 @@ impl ApiServer {
         let url = format!("https://127.0.0.1:{port}");
         let kubeconfig = dir.join("kubeconfig");
         pki.kubeconfig(&kubeconfig, &url, control_plane::ADMIN)?;
+        pki.kubeconfig(&dir.join(COLLECTOR), &url, control_plane::CONTROLLER_MANAGER)?;
 
         let etcd = control_plane::etcd(
             &programs.path(Program::Etcd).display().to_string(),
@@ -153,6 +165,17 @@ impl ApiServer {
             |_| Ok(()),
         )?;
         Ok(server)
+    }
+}
+
+/// A running garbage collector.
+#[derive(Debug)]
+pub struct GarbageCollector(Child);
+
+impl Drop for GarbageCollector {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

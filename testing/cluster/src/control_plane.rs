@@ -8,12 +8,14 @@ use crate::pki::Pki;
 /// Users of the API server beside the service accounts: name and groups.
 pub(crate) const USERS: &[(&str, &str)] = &[
     (ADMIN, "system:masters"),
-    ("system:kube-controller-manager", ""),
+    (CONTROLLER_MANAGER, ""),
     ("system:kube-scheduler", ""),
     ("system:kube-proxy", "system:node-proxier"),
 ];
 /// The user of the kubeconfig that is given to people and tests.
 pub(crate) const ADMIN: &str = "admin";
+/// The user that the controllers are.
+pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 /// Port of the API server of a cluster.
 pub(crate) const PORT: u16 = 6443;
 
@@ -108,6 +110,20 @@ pub(crate) fn controller_manager(program: &str, pki: &Pki, kubeconfig: &Path) ->
             "--use-service-account-credentials=true".to_owned(),
             "--leader-elect=false".to_owned(),
             "--bind-address=127.0.0.1".to_owned(),
+        ],
+    )
+}
+
+/// Of the controllers only the one that deletes what nobody owns any more, without a port.
+pub(crate) fn garbage_collector(program: &str, kubeconfig: &Path) -> Vec<String> {
+    argv(
+        program,
+        [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--controllers=garbage-collector-controller".to_owned(),
+            "--use-service-account-credentials=true".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--secure-port=0".to_owned(),
         ],
     )
 }

@@ -38,7 +38,7 @@ mod pki;
 mod progress;
 mod space;
 
-pub use api_server::ApiServer;
+pub use api_server::{ApiServer, GarbageCollector};
 pub use cluster::{Cluster, Component, Options};
 pub use debian::Packages;
 pub use error::{Error, Result};

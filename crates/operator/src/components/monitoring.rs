@@ -1,6 +1,5 @@
 //! Monitoring of the operator and of what it deploys: alerts, and what they are made from (operands §9).
-//! Deployed, whatever the specification says, where the cluster knows the Prometheus operator's kinds, once the operator
-//! serves what its alerts are made from.
+//! Deployed, whatever the specification says, where the cluster knows the Prometheus operator's kinds.
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::{Value, json};
@@ -21,11 +20,6 @@ impl Component for Monitoring {
 
     fn enabled(&self, _spec: &NetworkAddonsConfigSpec) -> bool {
         true
-    }
-
-    fn has_programs(&self, _context: &Context<'_>) -> bool {
-        // Nobody answers at the port of the operator's metrics yet: its alerts would fire for ever.
-        false
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

@@ -115,6 +115,9 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     if image.is_native() {
         // The directory instead of the socket: a daemon that is restarted makes a new one.
         pods.host_directory("multus-server-socket", "/run/multus")?;
+        // The way to the API, where a policy denies everything else.
+        pods.labels_mut()?
+            .insert(names::CLUSTER_SERVICES_LABEL.to_owned(), json!(""));
     }
     let mut container = pods.container("dynamic-networks-controller")?;
     container

@@ -1,6 +1,7 @@
 //! The objects of each component, field by field, against operands.
 
 mod access;
+mod any_input;
 mod cluster_services;
 mod dynamic_networks;
 mod kube_mac_pool;
@@ -11,6 +12,7 @@ mod linux_bridge;
 mod macvtap;
 mod monitoring;
 mod multus;
+mod network_access;
 mod nmstate;
 mod ovs;
 mod stamps;
@@ -368,7 +370,7 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
         })
     };
     let (native, missing) = deployed(true);
-    assert_eq!(native, ["multus", "linuxBridge", "networkPolicies"]);
+    assert_eq!(native, ["multus", "linuxBridge", "monitoring", "networkPolicies"]);
     assert_eq!(
         missing,
         [
@@ -383,7 +385,7 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
     );
     // With an image of its own each is deployed; that of the node state is ours in any case.
     let (established, missing) = deployed(false);
-    assert_eq!(established.len(), 9);
+    assert_eq!(established.len(), 10);
     assert_eq!(missing, ["nmstate"]);
 }
 
@@ -447,11 +449,23 @@ fn what_earlier_operators_left_is_known() {
         "(/v1, Kind=ServiceAccount) ns/secondary",
         "(apps/v1, Kind=Deployment) ns/secondary-dns",
         "(networking.k8s.io/v1, Kind=NetworkPolicy) ns/allow-ingress-to-secondary-dns",
+        "(apps/v1, Kind=DaemonSet) ns/kube-multus-ds-amd64",
+        "(admissionregistration.k8s.io/v1, Kind=MutatingWebhookConfiguration) \
+         /kubevirt-ipam-claims-mutating-webhook-configuration",
+        "(apps/v1, Kind=Deployment) ns/kubevirt-ipam-claims-controller-manager",
+        "(/v1, Kind=ServiceAccount) ns/kubevirt-ipam-claims-controller-manager",
+        "(rbac.authorization.k8s.io/v1, Kind=Role) ns/kubevirt-ipam-claims-leader-election-role",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRole) /kubevirt-ipam-claims-manager-role",
+        "(rbac.authorization.k8s.io/v1, Kind=RoleBinding) ns/kubevirt-ipam-claims-leader-election-rolebinding",
+        "(rbac.authorization.k8s.io/v1, Kind=ClusterRoleBinding) /kubevirt-ipam-claims-manager-rolebinding",
+        "(/v1, Kind=Service) ns/kubevirt-ipam-claims-webhook-service",
+        "(cert-manager.io/v1, Kind=Certificate) ns/kubevirt-ipam-claims-serving-cert",
+        "(cert-manager.io/v1, Kind=Issuer) ns/kubevirt-ipam-claims-selfsigned-issuer",
     ] {
         assert!(
             ids.contains(&expected.to_owned()),
             "{expected} is not among {ids:#?}"
         );
     }
-    assert_eq!(ids.len(), 21);
+    assert_eq!(ids.len(), 32);
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cluster::{ApiServer, Kubectl, wait};
+use cluster::{ApiServer, GarbageCollector, Kubectl, wait};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -17,6 +17,7 @@ use kube::{
 use kube_kit::shutdown::Shutdown;
 use operator::{
     controller::Operator,
+    images::Images,
     manifests::{Install, render_install},
     settings::Settings,
 };
@@ -89,14 +90,7 @@ impl Fixture {
     /// Applies the definition of the configuration resource.
     pub(crate) fn define(&self) {
         self.apply_file("network-addons-config.crd.yaml");
-        let wait = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "crd",
-            "--all",
-        ];
-        self.kubectl().run(wait).expect("established definitions");
+        wait_for_definitions(self.kubectl());
     }
 
     /// Applies a file of the installation.
@@ -127,19 +121,37 @@ impl Fixture {
     }
 
     pub(crate) fn start_version(&mut self, version: &'static str) {
-        self.start_with(version, self.server_url());
+        self.start_with(version, self.server_url(), |settings| settings);
+    }
+
+    /// Starts the operator with these images, whatever the environment says; a variable that is not among them stands
+    /// for our own image, which has every program.
+    pub(crate) fn start_images(&mut self, images: &'static [(&'static str, &'static str)]) {
+        self.start_with(VERSION, self.server_url(), |settings| {
+            let named = |name: &str| {
+                let found = images.iter().find(|(variable, _)| *variable == name);
+                found.map(|(_, image)| (*image).to_owned())
+            };
+            let images = Images::read(named).with_all_programs();
+            Settings { images, ..settings }
+        });
     }
 
     /// Starts the operator with another way to the API server.
     pub(crate) fn start_through(&mut self, url: &str) {
-        self.start_with(VERSION, url);
+        self.start_with(VERSION, url, |settings| settings);
     }
 
     pub(crate) fn server_url(&self) -> &'static str {
         self.server.url()
     }
 
-    fn start_with(&mut self, version: &'static str, url: &str) {
+    fn start_with(
+        &mut self,
+        version: &'static str,
+        url: &str,
+        change: impl FnOnce(Settings) -> Settings + Send + 'static,
+    ) {
         assert!(self.operator.is_none(), "it runs already");
         let (namespace, kubeconfig) = (self.namespace, self.server.kubeconfig().to_owned());
         let url = url.parse().expect("a URL");
@@ -157,7 +169,7 @@ impl Fixture {
                 let client = Client::try_from(config).expect("a client");
                 let settings =
                     Settings::read(|name| environment(namespace, version, name)).expect("settings");
-                Operator::start(client, settings)
+                Operator::start(client, change(settings))
                     .await
                     .expect("an operator")
                     .run(&end)
@@ -293,7 +305,8 @@ impl Fixture {
             });
             let status = json!({ "status": {
                 "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1,
-                "numberReady": 1, "numberAvailable": 1, "numberMisscheduled": 0, "observedGeneration": generation,
+                "numberReady": 1, "numberAvailable": 1, "numberUnavailable": 0, "numberMisscheduled": 0,
+                "observedGeneration": generation,
             } });
             self.report("daemonset", name, &status);
         }
@@ -311,6 +324,24 @@ impl Fixture {
             } });
             self.report("deployment", name, &status);
         }
+    }
+
+    /// Writes the status that a controller would write while the one pod of a DaemonSet does not start.
+    pub(crate) fn report_waiting(&self, daemon_set: &str) {
+        let generation = self.wait_for_operand("daemonset", daemon_set, |object| {
+            object["metadata"]["generation"].as_i64()
+        });
+        let status = json!({ "status": {
+            "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1,
+            "numberReady": 0, "numberAvailable": 0, "numberUnavailable": 1, "numberMisscheduled": 0,
+            "observedGeneration": generation,
+        } });
+        self.report("daemonset", daemon_set, &status);
+    }
+
+    /// Collects garbage until the returned value is dropped.
+    pub(crate) fn collect_garbage(&self) -> GarbageCollector {
+        self.server.collect_garbage().expect("a garbage collector")
     }
 
     fn report(&self, kind: &str, name: &str, status: &Value) {
@@ -398,6 +429,80 @@ impl Fixture {
             .map(|request| format!("{} {}", request.verb, request.uri))
             .collect()
     }
+}
+
+/// Waits until all definitions are served; one that was just made has no condition to wait for.
+pub(crate) fn wait_for_definitions(kubectl: &Kubectl) {
+    wait::until("established definitions", DEADLINE, || {
+        let list = kubectl.json(["get", "crd"]).map_err(|error| error.to_string())?;
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        let established = |object: &Value| {
+            let conditions = object["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            conditions
+                .iter()
+                .any(|c| c["type"] == "Established" && c["status"] == "True")
+        };
+        match all.iter().find(|object| !established(object)) {
+            None => Ok(()),
+            Some(object) => Err(format!("{object:#}")),
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Definitions of kinds that this cluster does not have by itself, until this is dropped.
+pub(crate) struct Definitions {
+    kubectl: Kubectl,
+    yaml: &'static str,
+}
+
+impl Definitions {
+    /// Defines the kinds of a file, and waits until they are served.
+    pub(crate) fn of(fixture: &Fixture, yaml: &'static str) -> Self {
+        let kubectl = fixture.kubectl().clone();
+        kubectl.apply(yaml).expect("definitions");
+        wait_for_definitions(&kubectl);
+        Self { kubectl, yaml }
+    }
+}
+
+impl Drop for Definitions {
+    fn drop(&mut self) {
+        // Others must not find them; here a failure would hide why a test failed.
+        let _ = run_with_input(
+            &self.kubectl,
+            &["delete", "--ignore-not-found", "-f", "-"],
+            self.yaml,
+        );
+    }
+}
+
+/// Runs kubectl with a text as its input.
+pub(crate) fn run_with_input(kubectl: &Kubectl, arguments: &[&str], input: &str) -> Result<String, String> {
+    let mut command = kubectl.command(arguments);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let mut standard_input = child.stdin.take().ok_or("no standard input")?;
+    let input = input.to_owned();
+    // Apart, because kubectl may answer before it has read all.
+    let writer = std::thread::spawn(move || standard_input.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    let written = writer.join().map_err(|_| "no writer")?;
+    if !output.status.success() {
+        return Err(format!(
+            "kubectl {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    written.map_err(|error| error.to_string())?;
+    String::from_utf8(output.stdout).map_err(|error| error.to_string())
 }
 
 impl Drop for Fixture {

@@ -1,5 +1,8 @@
 //! Installations that an earlier operator made.
 
+mod earlier;
+mod established;
+
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;

@@ -151,7 +151,7 @@ impl<'a> Assembly<'a> {
             self.pki.kubeconfig(&file, &self.server, user)?;
             Ok(file)
         };
-        let manager = kubeconfig("system:kube-controller-manager")?;
+        let manager = kubeconfig(control_plane::CONTROLLER_MANAGER)?;
         let manager =
             control_plane::controller_manager(&inside(Program::ControllerManager), &self.pki, &manager);
         control.start("kube-controller-manager", &manager)?;

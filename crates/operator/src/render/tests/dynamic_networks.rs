@@ -68,6 +68,10 @@ fn daemon_set(native: bool, socket: &str) -> Value {
     let labels = json!({
         "tier": "node", "app": "dynamic-networks-controller", "name": "dynamic-networks-controller",
     });
+    let mut pod_labels = labels.clone();
+    if native {
+        pod_labels["allow-access-cluster-services"] = json!("");
+    }
     let mut pod = json!({
         "serviceAccountName": "dynamic-networks-controller",
         "terminationGracePeriodSeconds": 10,
@@ -89,7 +93,7 @@ fn daemon_set(native: bool, socket: &str) -> Value {
         "spec": {
             "selector": { "matchLabels": { "name": "dynamic-networks-controller" } },
             "updateStrategy": { "type": "RollingUpdate" },
-            "template": { "metadata": { "labels": labels }, "spec": pod },
+            "template": { "metadata": { "labels": pod_labels }, "spec": pod },
         },
     })
 }

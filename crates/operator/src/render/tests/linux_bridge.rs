@@ -41,7 +41,7 @@ fn plugins(native: bool, scc: bool, bin_dir: &str) -> Value {
     });
     place(&mut pod);
     let mut annotations = json!({
-        "description": "Installs the CNI plugins bridge and tuning, also under the names cnv-bridge and cnv-tuning",
+        "description": "LinuxBridge installs 'bridge' CNI on cluster nodes, so it can be later used to attach Pods/VMs to Linux bridges",
     });
     if scc {
         pod["serviceAccountName"] = json!("linux-bridge");
@@ -116,7 +116,7 @@ fn marker(native: bool) -> Value {
                 "metadata": {
                     "labels": { "tier": "node", "app": "bridge-marker", "name": "bridge-marker" },
                     "annotations": {
-                        "description": "Advertises each Linux bridge of a node as a resource of the node",
+                        "description": "Bridge marker exposes network bridges available on nodes as node resources",
                         "openshift.io/required-scc": "bridge-marker",
                     },
                 },

@@ -46,8 +46,8 @@ fn daemon_set(native: bool, bin_dir: &str, config: &str) -> Value {
         "initContainers": [install],
         "containers": [plugin],
         "volumes": [
-            { "name": "cni", "hostPath": { "path": bin_dir } },
             { "name": "deviceplugin", "hostPath": { "path": "/var/lib/kubelet/device-plugins" } },
+            { "name": "cni", "hostPath": { "path": bin_dir } },
         ],
     });
     place(&mut pod);

@@ -109,16 +109,16 @@ fn daemon_set(native: bool, conf_dir: &str, bin_dir: &str) -> Value {
         "volumes": [
             host("cni", conf_dir),
             host("cnibin", bin_dir),
+            host("hostroot", "/"),
+            { "name": "multus-daemon-config", "configMap": {
+                "name": "multus-daemon-config",
+                "items": [{ "key": "daemon-config.json", "path": "daemon-config.json" }],
+            } },
             host("host-run", "/run"),
             host("host-var-lib-cni-multus", "/var/lib/cni/multus"),
             host("host-var-lib-kubelet", "/var/lib/kubelet"),
             host("host-run-k8s-cni-cncf-io", "/run/k8s.cni.cncf.io"),
             host("host-run-netns", "/run/netns/"),
-            { "name": "multus-daemon-config", "configMap": {
-                "name": "multus-daemon-config",
-                "items": [{ "key": "daemon-config.json", "path": "daemon-config.json" }],
-            } },
-            host("hostroot", "/"),
             host("multus-conf-dir", "/etc/cni/multus/net.d"),
         ],
     });

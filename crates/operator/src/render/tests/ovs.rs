@@ -11,7 +11,9 @@ fn daemon_set(native: bool, bin_dir: &str) -> Value {
         "image": "ovs:1",
         "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-c"],
-        "args": ["the script"],
+        "args": ["cp /ovs /host/opt/cni/bin/ovs && \
+                  cp /ovs-mirror-producer /host/opt/cni/bin/ovs-mirror-producer && \
+                  cp /ovs-mirror-consumer /host/opt/cni/bin/ovs-mirror-consumer\n"],
         "resources": requests(),
         "securityContext": { "privileged": true },
         "volumeMounts": [{ "name": "cnibin", "mountPath": "/host/opt/cni/bin" }],
@@ -74,8 +76,8 @@ fn daemon_set(native: bool, bin_dir: &str) -> Value {
             "template": {
                 "metadata": {
                     "labels": { "tier": "node", "app": "ovs-cni" },
-                    "annotations": { "description": "Installs the CNI plugin ovs, and advertises each Open vSwitch \
-                                                     bridge of a node as a resource of the node" },
+                    "annotations": { "description": "OVS CNI allows users to attach their Pods/VMs to Open vSwitch \
+                                                     bridges available on nodes" },
                 },
                 "spec": pod,
             },
@@ -109,15 +111,7 @@ fn script() -> String {
 }
 
 fn render(setting: Setting) -> Vec<Value> {
-    let mut objects = setting.render(&Ovs, json!({ "ovs": {} }));
-    if !setting.native {
-        // What it does is tested below.
-        let args = objects[1].pointer_mut("/spec/template/spec/initContainers/0/args");
-        let args = args.and_then(Value::as_array_mut).expect("arguments");
-        assert_eq!(args.len(), 1);
-        args[0] = json!("the script");
-    }
-    objects
+    setting.render(&Ovs, json!({ "ovs": {} }))
 }
 
 // operands#10
@@ -168,7 +162,7 @@ fn the_established_script_copies_three_plugins_or_fails() {
     }
     fs::write(host.join("ovs"), "old ovs").expect("a file");
     let script = script()
-        .replace("cp -f /", &format!("cp -f {}/", image.display()))
+        .replace("cp /", &format!("cp {}/", image.display()))
         .replace("/host/opt/cni/bin", &host.display().to_string());
     let run = || {
         let output = Command::new("/bin/sh").args(["-c", &script]).output();

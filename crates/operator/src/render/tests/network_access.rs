@@ -1,0 +1,103 @@
+//! What pods can reach where a policy denies everything that is not allowed.
+
+use super::*;
+
+/// Pods in a network of their own that need neither the API server nor the DNS.
+const NEED_NOTHING: [&str; 1] = ["kube-cni-linux-bridge-plugin"];
+
+/// Pods that their established image leaves as they are: one more label would restart them at takeover.
+const AS_ESTABLISHED: [&str; 1] = ["dynamic-networks-controller-ds"];
+
+fn pods(object: &Value) -> Option<&Value> {
+    object.pointer("/spec/template")
+}
+
+fn rendered(native: bool, openshift4: bool) -> Vec<Value> {
+    let setting = Setting {
+        native,
+        openshift4,
+        monitoring: true,
+        ..Setting::default()
+    };
+    let groups = setting.with(all_components(), render_enabled);
+    groups.into_iter().flat_map(|group| group.objects).collect()
+}
+
+/// Whether all labels that are selected are there.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let wanted = selector.as_object().into_iter().flatten();
+    wanted
+        .into_iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+}
+
+// operator#76, what of it does not need packets
+#[test]
+fn pods_that_need_the_cluster_are_let_out_and_servers_are_let_in() {
+    for (native, openshift4) in [(false, false), (true, false), (false, true), (true, true)] {
+        let objects = rendered(native, openshift4);
+        let of_kind = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == kind);
+        // Out: the label that both policies for egress select.
+        for name in [
+            "cnao-allow-egress-to-cluster-api",
+            "cnao-allow-egress-to-cluster-dns",
+        ] {
+            let policy = of_kind("NetworkPolicy").find(|policy| policy["metadata"]["name"] == name);
+            assert_eq!(
+                policy.expect("a policy")["spec"]["podSelector"]["matchExpressions"],
+                json!([{ "key": "allow-access-cluster-services", "operator": "Exists" }])
+            );
+        }
+        let mut seen = 0;
+        for object in &objects {
+            let Some(template) = pods(object) else { continue };
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            seen += 1;
+            // Policies say nothing about the network of the host.
+            let apart = template["spec"]["hostNetwork"] == true
+                || NEED_NOTHING.contains(&name)
+                || (!native && AS_ESTABLISHED.contains(&name));
+            let labelled = template["metadata"]["labels"]
+                .get("allow-access-cluster-services")
+                .is_some();
+            assert!(apart != labelled, "{name}, native: {native}");
+        }
+        assert_eq!(seen, 11);
+        // In: whatever a Service leads to, and the DNS.
+        let mut ways = Vec::new();
+        for service in of_kind("Service") {
+            let selector = &service["spec"]["selector"];
+            for port in service["spec"]["ports"].as_array().expect("ports") {
+                // The operator's own pods are let in by its installation.
+                if port["targetPort"].is_u64() {
+                    ways.push((selector.clone(), port["targetPort"].clone()));
+                }
+            }
+        }
+        assert_eq!(
+            ways.len(),
+            3,
+            "two webhooks and the metrics of the pool: {ways:?}"
+        );
+        ways.push((json!({ "k8s-app": "secondary-dns" }), json!(5353)));
+        for (selector, port) in ways {
+            let served = objects
+                .iter()
+                .filter_map(pods)
+                .find(|template| selects(&selector, &template["metadata"]["labels"]));
+            let labels = &served.unwrap_or_else(|| panic!("nobody serves {selector}"))["metadata"]["labels"];
+            let open = of_kind("NetworkPolicy").any(|policy| {
+                let spec = &policy["spec"];
+                let rules = spec["ingress"].as_array().into_iter().flatten();
+                let ports: Vec<_> = rules
+                    .flat_map(|rule| rule["ports"].as_array().cloned())
+                    .flatten()
+                    .collect();
+                selects(&spec["podSelector"]["matchLabels"], labels)
+                    && spec["podSelector"]["matchLabels"].is_object()
+                    && ports.iter().any(|allowed| allowed["port"] == port)
+            });
+            assert!(open, "nobody is let in at {port} of {selector}");
+        }
+    }
+}

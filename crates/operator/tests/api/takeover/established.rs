@@ -1,0 +1,236 @@
+//! Today's established operator: taken over from, and handed back to.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::{
+    fixture::{DEADLINE, Definitions, Fixture, VERSION},
+    installation::{
+        DAEMON_SETS, DEPLOYMENTS, IMAGES, Installation, VERSION_LABEL, assert_same, everything, identities,
+        is_workload, owned,
+    },
+};
+
+const CERT_MANAGER: &str = include_str!("../fixtures/cert-manager.yaml");
+/// Any certificate: what somebody put into a webhook configuration.
+const BUNDLE: &str = include_str!("../fixtures/bundle.txt");
+
+/// Traces of other people on everything: labels, annotations, and the bundles that issuers write.
+fn leave_traces(installation: &mut Installation) {
+    for object in &mut installation.objects {
+        object["metadata"]["labels"]["example.com/theirs"] = json!("label");
+        object["metadata"]["annotations"]["example.com/theirs"] = json!("annotation");
+        let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
+        for webhook in webhooks.into_iter().flatten() {
+            webhook["clientConfig"]["caBundle"] = json!(BUNDLE.trim());
+        }
+    }
+}
+
+/// Waits until everything owned satisfies the condition.
+fn wait_for_all(
+    fixture: &Fixture,
+    what: &str,
+    condition: impl Fn(&Value) -> bool,
+) -> BTreeMap<String, Value> {
+    cluster::wait::until(what, DEADLINE, || {
+        let all = owned(fixture);
+        match all.values().find(|object| !condition(object)) {
+            None => Ok(all),
+            Some(object) => Err(format!("{object:#}\n{:#?}", fixture.events())),
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn image(object: &Value) -> &Value {
+    &object["spec"]["template"]["spec"]["containers"][0]["image"]
+}
+
+// operator#56, operator#60, operator#70
+#[test]
+fn the_established_installation_is_taken_over_without_a_restart() {
+    let mut fixture = Fixture::installed("takeover-established");
+    let _cert_manager = Definitions::of(&fixture, CERT_MANAGER);
+    fixture.configure(&everything());
+    let mut installation = Installation::established(&fixture);
+    leave_traces(&mut installation);
+    installation.create(&fixture);
+    fixture.roll_out(&DAEMON_SETS);
+    fixture.roll_out_deployments(&DEPLOYMENTS);
+    let before = owned(&fixture);
+    assert_eq!(before.len(), installation.objects.len(), "all of it is there");
+
+    let mark = fixture.mark();
+    fixture.start_images(&IMAGES);
+    let after = wait_for_all(&fixture, "our version on everything", |object| {
+        object["metadata"]["labels"][VERSION_LABEL] == VERSION
+    });
+    fixture.wait_until_available();
+    // The version is the only difference: not a field, not a label, not a bundle, not the owner.
+    assert_same(&after, &before);
+    for (name, object) in &after {
+        for part in ["uid", "generation", "creationTimestamp"] {
+            assert_eq!(
+                object["metadata"][part], before[name]["metadata"][part],
+                "{part} of {name}"
+            );
+        }
+    }
+    // The CR was Available under the other operator, and nothing here was a reason to say otherwise.
+    let told = fixture.events();
+    assert_eq!(told, Vec::<String>::new());
+    let work = fixture.work_since(mark);
+    assert!(
+        !work.iter().any(|request| request.starts_with("delete")),
+        "{work:#?}"
+    );
+    let record = &after["ConfigMap/cluster-networks-addons-operator-applied-cluster"];
+    assert!(record["data"]["inventory"].is_string(), "{record:#}");
+}
+
+// operator#9
+#[test]
+fn what_is_native_is_handed_back_and_taken_again_in_place() {
+    let mut fixture = Fixture::installed("takeover-handed-back");
+    let _cert_manager = Definitions::of(&fixture, CERT_MANAGER);
+    fixture.configure(&everything());
+    let installation = Installation::established(&fixture);
+    installation.create(&fixture);
+    let established = owned(&fixture);
+    installation.delete(&fixture);
+
+    fixture.start_images(&[]);
+    fixture.wait_until_progressing();
+    fixture.roll_out(&DAEMON_SETS);
+    fixture.roll_out_deployments(&DEPLOYMENTS);
+    fixture.wait_until_available();
+    let native = owned(&fixture);
+    let is_native = |object: &Value| !is_workload(object) || image(object) == crate::fixture::IMAGE;
+    assert!(native.values().all(is_native));
+    fixture.stop();
+
+    fixture.start_images(&IMAGES);
+    fixture.wait_for_operand("deployment", "kubevirt-ipam-controller-manager", |object| {
+        (image(object) == "registry.example/ipam:1").then_some(())
+    });
+    fixture.wait_for_operand("networkpolicy", "cnao-allow-egress-to-cluster-dns", |_| Some(()));
+    let back = wait_for_all(&fixture, "established images", |object| {
+        !is_workload(object) || image(object) != crate::fixture::IMAGE
+    });
+    fixture.roll_out(&DAEMON_SETS);
+    fixture.roll_out_deployments(&DEPLOYMENTS);
+    let configuration = fixture.wait_until_available();
+    assert_same(&owned(&fixture), &established);
+    assert_eq!(identities(&back), identities(&native), "in place");
+    let containers = configuration["status"]["containers"]
+        .as_array()
+        .expect("containers");
+    let containers: Vec<_> = containers
+        .iter()
+        .map(|c| ["parentKind", "parentName", "name", "image"].map(|key| c[key].as_str().unwrap_or_default()))
+        .collect();
+    assert_eq!(containers, EXPECTED_CONTAINERS);
+    fixture.stop();
+
+    fixture.start_images(&[]);
+    let again = wait_for_all(&fixture, "our own image", is_native);
+    assert_eq!(identities(&again), identities(&native), "in place again");
+    fixture.roll_out(&DAEMON_SETS);
+    fixture.roll_out_deployments(&DEPLOYMENTS);
+    fixture.wait_until_available();
+    let mut again = owned(&fixture);
+    // What asks cert-manager for its bundle is an annotation like those of other people, and stays; there is no
+    // Certificate any more that it could lead to.
+    let webhooks = again
+        .get_mut("MutatingWebhookConfiguration/kubevirt-ipam-controller-mutating-webhook-configuration")
+        .and_then(|object| object.pointer_mut("/metadata/annotations")?.as_object_mut());
+    webhooks
+        .expect("annotations")
+        .remove("cert-manager.io/inject-ca-from");
+    assert_same(&again, &native);
+}
+
+/// `status.containers` of all eight components, from the summary of operands.
+const EXPECTED_CONTAINERS: [[&str; 4]; 14] = [
+    [
+        "DaemonSet",
+        "multus",
+        "install-multus-binary",
+        "registry.example/multus:4",
+    ],
+    ["DaemonSet", "multus", "kube-multus", "registry.example/multus:4"],
+    [
+        "DaemonSet",
+        "dynamic-networks-controller-ds",
+        "dynamic-networks-controller",
+        "registry.example/dynamic-networks:1",
+    ],
+    [
+        "DaemonSet",
+        "kube-cni-linux-bridge-plugin",
+        "cni-plugins",
+        "registry.example/plugins:1",
+    ],
+    [
+        "DaemonSet",
+        "bridge-marker",
+        "bridge-marker",
+        "registry.example/marker:1",
+    ],
+    [
+        "Deployment",
+        "kubemacpool-cert-manager",
+        "manager",
+        "registry.example/kubemacpool:1",
+    ],
+    [
+        "Deployment",
+        "kubemacpool-mac-controller-manager",
+        "manager",
+        "registry.example/kubemacpool:1",
+    ],
+    [
+        "DaemonSet",
+        "ovs-cni-amd64",
+        "ovs-cni-plugin",
+        "registry.example/ovs:1",
+    ],
+    [
+        "DaemonSet",
+        "ovs-cni-amd64",
+        "ovs-cni-marker",
+        "registry.example/ovs:1",
+    ],
+    [
+        "DaemonSet",
+        "macvtap-cni",
+        "install-cni",
+        "registry.example/macvtap:1",
+    ],
+    [
+        "DaemonSet",
+        "macvtap-cni",
+        "macvtap-cni",
+        "registry.example/macvtap:1",
+    ],
+    [
+        "Deployment",
+        "secondary-dns",
+        "secondary-dns",
+        "registry.example/coredns:1",
+    ],
+    [
+        "Deployment",
+        "secondary-dns",
+        "status-monitor",
+        "registry.example/zones:1",
+    ],
+    [
+        "Deployment",
+        "kubevirt-ipam-controller-manager",
+        "manager",
+        "registry.example/ipam:1",
+    ],
+];
