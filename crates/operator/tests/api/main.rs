@@ -18,9 +18,9 @@ mod fields;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
-mod layouts;
-#[cfg(test)]
 mod installation;
+#[cfg(test)]
+mod layouts;
 #[cfg(test)]
 mod lifecycle;
 #[cfg(test)]

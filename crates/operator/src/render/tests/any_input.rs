@@ -228,13 +228,15 @@ fn go(spec: &NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>
         openshift4: bit(2),
         openshift_network: bit(2),
         monitoring: bit(3),
+        ..Setting::default()
     };
     setting.with(json!({}), |context| {
         let errors = configuration::validate(spec, context.cluster);
         assert!(errors.iter().all(|error| !error.is_empty()));
-        let complete = configuration::complete(spec, previous, [1, 2]);
+        let complete = configuration::complete(spec, previous, context.cluster.platform, [1, 2]);
         if let Some(previous) = previous {
-            let previous = configuration::complete(previous, Some(previous), [1, 2]);
+            let previous =
+                configuration::complete(previous, Some(previous), context.cluster.platform, [1, 2]);
             let _ = configuration::change_safe(&previous, &complete);
         }
         let context = Context {
@@ -321,7 +323,8 @@ fn any_record_is_read_or_told() {
         let spec = configuration::read(spec).expect("a specification");
         match applied::read(&record) {
             Ok(applied) => {
-                let complete = configuration::complete(&spec, applied.spec.as_ref(), [1, 2]);
+                let complete =
+                    configuration::complete(&spec, applied.spec.as_ref(), Platform::default(), [1, 2]);
                 if let Some(previous) = &applied.spec {
                     let _ = configuration::change_safe(previous, &complete);
                 }
