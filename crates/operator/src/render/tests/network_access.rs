@@ -90,7 +90,7 @@ fn pods_that_need_the_cluster_are_let_out_and_servers_are_let_in() {
                 let spec = &policy["spec"];
                 let rules = spec["ingress"].as_array().into_iter().flatten();
                 let ports: Vec<_> = rules
-                    .flat_map(|rule| rule["ports"].as_array().cloned())
+                    .filter_map(|rule| rule["ports"].as_array().cloned())
                     .flatten()
                     .collect();
                 selects(&spec["podSelector"]["matchLabels"], labels)
