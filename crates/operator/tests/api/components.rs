@@ -401,11 +401,14 @@ fn macvtap_waits_for_the_configuration_that_it_is_told() {
     fixture.wait_until_progressing();
     // What the controller of DaemonSets reports about a pod that waits.
     fixture.report_waiting("macvtap-cni");
-    let waiting = fixture.wait_until_progressing();
-    assert_eq!(
-        message(&waiting, "Progressing"),
-        "DaemonSet \"components-device-plugin/macvtap-cni\" is not available (awaiting 1 nodes)"
-    );
+    let told = "DaemonSet \"components-device-plugin/macvtap-cni\" is not available (awaiting 1 nodes)";
+    // Another message of the same condition is not told at once.
+    cluster::wait::until("the pod that waits to be told about", DEADLINE, || {
+        let configuration = fixture.wait_until_progressing();
+        let message = message(&configuration, "Progressing").to_owned();
+        if message == told { Ok(()) } else { Err(message) }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
     let config = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "another-config", "namespace": fixture.namespace },

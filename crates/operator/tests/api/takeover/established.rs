@@ -122,7 +122,22 @@ fn what_is_native_is_handed_back_and_taken_again_in_place() {
     fixture.roll_out(&DAEMON_SETS);
     fixture.roll_out_deployments(&DEPLOYMENTS);
     let configuration = fixture.wait_until_available();
-    assert_same(&owned(&fixture), &established);
+    let mut handed_back = owned(&fixture);
+    for (name, object) in &mut handed_back {
+        // The operator's own authority stays until cert-manager, which is not here, puts its own into its place.
+        if name.starts_with("MutatingWebhookConfiguration/kubevirt-ipam-controller") {
+            let webhooks = object["webhooks"].as_array_mut().expect("webhooks");
+            for webhook in webhooks {
+                let bundle = webhook["clientConfig"]["caBundle"].take();
+                assert!(bundle.is_string(), "{bundle}");
+                webhook["clientConfig"]
+                    .as_object_mut()
+                    .expect("a client")
+                    .remove("caBundle");
+            }
+        }
+    }
+    assert_same(&handed_back, &established);
     assert_eq!(identities(&back), identities(&native), "in place");
     let containers = configuration["status"]["containers"]
         .as_array()
