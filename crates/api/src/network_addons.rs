@@ -315,7 +315,8 @@ pub struct NetworkAddonsConfigStatus {
     /// Version that the operator is bringing the components to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub target_version: String,
-    /// State of the deployment: Available, Progressing and Degraded.
+    /// State of the deployment: Available, Progressing and Degraded, and for each component whether it alone is
+    /// available, such as `MultusAvailable`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Containers of the deployed components, with the images that they are to run.

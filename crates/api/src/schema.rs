@@ -82,11 +82,23 @@ fn drop_empty(members: &mut Map<String, Value>) {
     members.retain(|_, member| *member != json!([]) && *member != json!({}));
 }
 
+/// A text without the line breaks of a source file, which `kubectl explain` would show; paragraphs stay.
+fn flowing(text: &str) -> String {
+    let paragraphs: Vec<_> = text
+        .split("\n\n")
+        .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    paragraphs.join("\n\n")
+}
+
 /// Walks the nodes of a schema; `property` maps inside of it are not mistaken for nodes.
 fn trim(node: &mut Map<String, Value>, may_be_null: bool, nullable: &[&str]) {
     node.remove("default");
     if !may_be_null {
         node.remove("nullable");
+    }
+    if let Some(Value::String(description)) = node.get_mut("description") {
+        *description = flowing(description);
     }
     if let Some(Value::Object(properties)) = node.get_mut("properties") {
         for (name, property) in properties.iter_mut() {

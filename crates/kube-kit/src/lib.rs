@@ -10,8 +10,8 @@
 //!
 //! Pure modules ([`merge`], [`inventory`], [`conditions`], [`queue`]'s back-off) take values and return plans; the
 //! modules at the edge ([`client`], [`apply`], [`watch`], [`cache`], [`events`], [`serve`] with [`tls`] and [`auth`])
-//! carry them out, and [`metrics`] count what they do. Everything is made for one current-thread runtime a process ([`process::run`]): locks are held for a few instructions and
-//! never across an await.
+//! carry them out, and [`metrics`] count what they do. Everything is made for one current-thread runtime a process
+//! ([`process::run`]): locks are held for a few instructions and never across an await.
 
 pub mod apply;
 pub mod auth;

@@ -3,14 +3,15 @@
 //! ```text
 //! NetworkAddonsConfig ──> configuration: validate, defaults, change_safe
 //!                                 │ complete specification
-//!          components ──> render: objects in order, with labels and owners
+//!          components ──> render: objects in order, with labels and owners ──> cli: render, diff
 //!                                 │
-//!             watches ──> reconcile: apply ──> prune ──> status, events
+//!     watches, detect ──> reconcile: apply ──> prune ──> certificates ──> status, events, metrics
 //! ```
 //!
 //! Everything above `reconcile` is pure. What is there is compared with what the watches know, so that
 //! the operator asks for nothing and writes nothing while nothing changes, and restores at once what
-//! somebody else changed. [`manifests`] renders what installs the operator itself.
+//! somebody else changed. [`manifests`] renders what installs the operator itself, and [`admission_policy`]
+//! puts the rules of `configuration` into a policy for the API server, with the same texts.
 
 pub mod admission_policy;
 pub mod applied;
@@ -97,9 +98,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .context("the metrics")?;
 
     let work = async {
-        tracing::info!("registering Components");
         let operator = Operator::start(client, settings, metrics).await?;
-        tracing::info!("starting the operator manager");
         operator.run(&shutdown).await;
         anyhow::Ok(())
     };

@@ -6,9 +6,15 @@
 //!                        └─> what templates of parent operators ask for             (templator)
 //! ```
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write as _},
+    path::PathBuf,
+};
 
 use anyhow::Context as _;
+use clap::builder::NonEmptyStringValueParser;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -248,11 +254,19 @@ fn yaml(file: &'static str, object: &impl Serialize) -> Result<String, Error> {
     })
 }
 
+/// What `weft manifests --help` says last.
+const EXAMPLES: &str = "\
+Examples:
+  weft manifests --image registry.example/weft:1.0 | kubectl apply -f -
+  weft manifests --image registry.example/weft:1.0 --dir release
+  helm install weft release/chart -n cluster-network-addons --create-namespace";
+
 /// Arguments of `weft manifests`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Reference of the image to install.
-    #[arg(long, value_name = "REF")]
+    #[arg(long, value_name = "REF", value_parser = NonEmptyStringValueParser::new())]
     pub image: String,
     /// Directory to write a release to: the files to apply, the same by version, an OLM bundle and a Helm chart.
     /// Without it the files to apply go to standard output as one.
@@ -322,9 +336,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             .filter(|(name, _)| *name != FILES[3])
             .map(|(_, yaml)| yaml)
             .collect();
-        std::io::Write::write_all(&mut std::io::stdout(), texts.join("---\n").as_bytes())?;
+        return print(&texts.join("---\n"));
     }
     Ok(())
+}
+
+/// Prints; whoever reads only the head of it is no failure.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -581,3 +581,20 @@ fn an_address_claim_is_the_one_that_cni_plugins_know() {
         .chain(condition.map(|name| format!(".status.conditions[].{name}")));
     assert_eq!(required, expected.collect());
 }
+
+#[test]
+fn descriptions_flow() {
+    fn check(node: &Value) {
+        if let Some(text) = node["description"].as_str() {
+            assert!(!text.replace("\n\n", "").contains('\n'), "{text}");
+        }
+        let members = node.as_object().into_iter().flat_map(|members| members.values());
+        members.for_each(check);
+    }
+    for crd in [api::network_addons::crd(), api::node_state::crd()] {
+        let crd = serde_json::to_value(crd.expect("a definition")).expect("JSON");
+        for version in crd["spec"]["versions"].as_array().expect("versions") {
+            check(&version["schema"]["openAPIV3Schema"]);
+        }
+    }
+}

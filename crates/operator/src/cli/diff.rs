@@ -52,9 +52,12 @@ shown, and neither is the record that the operator keeps of its own.";
 /// What `weft diff --help` says last.
 const EXAMPLES: &str = "\
 Examples:
-  weft diff                             what is not as the operator wants it
-  weft diff -f cr.yaml                  before applying a change
-  weft diff --images-from operator.yaml before an upgrade of the operator
+  weft diff                              what is not as the operator wants it
+  weft diff -f cr.yaml                   before applying a change
+  weft diff --images-from operator.yaml  before an upgrade of the operator
+
+What the operator is told is read from its Deployment in the cluster; the flags
+above say otherwise.
 
 Marks: + created, ~ changed, -/+ made anew, - deleted, ! cannot be applied.
 

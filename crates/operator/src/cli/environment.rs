@@ -26,13 +26,13 @@ pub struct Flags {
     /// Manifest with the operator's Deployment: its image, its *_IMAGE and other variables, its namespace.
     #[arg(long, value_name = "FILE")]
     pub images_from: Option<PathBuf>,
-    /// Namespace of the operator [default: cluster-network-addons]
+    /// Namespace of the operator
     #[arg(short, long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Version of the operator, which labels every object [default: the version of this program]
+    /// Version of the operator, which labels every object
     #[arg(long, value_name = "VERSION")]
     pub operator_version: Option<String>,
-    /// Namespace of the monitoring stack [default: openshift-monitoring]
+    /// Namespace of the monitoring stack
     #[arg(long, value_name = "NAMESPACE")]
     pub monitoring_namespace: Option<String>,
 }

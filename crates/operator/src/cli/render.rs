@@ -46,6 +46,8 @@ Examples:
 
 Without --images-from, the variables of the operator are taken from this
 program's environment: MULTUS_IMAGE, LINUX_BRIDGE_IMAGE, OPERATOR_IMAGE, ...
+What they do not say is as shipped: namespace cluster-network-addons, the
+version of this program, monitoring in openshift-monitoring.
 
 Exit code: 0 printed, 1 rejected or unusable.";
 

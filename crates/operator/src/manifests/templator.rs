@@ -1,12 +1,12 @@
 //! `manifest-templator` and `csv-generator`: what builds of parent operators run in the image (operator §13.3).
 
-use std::{collections::BTreeMap, ffi::OsString, fs, io::Write as _, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsString, fs, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::{ArgAction, Args as _};
 use serde_json::{Value, json};
 
-use super::{Choice, Error, Install, csv, documents, example_objects, parts, template, yaml};
+use super::{Choice, Error, Install, csv, documents, example_objects, parts, print, template, yaml};
 use crate::{
     manifest::Manifest,
     messages,
@@ -215,12 +215,6 @@ pub fn run_csv(args: &Args) -> anyhow::Result<()> {
         return run(args);
     }
     print(&generated_csv(args)?)
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .context("standard output")
 }
 
 fn generated_csv(args: &Args) -> Result<String, Error> {

@@ -16,6 +16,7 @@ use crate::{
     components::{self, Context},
     configuration,
     images::Images,
+    messages,
     names::{self, condition, reason},
     render,
     resource::{self, Resource},
@@ -155,6 +156,9 @@ pub(super) fn report(observed: &Observed, now: Timestamp) -> Report {
         report.in_progress = in_progress(&report, observed, &of_components);
         report.problems = problems(&report, observed, &of_components, &troubles);
         report.warnings = warnings(observed, now);
+        report
+            .warnings
+            .retain(|warning| !is_told(warning, &status.conditions));
     }
     let all = report
         .components
@@ -229,16 +233,7 @@ fn components(configuration: &Value, observed: &Observed, conditions: &[&Conditi
     let spec = configuration::read(spec).unwrap_or_default();
     let nothing = configuration::read(Value::Null).unwrap_or_default();
     let known = known_workloads();
-    let is_shown = |component: &&'static dyn components::Component| {
-        let is_wanted = component.enabled(&spec) && !component.enabled(&nothing);
-        // What belongs to any configuration is of interest when something is wrong with it.
-        let is_wrong = |found: &&Condition| {
-            found.status != "True" && component_of(&found.kind) == Some(component.name())
-        };
-        is_wanted || conditions.iter().copied().any(|found| is_wrong(&found))
-    };
-    let shown = components::ALL.into_iter().filter(is_shown);
-    let described = shown.map(|component| {
+    let described = components::ALL.into_iter().filter_map(|component| {
         let name = component.name();
         let names = known.iter().find(|(known, _)| *known == name).map(|(_, ids)| ids);
         let live: Vec<&Value> = observed
@@ -257,11 +252,15 @@ fn components(configuration: &Value, observed: &Observed, conditions: &[&Conditi
         let condition = conditions
             .iter()
             .find(|found| component_of(&found.kind) == Some(name));
-        Component {
+        let is_wanted = component.enabled(&spec) && !component.enabled(&nothing);
+        // What belongs to any configuration is of interest when something is wrong with it; and what runs, while the
+        // configuration that does not ask for it any more is rejected.
+        let is_shown = is_wanted || !live.is_empty() || condition.is_some_and(|found| found.status != "True");
+        is_shown.then(|| Component {
             name,
             state: state(condition.copied(), &live),
             workloads: live.into_iter().map(workload).collect(),
-        }
+        })
     });
     described.collect()
 }
@@ -483,6 +482,12 @@ fn described(trouble: &Trouble, more: usize) -> String {
         text.push_str(&format!(": {}", trouble.message));
     }
     text
+}
+
+/// Whether a condition says the same now.
+fn is_told(warning: &Warning, conditions: &[Condition]) -> bool {
+    let says_it = |found: &Condition| warning.message == messages::operator_failed(&found.message);
+    conditions.iter().any(says_it)
 }
 
 /// The newest warnings about what belongs to the add-ons, each once.

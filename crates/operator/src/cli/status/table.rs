@@ -5,8 +5,10 @@ use super::report::{Problem, Report, State, Workload};
 const WIDTH: usize = 80;
 /// Where continued lines start.
 const HANG: &str = "    ";
-/// Most characters of one message: some quote whole objects.
+/// Most characters of one line of a message: some quote whole objects.
 const LONGEST: usize = 400;
+/// Most lines of a message. All errors of a specification are to be seen at once.
+const MOST_LINES: usize = 20;
 
 /// The report for people.
 pub(super) fn table(report: &Report) -> String {
@@ -183,17 +185,26 @@ fn section(title: &str, entries: impl Iterator<Item = String>) -> String {
     }
 }
 
+/// The head of a line that is too long to be read.
+fn cut(line: &str) -> String {
+    let mut head: String = line.chars().take(LONGEST).collect();
+    if head.len() < line.len() {
+        head.push('…');
+    }
+    head
+}
+
 /// A paragraph in lines that fit; its own lines stay lines.
 fn wrapped(paragraph: &str) -> String {
-    let mut cut: String = paragraph.chars().take(LONGEST).collect();
-    if cut.len() < paragraph.len() {
-        cut.push('…');
+    let indent: String = paragraph.chars().take_while(|c| *c == ' ').collect();
+    let mut parts: Vec<String> = paragraph.lines().take(MOST_LINES).map(cut).collect();
+    if paragraph.lines().nth(MOST_LINES).is_some() {
+        parts.push("…".to_owned());
     }
-    let indent: String = cut.chars().take_while(|c| *c == ' ').collect();
     let mut text = String::new();
     let mut line = indent;
     let mut is_fresh = true;
-    for (index, part) in cut.lines().enumerate() {
+    for (index, part) in parts.iter().enumerate() {
         if index > 0 {
             text.push_str(line.trim_end());
             text.push('\n');

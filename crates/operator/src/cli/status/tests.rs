@@ -231,6 +231,14 @@ fn a_rejected_specification_is_told_in_the_operators_words() {
             &conditions,
         )),
         operator: Some(operator(1)),
+        // Not asked for any more, and still there while the specification is rejected.
+        workloads: vec![daemon_set("multus", 2, &["multus:4"])],
+        // The conditions say the same.
+        events: vec![json!({
+            "involvedObject": { "kind": "NetworkAddonsConfig", "name": "cluster" }, "type": "Warning",
+            "reason": "Failed: FailedToValidate", "message": format!("Operator failed: {message}"),
+            "lastTimestamp": "2026-03-01T11:58:00Z",
+        })],
         ..Observed::default()
     };
     assert_eq!(
@@ -244,6 +252,8 @@ Available  False   2m   Failing
 Degraded   True    2m   FailedToValidate
 
 COMPONENT    READY  STATE / IMAGE
+multus              available
+  ds/multus  2/2    multus:4
 kubeMacPool         not deployed
 
 Problems:
@@ -255,6 +265,29 @@ Next: correct the specification
   kubectl edit networkaddonsconfig cluster
 "
     );
+}
+
+#[test]
+fn all_errors_of_a_specification_are_shown() {
+    let errors: Vec<String> = (0..19)
+        .map(|number| format!("field number {number} has a value that can't be used"))
+        .collect();
+    let told = |message: &str| {
+        let condition = condition("Degraded", "True", 58, "FailedToValidate", message);
+        shown(&Observed {
+            configuration: Some(configuration(&json!({}), &[condition])),
+            operator: Some(operator(1)),
+            ..Observed::default()
+        })
+    };
+    let text = told(&format!("not valid:\n{}", errors.join("\n")));
+    assert!(errors.iter().all(|error| text.contains(error)), "{text}");
+    assert!(!text.contains('…'), "{text}");
+    // More than anybody reads, and a quoted object.
+    let text = told(&"line\n".repeat(21));
+    assert_eq!((text.matches("line").count(), text.matches('…').count()), (20, 1));
+    let text = told(&"x".repeat(1000));
+    assert!(text.matches('x').count() < 400 && text.contains('…'), "{text}");
 }
 
 #[test]
