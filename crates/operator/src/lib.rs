@@ -56,8 +56,14 @@ use settings::Settings;
 /// Port of the probes.
 const HEALTH_PORT: u16 = 8081;
 
+/// What `weft operator --help` says last.
+const ENVIRONMENT: &str = "\
+Images, namespaces and the rest come from environment variables, as in the
+Deployment that `weft manifests --image REF` prints.";
+
 /// Arguments of `weft operator`: those of the established operator.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = ENVIRONMENT)]
 pub struct Args {
     /// Kubeconfig to use instead of the service account of the pod.
     #[arg(long, value_name = "FILE")]

@@ -165,7 +165,9 @@ impl Cluster {
             context: flags.context.clone(),
             ..KubeConfigOptions::default()
         };
-        let unusable = |error: kube::config::KubeconfigError| Error::Kubeconfig(chain(&error));
+        // The library quotes paths twice.
+        let unquoted = |text: String| text.replace("'\"", "").replace("\"'", "");
+        let unusable = |error: kube::config::KubeconfigError| Error::Kubeconfig(unquoted(chain(&error)));
         let config = match &flags.kubeconfig {
             Some(path) => {
                 let read = Kubeconfig::read_from(path).map_err(unusable)?;
