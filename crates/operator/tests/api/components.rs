@@ -405,7 +405,7 @@ fn macvtap_waits_for_the_configuration_that_it_is_told() {
     // Another message of the same condition is not told at once.
     cluster::wait::until("the pod that waits to be told about", DEADLINE, || {
         let configuration = fixture.wait_until_progressing();
-        let message = message(&configuration, "Progressing").to_owned();
+        let message = message(&configuration, "Progressing").clone();
         if message == told { Ok(()) } else { Err(message) }
     })
     .unwrap_or_else(|error| panic!("{error}"));
