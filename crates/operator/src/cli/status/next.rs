@@ -11,6 +11,9 @@ use super::{
 };
 use crate::names::{self, condition, reason};
 
+/// How it is told that the cluster does not know a kind.
+const UNKNOWN_KIND: &str = "no matches for kind";
+
 /// What to do next.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(super) struct Next {
@@ -51,7 +54,14 @@ pub(super) fn step(report: &Report, has_operator: bool, trouble: Option<&Trouble
         return Some(create());
     }
     if says(report, condition::DEGRADED, "True") {
-        let why = find(report, condition::DEGRADED).map(|found| found.reason.as_str());
+        let why = find(report, condition::DEGRADED);
+        if why.is_some_and(|found| found.message.contains(UNKNOWN_KIND)) {
+            return Some(Next {
+                text: "install what defines the missing kind; the operator then goes on by itself".to_owned(),
+                commands: Vec::new(),
+            });
+        }
+        let why = why.map(|found| found.reason.as_str());
         return Some(failure(why.unwrap_or_default(), namespace));
     }
     if let Some(trouble) = trouble {

@@ -333,9 +333,25 @@ In progress:
 Problems:
   kubeSecondaryDNS: FailedToApply: no matches for kind
 
-Next: see what the operator says about it
+Next: install what defines the missing kind; the operator then goes on by itself
 "
         ),
+        "{text}"
+    );
+    // What else there is to know about a failure, the log tells.
+    let refused = [condition(
+        "Degraded",
+        "True",
+        58,
+        "FailedToApply",
+        "conversion webhook refused",
+    )];
+    let text = shown(&Observed {
+        configuration: Some(configuration(&json!({}), &refused)),
+        ..observed
+    });
+    assert!(
+        text.contains("\nNext: see what the operator says about it\n"),
         "{text}"
     );
 }
