@@ -2,7 +2,7 @@
 //! goes.
 //!
 //! ```text
-//! observe ──> validate ──> defaults ──> render ──> clean up ──> record ──> apply ──> prune ──> certificates ──> status
+//! observe ──> validate ──> defaults ──> render ──> clean up ──> record ──> apply ──> prune ──> status
 //!    │            └────────────┴── Stop ──┼───────────┼──── Stop ┘  │          │            │
 //!    │                                    └───────────┴── Failures ─┴──────────┴────────────┘
 //!    └── what the watches know: nothing is asked for while nothing changes
