@@ -202,6 +202,7 @@ fn a_fixed_configuration_is_available_again() {
     assert_eq!(told, ["Normal Available | All applied components are available"]);
 }
 
+// operator#18, the condition, which may be gone before anybody looks
 #[test]
 fn a_lost_workload_is_degraded_until_it_is_restored() {
     let (good, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);
@@ -284,6 +285,7 @@ fn the_condition_of_the_first_generation_goes() {
     assert_eq!(conditions(&status), AVAILABLE);
 }
 
+// operator#69
 #[test]
 fn a_new_version_is_a_target_before_it_is_observed() {
     let (old, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);

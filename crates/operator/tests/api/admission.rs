@@ -195,6 +195,13 @@ fn table() -> Vec<(Value, Vec<&'static str>)> {
             ],
         ),
         (
+            pool("02:00:00:00:00:00", "0200.0000.0000"),
+            vec![
+                "failed to set mac address range: invalid range. Range end is lesser than or equal to its start. \
+                 start: 02:00:00:00:00:00 end: 02:00:00:00:00:00",
+            ],
+        ),
+        (
             pool("02:ff:00:00:00:00", "02:00:00:00:00:01"),
             vec![
                 "failed to set mac address range: invalid range. Range end is lesser than or equal to its start. \

@@ -378,7 +378,8 @@ fn an_annotation_on_the_pods_of_macvtap_is_taken_away() {
     fixture.wait_until_available();
 }
 
-// operator#19
+// operator#19, the operator's part: that the pods wait for the ConfigMap is written into the status here, as the
+// controller of DaemonSets would
 #[test]
 fn macvtap_waits_for_the_configuration_that_it_is_told() {
     let (fixture, _definitions) = established("components-device-plugin");

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{Read, Seek, SeekFrom, Write},
     net::SocketAddr,
     process::Stdio,
     sync::{Mutex, MutexGuard, PoisonError, mpsc},
@@ -214,6 +214,13 @@ impl Fixture {
 
     pub(crate) fn stop(&mut self) {
         self.operator = None;
+    }
+
+    /// Tells the running operator to end, without waiting for that.
+    pub(crate) fn interrupt(&self) {
+        if let Some(running) = &self.operator {
+            running.shutdown.trigger();
+        }
     }
 
     /// Where the running operator serves its metrics, on this machine.
@@ -498,14 +505,18 @@ impl Fixture {
     }
 
     /// Where the audit log ends now.
-    pub(crate) fn mark(&self) -> usize {
-        fs::read(self.server.audit_log()).expect("the audit log").len()
+    pub(crate) fn mark(&self) -> u64 {
+        let log = fs::metadata(self.server.audit_log());
+        log.expect("the audit log").len()
     }
 
     /// Requests of the operator since the mark, watches apart.
-    pub(crate) fn requests_since(&self, mark: usize) -> Vec<Request> {
-        let log = fs::read(self.server.audit_log()).expect("the audit log");
-        let text = String::from_utf8_lossy(&log[mark..]).into_owned();
+    pub(crate) fn requests_since(&self, mark: u64) -> Vec<Request> {
+        let mut log = fs::File::open(self.server.audit_log()).expect("the audit log");
+        log.seek(SeekFrom::Start(mark)).expect("the mark");
+        let mut new = Vec::new();
+        log.read_to_end(&mut new).expect("the audit log");
+        let text = String::from_utf8_lossy(&new).into_owned();
         let entries = text
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -520,7 +531,7 @@ impl Fixture {
     }
 
     /// Requests since the mark that are neither events nor the status, as `verb uri`.
-    pub(crate) fn work_since(&self, mark: usize) -> Vec<String> {
+    pub(crate) fn work_since(&self, mark: u64) -> Vec<String> {
         let requests = self.requests_since(mark).into_iter();
         requests
             .filter(|request| {

@@ -1,5 +1,7 @@
 //! In which order things go, and what goes on when it is interrupted.
 
+use std::time::{Duration, Instant};
+
 use cluster::wait;
 use serde_json::{Value, json};
 
@@ -10,7 +12,7 @@ const POOL: [&str; 2] = ["kubemacpool-cert-manager", "kubemacpool-mac-controller
 const NETWORKS: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 
 /// The resources that were deleted since the mark, in order.
-fn deletions(fixture: &Fixture, mark: usize) -> Vec<String> {
+fn deletions(fixture: &Fixture, mark: u64) -> Vec<String> {
     let requests = fixture.requests_since(mark).into_iter();
     requests
         .filter(|request| request.verb == "delete")
@@ -61,7 +63,16 @@ fn webhooks_and_then_access_are_withdrawn_when_the_configuration_goes() {
     fixture.wait_until_gone("mutatingwebhookconfiguration", "kubemacpool-mutator");
     fixture.wait_until_gone("clusterrolebinding", "multus");
     fixture.wait_until_gone("clusterrolebinding", "kubemacpool-manager-rolebinding");
-    let deleted = deletions(&fixture, mark);
+    // The log may be a moment behind what is gone.
+    let deleted = wait::until("three deletions", DEADLINE, || {
+        let deleted = deletions(&fixture, mark);
+        if deleted.len() >= 3 {
+            Ok(deleted)
+        } else {
+            Err(format!("{deleted:#?}"))
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(
         deleted.len(),
         3,
@@ -82,31 +93,45 @@ fn webhooks_and_then_access_are_withdrawn_when_the_configuration_goes() {
 fn a_removal_goes_on_wherever_it_was_interrupted() {
     let mut fixture = with_pool("removal-interrupted");
     let mark = fixture.mark();
-    fixture.configure(&json!({ "multus": {} }));
-    let mut stops = 0;
+    let enough = |fixture: &Fixture, stops: usize| deletions(fixture, mark).len() > stops;
+    // The whole removal may take less time than one look at the cluster: the log is read as fast as it can be.
+    let hurry = |fixture: &Fixture, stops: usize| {
+        let begun = Instant::now();
+        while !enough(fixture, stops) && begun.elapsed() < Duration::from_secs(1) {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        // What is asked for is carried out before kubectl has ended.
+        scope.spawn(|| fixture.configure(&json!({ "multus": {} })));
+        hurry(&fixture, 0);
+        fixture.interrupt();
+    });
+    let gone = |fixture: &Fixture| {
+        let record = fixture.operand("configmap", RECORD).expect("the record");
+        let inventory = record["data"]["inventory"].as_str().expect("an inventory");
+        !inventory.contains("kubemacpool")
+    };
+    let (mut stops, mut interrupted) = (0, 0);
     loop {
-        let enough = |fixture: &Fixture| deletions(fixture, mark).len() > stops;
-        let gone = |fixture: &Fixture| {
-            let record = fixture.operand("configmap", RECORD).expect("the record");
-            let inventory = record["data"]["inventory"].as_str().expect("an inventory");
-            !inventory.contains("kubemacpool")
-        };
+        fixture.stop();
+        if gone(&fixture) {
+            break;
+        }
+        interrupted += 1;
+        stops = deletions(&fixture, mark).len();
+        fixture.start();
+        hurry(&fixture, stops);
         wait::until("a deletion or the end", DEADLINE, || {
-            if enough(&fixture) || gone(&fixture) {
+            if enough(&fixture, stops) || gone(&fixture) {
                 Ok(())
             } else {
                 Err(format!("{:#?}", deletions(&fixture, mark)))
             }
         })
         .expect("progress");
-        if gone(&fixture) {
-            break;
-        }
-        fixture.stop();
-        stops = deletions(&fixture, mark).len();
-        fixture.start();
     }
-    println!("interrupted after {stops} deletions");
+    println!("interrupted {interrupted} times, the last time after {stops} deletions");
     for (kind, name) in [
         ("mutatingwebhookconfiguration", "kubemacpool-mutator"),
         ("deployment", POOL[0]),
@@ -120,6 +145,7 @@ fn a_removal_goes_on_wherever_it_was_interrupted() {
     ] {
         assert!(fixture.operand(kind, name).is_none(), "{kind} {name}");
     }
+    fixture.start();
     fixture.wait_until_available();
 }
 

@@ -44,7 +44,7 @@ fn every_workload_is_reported_and_runs_our_image() {
 
 #[test]
 fn a_deleted_daemonset_comes_back_at_once() {
-    // operator#18
+    // operator#18, without the condition in between
     let Some(stage) = Stage::enter() else { return };
     for name in WORKLOADS {
         let uid = stage.daemonset_uid(name).expect("deployed");
@@ -98,7 +98,7 @@ fn an_edited_pod_template_is_reverted() {
 
 #[test]
 fn an_invalid_spec_is_reported_and_leaves_what_runs() {
-    // operator#37, operator#39
+    // operator#37, the condition; operator#39
     let Some(stage) = Stage::enter() else { return };
     let before: Vec<_> = WORKLOADS.iter().map(|name| stage.daemonset_uid(name)).collect();
     stage.patch_config(&json!([{ "op": "add", "path": "/spec/imagePullPolicy", "value": "BAD" }]));

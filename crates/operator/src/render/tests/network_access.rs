@@ -31,7 +31,8 @@ fn selects(selector: &Value, labels: &Value) -> bool {
         .all(|(key, value)| labels.get(key) == Some(value))
 }
 
-// operator#76, what of it does not need packets
+// Case 76 of operator §16 in terms of objects. That packets pass where a policy denies everything else, no test here
+// can prove: docs/behaviour/not-provable.md.
 #[test]
 fn pods_that_need_the_cluster_are_let_out_and_servers_are_let_in() {
     for (native, openshift4) in [(false, false), (true, false), (false, true), (true, true)] {

@@ -209,6 +209,11 @@ fn every_object_of_every_component_is_labelled_and_owned() {
                 continue;
             }
             let what = &object["metadata"]["name"];
+            let version = "networkaddonsoperator.network.kubevirt.io/version";
+            assert_eq!(
+                object["metadata"]["labels"][version], "Avalanches_of_water",
+                "{what}"
+            );
             let mut labels = vec![&object["metadata"]["labels"]];
             labels.extend(object.pointer("/spec/template/metadata/labels"));
             for labels in labels {
@@ -216,7 +221,11 @@ fn every_object_of_every_component_is_labelled_and_owned() {
                 assert_eq!(labels["app.kubernetes.io/managed-by"], "cnao-operator", "{what}");
                 assert_eq!(labels["app.kubernetes.io/component"], "network", "{what}");
             }
-            assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "1-2-3", "{what}");
+            let owners = object["metadata"]["ownerReferences"].as_array().expect("owners");
+            assert!(
+                owners.len() == 1 && owners[0]["uid"] == "1-2-3",
+                "{what}: {owners:?}"
+            );
         }
     }
 }

@@ -89,7 +89,7 @@ fn wait_for_our_version(fixture: &Fixture) {
     .unwrap_or_else(|error| panic!("{error}"));
 }
 
-// operator#70, operator#80, operands#20
+// operator#70 for the first generation, operator#80, operands#20
 #[test]
 fn the_first_generation_is_updated_in_place() {
     let mut fixture = Fixture::installed("takeover-first-generation");
@@ -255,7 +255,7 @@ fn what_nobody_wants_of_the_first_generation_is_removed() {
     assert_eq!(warnings, Vec::<String>::new());
 }
 
-// operator#70
+// operator#70 for what releases from 0.89 on left and later ones no longer make
 #[test]
 fn leftovers_of_release_0_94_are_removed() {
     let mut fixture = Fixture::installed("takeover-release-0-94");

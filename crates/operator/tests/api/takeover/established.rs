@@ -48,7 +48,7 @@ fn image(object: &Value) -> &Value {
     &object["spec"]["template"]["spec"]["containers"][0]["image"]
 }
 
-// operator#56, operator#60, operator#70
+// operator#56, operator#60; operator#70 for the objects of today's releases
 #[test]
 fn the_established_installation_is_taken_over_without_a_restart() {
     let mut fixture = Fixture::installed("takeover-established");
