@@ -97,9 +97,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .context("the metrics")?;
 
     let work = async {
-        tracing::info!("registering Components");
         let operator = Operator::start(client, settings, metrics).await?;
-        tracing::info!("starting the operator manager");
         operator.run(&shutdown).await;
         anyhow::Ok(())
     };

@@ -88,6 +88,8 @@ pub struct Reconciler {
 /// lost: then some things are looked at again.
 #[derive(Debug, Default)]
 struct Memory {
+    /// Which one; empty when there is none.
+    uid: String,
     /// Components that were deployed, with their workloads.
     deployed: Vec<(&'static str, Vec<ObjectId>)>,
     /// Their generations, as far as they were seen.
@@ -178,13 +180,21 @@ impl Reconciler {
 
     /// One reconcile: everything is brought about that can be, and the status says what could not.
     pub async fn reconcile(&mut self) -> Result<(), Error> {
-        // A failure before certificates were looked at has its own time to try again.
+        // What was to be done later belongs to the reconcile before: this one says anew what is left.
         self.look_again = None;
+        self.held_back = None;
         let Some(cr) = self.resource() else {
             self.memory = Memory::default();
             self.measure_nothing();
             return self.withdraw().await;
         };
+        // Of one that was deleted and made anew in a moment, both are heard of at once.
+        if self.memory.uid != cr.uid {
+            self.memory = Memory {
+                uid: cr.uid.clone(),
+                ..Memory::default()
+            };
+        }
         // A profile that is not valid changes nothing: the status says what is wrong with it.
         if let Some(settings) = cr.tls_settings() {
             self.metrics.publish_tls(&settings);
