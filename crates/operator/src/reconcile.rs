@@ -2,14 +2,14 @@
 //! goes.
 //!
 //! ```text
-//! observe ──> validate ──> defaults ──> render ──> clean up ──> record ──> apply ──> prune ──> status
-//!    │            └────────────┴── Stop ──┼───────────┼──── Stop ┘  │          │            │
-//!    │                                    └───────────┴── Failures ─┴──────────┴────────────┘
+//! observe ──> validate ──> defaults ──> render ──> clean up ──> record ──> apply ──> prune ──> certificates ──> status
+//!    │            └────────────┴── Stop ──┼───────────┼──── Stop ┘  │          │            │                      │
+//!    │                                    └───────────┴── Failures ─┴──────────┴────────────┴──────────────────────┘
 //!    └── what the watches know: nothing is asked for while nothing changes
 //! ```
 //!
-//! What concerns the configuration as a whole stops everything, and leaves what is deployed as it is. What goes wrong
-//! with one component is noted, and the others go on, with every later step.
+//! What concerns the configuration as a whole stops everything, and leaves what is deployed as it is: only certificates
+//! are kept all the same. What goes wrong with one component is noted, and the others go on, with every later step.
 
 mod carry_out;
 mod certificates;
@@ -369,7 +369,11 @@ impl Reconciler {
         else {
             return NodeState::default();
         };
-        let wish = detect::node_state_wish(self.applier.client()).await;
+        let wish = if self.cache().serves(object::NMSTATE) {
+            Ok(detect::known_node_state_wish(&self.cache().list(object::NMSTATE)))
+        } else {
+            detect::node_state_wish(self.applier.client()).await
+        };
         NodeState {
             definition: detect::node_state_definition(&definition),
             wish: wish.unwrap_or_else(|error| {
@@ -382,6 +386,10 @@ impl Reconciler {
     async fn openshift_network(&self) -> Result<Option<OpenShiftNetwork>, Stop> {
         if !self.platform.openshift4 {
             return Ok(None);
+        }
+        if self.cache().serves(object::OPENSHIFT_NETWORK) {
+            let known = self.cache().list(object::OPENSHIFT_NETWORK);
+            return Ok(detect::known_openshift_network(&known));
         }
         let network = detect::openshift_network(self.applier.client()).await;
         network.map_err(|error| Stop::retry(reason::OPENSHIFT_NETWORK, client::message(&error)))
