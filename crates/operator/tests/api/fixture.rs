@@ -92,6 +92,10 @@ impl Fixture {
             .kubectl()
             .delete(["networkaddonsconfigs", "--all"])
             .expect("no configuration");
+        // What is in no namespace, nobody collects after an earlier test.
+        let kinds = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
+        let ours = "--selector=app.kubernetes.io/managed-by=cnao-operator";
+        fixture.kubectl().delete([kinds, ours]).expect("nothing left");
         fixture
     }
 

@@ -103,7 +103,8 @@ fn some_configuration(dice: &mut Dice) -> Value {
         spec["linuxBridge"] = json!({ "preserveDefaultVlan": dice.below(2) == 0 });
     }
     if dice.below(3) == 0 {
-        let placement = json!({ "nodeSelector": { "kubernetes.io/hostname": "node02" } });
+        // Both nodes, by another template: a node that multus leaves starts no pods, the operator's among them.
+        let placement = json!({ "nodeSelector": { "kubernetes.io/os": "linux" } });
         spec["placementConfiguration"] = json!({ "workloads": placement });
     }
     spec

@@ -122,21 +122,8 @@ fn what_is_native_is_handed_back_and_taken_again_in_place() {
     fixture.roll_out(&DAEMON_SETS);
     fixture.roll_out_deployments(&DEPLOYMENTS);
     let configuration = fixture.wait_until_available();
-    let mut handed_back = owned(&fixture);
-    for (name, object) in &mut handed_back {
-        // The operator's own authority stays until cert-manager, which is not here, puts its own into its place.
-        if name.starts_with("MutatingWebhookConfiguration/kubevirt-ipam-controller") {
-            let webhooks = object["webhooks"].as_array_mut().expect("webhooks");
-            for webhook in webhooks {
-                let bundle = webhook["clientConfig"]["caBundle"].take();
-                assert!(bundle.is_string(), "{bundle}");
-                webhook["clientConfig"]
-                    .as_object_mut()
-                    .expect("a client")
-                    .remove("caBundle");
-            }
-        }
-    }
+    // The operator's own authority stays until cert-manager, which is not here, puts its own into its place.
+    let handed_back = without_bundle(owned(&fixture));
     assert_same(&handed_back, &established);
     assert_eq!(identities(&back), identities(&native), "in place");
     let containers = configuration["status"]["containers"]
@@ -155,16 +142,19 @@ fn what_is_native_is_handed_back_and_taken_again_in_place() {
     fixture.roll_out(&DAEMON_SETS);
     fixture.roll_out_deployments(&DEPLOYMENTS);
     fixture.wait_until_available();
-    let mut again = owned(&fixture);
-    // What asks cert-manager for its bundle is an annotation like those of other people, and stays; there is no
-    // Certificate any more that it could lead to.
-    let webhooks = again
-        .get_mut("MutatingWebhookConfiguration/kubevirt-ipam-controller-mutating-webhook-configuration")
-        .and_then(|object| object.pointer_mut("/metadata/annotations")?.as_object_mut());
-    webhooks
-        .expect("annotations")
-        .remove("cert-manager.io/inject-ca-from");
-    assert_same(&again, &native);
+    // Another authority was made.
+    assert_same(&without_bundle(owned(&fixture)), &without_bundle(native));
+}
+
+/// The objects without the CA bundle of the webhook of KubeVirt IPAM, which must have one.
+fn without_bundle(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    let name = "MutatingWebhookConfiguration/kubevirt-ipam-controller-mutating-webhook-configuration";
+    let client = objects
+        .get_mut(name)
+        .and_then(|object| object.pointer_mut("/webhooks/0/clientConfig")?.as_object_mut());
+    let bundle = client.expect("a webhook").remove("caBundle");
+    assert!(bundle.is_some_and(|bundle| bundle.is_string()), "a bundle");
+    objects
 }
 
 /// `status.containers` of all eight components, from the summary of operands.
