@@ -116,6 +116,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_status_is_written_over_the_old_one_of_the_same_object() {
+        let live = json!({ "observedVersion": "1", "strange": 1 });
+        let patch = status_patch("u", &live, &NetworkAddonsConfigStatus::default());
+        assert_eq!(patch["metadata"], json!({ "uid": "u" }));
+        assert_eq!(patch["status"].get("strange"), Some(&Value::Null));
+    }
+
+    #[test]
     fn only_a_deletion_in_the_foreground_removes_what_is_owned() {
         for (metadata, expected) in [
             (json!({}), false),
