@@ -9,7 +9,7 @@ use std::io;
 /// # Errors
 /// Only when the runtime itself can't be built (no epoll, no file descriptors left).
 pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
-    // Look-ups of host names are the only blocking work of a controller; one thread serves them.
+    // Look-ups of host names and new keys are the only blocking work of a controller; one thread serves them.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(1)

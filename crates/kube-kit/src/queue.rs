@@ -138,13 +138,6 @@ impl<Key: Ord + Clone> Queue<Key> {
         state.delay(key, Instant::now() + pause);
         pause
     }
-
-    /// The key needs no more work, ever: forgets its failures and what was wanted later.
-    pub fn forget(&self, key: &Key) {
-        let mut state = lock(&self.state);
-        state.failures.remove(key);
-        state.later.remove(key);
-    }
 }
 
 impl<Key: Ord + Clone> State<Key> {
@@ -250,14 +243,5 @@ mod tests {
         assert_eq!(queue.next().now_or_never(), Some("a"));
         tokio::time::advance(Duration::from_secs(10)).await;
         assert!(queue.next().now_or_never().is_none(), "the pause is gone");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_forgotten_key_does_not_come_back() {
-        let queue = Queue::new();
-        queue.add_after("a", Duration::from_secs(1));
-        queue.forget(&"a");
-        tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(queue.next().now_or_never().is_none());
     }
 }

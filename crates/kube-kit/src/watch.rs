@@ -235,7 +235,10 @@ where
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    backoff.reset();
+                    // A list that has only begun is no success: its next page may fail again and again.
+                    if !matches!(event, Event::Init | Event::InitApply(_)) {
+                        backoff.reset();
+                    }
                     follower.follow(event);
                 }
                 Err(error) => {
@@ -389,5 +392,33 @@ where
     fn tell(&self, change: Change<Key>) {
         // Nobody listens when only the store is wanted.
         let _ = self.sender.send(change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_again_and_again_is_asked_for_ever_less_often() {
+        let lists = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&lists);
+        // As the stream of a watch is while listing fails: each attempt begins with `Init`.
+        let attempts = futures::stream::unfold(false, move |begun| {
+            let counted = Arc::clone(&counted);
+            async move {
+                if !begun {
+                    return Some((Ok(Event::<DeserializeGuard<DynamicObject>>::Init), true));
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                Some((Err(watcher::Error::NoResourceVersion), false))
+            }
+        });
+        let _watch = run("things".to_owned(), attempts, Name::of, drop);
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        // Every half minute at last, each pause up to twice as long by chance.
+        let lists = lists.load(Ordering::Relaxed);
+        assert!((10..40).contains(&lists), "{lists} lists in ten minutes");
     }
 }

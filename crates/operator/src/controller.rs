@@ -8,7 +8,7 @@ use std::{
 use kube::Client;
 use kube_kit::{
     apply::Applier,
-    cache::{Cache, Changes, Lookup},
+    cache::{Cache, Changes},
     events::Recorder,
     merge::Policy,
     object::{self, Kind, ObjectId},
@@ -151,6 +151,8 @@ impl Operator {
                     }
                     patience = Instant::now() + ECHO;
                     self.look_again = self.reconciler.look_again();
+                    // One that asks for nothing has not waited for anything: watches and probes have their turn.
+                    tokio::task::yield_now().await;
                 }
             }
         }
@@ -161,7 +163,7 @@ impl Operator {
             Change::Applied(id) | Change::Deleted(id) => {
                 tracing::debug!(%id, ?change, "changed");
                 if let Some(kind) = watches::defined_by(id) {
-                    self.definition_changed(kind);
+                    self.definition_changed(kind, matches!(change, Change::Applied(_)));
                 }
                 if !self.reconciler.concerns(id) {
                     return;
@@ -174,11 +176,7 @@ impl Operator {
     }
 
     /// Watches a kind from the moment on when there can be any of it, and as long as there can be.
-    fn definition_changed(&mut self, kind: Kind) {
-        let defined = matches!(
-            self.definitions.lookup(&watches::definition(kind)),
-            Lookup::Present(_)
-        );
+    fn definition_changed(&mut self, kind: Kind, defined: bool) {
         if kind == object::NETWORK_ADDONS_CONFIG {
             // Watched in any case.
         } else if defined {

@@ -1,5 +1,5 @@
-//! Asks what kind of cluster this is and which image the operator itself runs, at start, and whatever else is not
-//! watched (operator §2.1). What changes of the cluster later on, [`crate::watches`] tell.
+//! Asks what kind of cluster this is and which image the operator itself runs, at start, and what a watch does not know
+//! yet (operator §2.1). What changes of the cluster later on, [`crate::watches`] tell.
 
 use api::names::{MANAGED_BY_LABEL, NETWORK_ADDONS_KIND};
 use kube::{
@@ -7,6 +7,7 @@ use kube::{
     core::{DynamicObject, params::ListParams},
 };
 use kube_kit::{
+    cache::Object,
     client,
     object::{self, Kind},
 };
@@ -155,6 +156,11 @@ pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwor
     Ok(list.items.first().map(|network| read_network(&network.data)))
 }
 
+/// OpenShift's network configuration, if it is among the objects that a watch knows.
+pub fn known_openshift_network(known: &[Object]) -> Option<OpenShiftNetwork> {
+    known.first().map(|network| read_network(network))
+}
+
 /// Whose the definition of the API is by which node state is wished for, from what is known of it.
 pub fn node_state_definition(definition: &Value) -> NodeStateDefinition {
     let managed_by = definition
@@ -181,6 +187,11 @@ pub async fn node_state_wish(client: &Client) -> Result<NodeStateWish, kube::Err
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(NodeStateWish::NotServed),
         Err(error) => Err(error),
     }
+}
+
+/// Wishes for node state among the objects that a watch knows.
+pub fn known_node_state_wish(known: &[Object]) -> NodeStateWish {
+    read_wishes(known.iter().map(|wish| Value::clone(wish)))
 }
 
 fn read_wishes(wishes: impl Iterator<Item = Value>) -> NodeStateWish {

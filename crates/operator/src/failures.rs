@@ -31,11 +31,6 @@ impl Failures {
         self.noted.push((component, Failure { reason, message }));
     }
 
-    /// Whether nothing failed.
-    pub fn is_empty(&self) -> bool {
-        self.noted.is_empty()
-    }
-
     /// Whether nothing of a component failed.
     pub fn spare(&self, component: &str) -> bool {
         !self.noted.iter().any(|(of, _)| *of == Some(component))
@@ -75,7 +70,7 @@ mod tests {
     #[test]
     fn the_first_failure_has_the_word_and_every_message_is_said_once() {
         let mut failures = Failures::default();
-        assert_eq!((failures.all(), failures.is_empty()), (None, true));
+        assert_eq!(failures.all(), None);
         failures.note("ovs", "FailedToRender", "a");
         failures.note("macvtap", "FailedToApply", "b");
         failures.note("multus", "FailedToApply", "b");

@@ -2,14 +2,14 @@
 //! goes.
 //!
 //! ```text
-//! observe ──> validate ──> defaults ──> render ──> clean up ──> record ──> apply ──> prune ──> status
-//!    │            └────────────┴── Stop ──┼───────────┼──── Stop ┘  │          │            │
-//!    │                                    └───────────┴── Failures ─┴──────────┴────────────┘
+//! observe ──> validate ──> defaults ──> render ──> clean up ──> record ──> apply ──> prune ──> certificates ──> status
+//!    │            └────────────┴── Stop ──┼───────────┼──── Stop ┘  │          │            │                      │
+//!    │                                    └───────────┴── Failures ─┴──────────┴────────────┴──────────────────────┘
 //!    └── what the watches know: nothing is asked for while nothing changes
 //! ```
 //!
-//! What concerns the configuration as a whole stops everything, and leaves what is deployed as it is. What goes wrong
-//! with one component is noted, and the others go on, with every later step.
+//! What concerns the configuration as a whole stops everything, and leaves what is deployed as it is: only certificates
+//! are kept all the same. What goes wrong with one component is noted, and the others go on, with every later step.
 
 mod carry_out;
 mod certificates;
@@ -88,6 +88,8 @@ pub struct Reconciler {
 /// lost: then some things are looked at again.
 #[derive(Debug, Default)]
 struct Memory {
+    /// Which one; empty when there is none.
+    uid: String,
     /// Components that were deployed, with their workloads.
     deployed: Vec<(&'static str, Vec<ObjectId>)>,
     /// Their generations, as far as they were seen.
@@ -178,13 +180,21 @@ impl Reconciler {
 
     /// One reconcile: everything is brought about that can be, and the status says what could not.
     pub async fn reconcile(&mut self) -> Result<(), Error> {
-        // A failure before certificates were looked at has its own time to try again.
+        // What was to be done later belongs to the reconcile before: this one says anew what is left.
         self.look_again = None;
+        self.held_back = None;
         let Some(cr) = self.resource() else {
             self.memory = Memory::default();
             self.measure_nothing();
             return self.withdraw().await;
         };
+        // Of one that was deleted and made anew in a moment, both are heard of at once.
+        if self.memory.uid != cr.uid {
+            self.memory = Memory {
+                uid: cr.uid.clone(),
+                ..Memory::default()
+            };
+        }
         // A profile that is not valid changes nothing: the status says what is wrong with it.
         if let Some(settings) = cr.tls_settings() {
             self.metrics.publish_tls(&settings);
@@ -359,7 +369,11 @@ impl Reconciler {
         else {
             return NodeState::default();
         };
-        let wish = detect::node_state_wish(self.applier.client()).await;
+        let wish = if self.cache().serves(object::NMSTATE) {
+            Ok(detect::known_node_state_wish(&self.cache().list(object::NMSTATE)))
+        } else {
+            detect::node_state_wish(self.applier.client()).await
+        };
         NodeState {
             definition: detect::node_state_definition(&definition),
             wish: wish.unwrap_or_else(|error| {
@@ -372,6 +386,10 @@ impl Reconciler {
     async fn openshift_network(&self) -> Result<Option<OpenShiftNetwork>, Stop> {
         if !self.platform.openshift4 {
             return Ok(None);
+        }
+        if self.cache().serves(object::OPENSHIFT_NETWORK) {
+            let known = self.cache().list(object::OPENSHIFT_NETWORK);
+            return Ok(detect::known_openshift_network(&known));
         }
         let network = detect::openshift_network(self.applier.client()).await;
         network.map_err(|error| Stop::retry(reason::OPENSHIFT_NETWORK, client::message(&error)))

@@ -98,8 +98,9 @@ pub fn read_status(status: Value) -> NetworkAddonsConfigStatus {
     serde_json::from_value(status).unwrap_or_default()
 }
 
-/// A merge patch that leaves nothing of the old status.
-pub fn status_patch(live: &Value, status: &NetworkAddonsConfigStatus) -> Value {
+/// A merge patch that leaves nothing of the old status. The API server refuses it for another object of the same name,
+/// whose status is not this one's.
+pub fn status_patch(uid: &str, live: &Value, status: &NetworkAddonsConfigStatus) -> Value {
     // Texts in lists: writing them cannot fail.
     let mut patch = serde_json::to_value(status).unwrap_or_default();
     if let (Some(patch), Some(live)) = (patch.as_object_mut(), live.as_object()) {
@@ -107,12 +108,20 @@ pub fn status_patch(live: &Value, status: &NetworkAddonsConfigStatus) -> Value {
             patch.entry(key).or_insert(Value::Null);
         }
     }
-    json!({ "status": patch })
+    json!({ "metadata": { "uid": uid }, "status": patch })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_is_written_over_the_old_one_of_the_same_object() {
+        let live = json!({ "observedVersion": "1", "strange": 1 });
+        let patch = status_patch("u", &live, &NetworkAddonsConfigStatus::default());
+        assert_eq!(patch["metadata"], json!({ "uid": "u" }));
+        assert_eq!(patch["status"].get("strange"), Some(&Value::Null));
+    }
 
     #[test]
     fn only_a_deletion_in_the_foreground_removes_what_is_owned() {

@@ -132,17 +132,19 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         lock(&self.state).listing = Some(BTreeSet::new());
     }
 
-    /// An object was told about. Whether that is news.
+    /// An object was told about. Whether that is news: what is older than the answer to a write of our own is none. A
+    /// list is believed whatever it says, for an API server may have been restored to what it was.
     pub(super) fn insert(&self, key: Key, version: &str, value: impl FnOnce() -> T) -> bool {
         let mut state = lock(&self.state);
         if let Some(seen) = &mut state.listing {
             seen.insert(key.clone());
         }
         state.newest = state.newest.max(number(version));
-        let known = state
-            .entries
-            .get(&key)
-            .is_some_and(|entry| !version.is_empty() && *entry.version == *version);
+        let listing = state.listing.is_some();
+        let known = state.entries.get(&key).is_some_and(|entry| {
+            let same = !version.is_empty() && *entry.version == *version;
+            same || (!listing && number(version) < number(&entry.version))
+        });
         if !known {
             state.entries.insert(
                 key,
@@ -162,10 +164,15 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         }
     }
 
-    /// An object is gone. Whether it was known.
+    /// An object is gone. Whether it was known: it is not when we have made another one of its name since.
     pub(super) fn remove(&self, key: &Key, version: Option<&str>) -> bool {
+        let version = version.map_or(0, number);
         let mut state = lock(&self.state);
-        state.newest = state.newest.max(version.map_or(0, number));
+        state.newest = state.newest.max(version);
+        let newer = |entry: &Entry<T>| version > 0 && version < number(&entry.version);
+        if state.entries.get(key).is_some_and(newer) {
+            return false;
+        }
         state.entries.remove(key).is_some()
     }
 
@@ -243,6 +250,23 @@ mod tests {
         assert!(store.remove(&"a".to_owned(), Some("8")));
         store.put("a".to_owned(), "7", 7);
         assert_eq!(store.get(&"a".to_owned()), None, "deleted after that write");
+    }
+
+    #[test]
+    fn what_the_watch_tells_late_is_not_believed_any_more() {
+        let store = store(&[("a", "5")]);
+        store.put("a".to_owned(), "8", 8);
+        assert!(!store.insert("a".to_owned(), "6", || 6), "from before our write");
+        assert!(
+            !store.remove(&"a".to_owned(), Some("7")),
+            "what we wrote is another one"
+        );
+        assert_eq!(store.get(&"a".to_owned()), Some(8));
+        // A new list counts, whatever it says: the API server may have been restored to what it was.
+        store.begin();
+        assert!(store.insert("a".to_owned(), "4", || 4));
+        store.complete();
+        assert_eq!(store.get(&"a".to_owned()), Some(4));
     }
 
     #[tokio::test]

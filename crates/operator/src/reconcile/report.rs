@@ -159,7 +159,11 @@ impl Reconciler {
             self.told = Some(Instant::now());
             match self
                 .applier
-                .merge_patch(&id, Some("status"), &resource::status_patch(&live, &after))
+                .merge_patch(
+                    &id,
+                    Some("status"),
+                    &resource::status_patch(&cr.uid, &live, &after),
+                )
                 .await
             {
                 Ok(_) => {}

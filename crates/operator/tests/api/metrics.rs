@@ -110,6 +110,17 @@ impl Scraper {
         Ok((code.ok_or(&answer)?, answer))
     }
 
+    /// The value of the first figure whose line begins so and contains a word.
+    #[track_caller]
+    pub(crate) fn figure(&self, fixture: &Fixture, beginning: &str, word: &str) -> f64 {
+        let (_, text) = self.scrape(fixture.metrics_address()).expect("an answer");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(beginning) && line.contains(word));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("{beginning} is not in\n{text}"))
+    }
+
     #[track_caller]
     fn code(&self, fixture: &Fixture) -> u16 {
         self.scrape(fixture.metrics_address()).expect("an answer").0

@@ -1,6 +1,6 @@
 //! How often, and by whom, the status is written.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cluster::wait;
 use serde_json::json;
@@ -51,6 +51,42 @@ fn details_of_a_roll_out_are_told_once_a_second_at_most() {
     );
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
+}
+
+#[test]
+fn details_that_wait_for_their_turn_go_with_their_configuration() {
+    let fixture = Fixture::running("status-gone");
+    let observer = fixture.observer();
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.wait_for_operand("daemonset", "multus", |_| Some(()));
+    fixture.wait_for_conditions(&ROLLING);
+    for unavailable in (1..=4).rev() {
+        let status = json!({ "status": {
+            "desiredNumberScheduled": 4, "currentNumberScheduled": 4, "numberUnavailable": unavailable,
+            "numberReady": 0, "numberMisscheduled": 0,
+        } });
+        fixture.report("daemonset", "multus", &status);
+    }
+    fixture
+        .kubectl()
+        .run(["delete", "networkaddonsconfig", "cluster", "--wait=false"])
+        .expect("deleted");
+    fixture.wait_until_gone("clusterrolebinding", "multus");
+    let gone = Instant::now();
+    wait::until("the turn of the details", DEADLINE, || {
+        // A request of our own each time: the operator shares this machine.
+        let found = fixture.object(&["networkaddonsconfig", "cluster"]);
+        if found.is_none() && gone.elapsed() > Duration::from_secs(2) {
+            Ok(())
+        } else {
+            Err(format!("{found:?}"))
+        }
+    })
+    .expect("the turn of the details");
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.wait_until_progressing();
+    let reconciles = observer.figure(&fixture, "controller_runtime_reconcile_total{", "success");
+    assert!(reconciles < 100.0, "{reconciles} reconciles");
 }
 
 // operator#16, the conditions

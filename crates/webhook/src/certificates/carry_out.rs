@@ -9,6 +9,7 @@ use kube_kit::{
     merge::{self, Change},
     object::ObjectId,
 };
+use rcgen::KeyPair;
 use serde_json::{Map, Value, json};
 
 use super::{Identity, Intervals, Pair, State, Step, bundle, issue, plan, read};
@@ -154,7 +155,8 @@ impl Keeper<'_> {
         for step in steps {
             match step {
                 Step::Authority => {
-                    let issued = issue::new_key()
+                    let issued = new_key()
+                        .await
                         .and_then(|key| issue::authority(&key, self.identity, self.intervals, now))
                         .map_err(|cause| self.authority.cannot_issue(cause))?;
                     let created = self.authority.write(self.applier, Some(&issued)).await?;
@@ -163,7 +165,8 @@ impl Keeper<'_> {
                 Step::Bundles => self.write_bundles(now).await?,
                 Step::Serving => {
                     let authority = self.authority.pair().unwrap_or_default();
-                    let issued = issue::new_key()
+                    let issued = new_key()
+                        .await
                         .and_then(|key| issue::serving(&key, &authority, self.identity, self.intervals, now))
                         .map_err(|cause| self.serving.cannot_issue(cause))?;
                     let created = self.serving.write(self.applier, Some(&issued)).await?;
@@ -302,6 +305,11 @@ impl<'a> Secret<'a> {
         secret["data"] = Value::Object(data);
         secret
     }
+}
+
+/// A new key takes a processor a good part of a second: meanwhile watches and probes have their turn.
+async fn new_key() -> Result<KeyPair, issue::Error> {
+    tokio::task::spawn_blocking(issue::new_key).await?
 }
 
 /// The object as the cache knows it, else as the API server does.

@@ -29,6 +29,9 @@ pub enum Error {
     /// The key has not the form that the library promises.
     #[error("cannot issue a certificate: the new key cannot be encoded")]
     Key,
+    /// The process ends, or the library failed badly.
+    #[error("cannot issue a certificate: no key was made: {0}")]
+    Interrupted(#[from] tokio::task::JoinError),
 }
 
 /// A new key: RSA 2048, which every TLS profile and every reader of the Secrets can do with.
