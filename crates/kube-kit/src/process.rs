@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::panic;
 
 /// Runs a daemon's main future to its end on a current-thread runtime: worker threads and their stacks would cost more
 /// memory than a controller of this size has work.
@@ -18,4 +19,14 @@ pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
     // A look-up that hangs must not keep the process from ending.
     runtime.shutdown_background();
     Ok(output)
+}
+
+/// Lets a panic, on whatever thread or in whatever task, end the process once it is told: a controller that lost one of
+/// its watches looks healthy and is blind, one that is restarted sees everything again.
+pub fn end_on_panic() {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        tell(panicked);
+        std::process::abort();
+    }));
 }

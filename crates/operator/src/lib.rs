@@ -47,7 +47,7 @@ pub mod zap;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use kube_kit::{client, serve, shutdown::Shutdown};
+use kube_kit::{client, process, serve, shutdown::Shutdown};
 
 use controller::Operator;
 use metrics::Metrics;
@@ -84,6 +84,7 @@ impl Args {
 /// Runs the operator until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args { kubeconfig, zap: _ } = args;
+    process::end_on_panic();
     let settings = Settings::read(|name| std::env::var(name).ok())?;
     tracing::info!(
         version = settings.operator_version,
