@@ -17,6 +17,12 @@
 //! networks. It goes when multus is removed from the cluster. The daemon tells the two apart when it is asked to end, by
 //! one request to the API server: the objects that give it access (binding, service account) are removed before its
 //! DaemonSet, so 401 or 403 means removal. Every other outcome, no answer included, keeps the file.
+//!
+//! A node that multus leaves while it stays on others looks like a restart to the daemon. So an end that keeps the file
+//! leaves a note beside the socket, with the time and the file's path on the host, and the shim removes both when no
+//! daemon has answered for long after it ([`plugins::multus_shim::ended`]). A daemon that starts listens, then removes the
+//! note, then writes the file: a shim that decided before that either finds the socket answering or removes a file that
+//! is put back. A daemon that was killed leaves no note, and the file stays.
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
@@ -40,6 +46,7 @@ pub mod daemon;
 pub mod daemon_config;
 pub mod default_route;
 pub mod delegate;
+mod leaving;
 pub mod locks;
 pub mod messages;
 pub mod metrics;
@@ -183,6 +190,9 @@ pub async fn serve(
     let listener = server::listen(&socket)
         .with_context(|| format!("cannot listen at {}", socket.display()))
         .map_err(Stop::with(3))?;
+    // Not before somebody listens, and before the file is written: a shim that withdraws it looks in the other order.
+    leaving::remove_note(&config);
+    let listening = leaving::identity(&socket);
     let closing = Shutdown::new();
     let server = spawn_server(listener, &api, &closing);
     tracing::info!("multus-daemon started");
@@ -192,13 +202,16 @@ pub async fn serve(
         () = shutdown.wait() => Ok(()),
     };
     phase.send_replace(Phase::Draining);
-    if ended.is_ok() && config.conf_source == ConfSource::Auto && cluster.is_refused(REFUSAL_WAIT, node).await
-    {
-        tracing::info!(
-            "multus was removed from the cluster: removing {}",
-            names::CONF_FILE
-        );
-        remove_conf(&config);
+    if ended.is_ok() && config.conf_source == ConfSource::Auto {
+        if cluster.is_refused(REFUSAL_WAIT, node).await {
+            tracing::info!(
+                "multus was removed from the cluster: removing {}",
+                names::CONF_FILE
+            );
+            remove_conf(&config);
+        } else {
+            leaving::leave_note(&config, listening);
+        }
     }
     if timeout(GRACE, api.idle()).await.is_err() {
         tracing::warn!("calls are still being worked on, ending nevertheless");

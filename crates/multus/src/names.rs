@@ -7,7 +7,7 @@ pub const SOCKET: &str = "multus.sock";
 /// Default of `socketDir`.
 pub const SOCKET_DIR: &str = "/run/multus/";
 /// The CNI configuration that makes the runtime call the shim.
-pub const CONF_FILE: &str = "00-multus.conf";
+pub const CONF_FILE: &str = plugins::multus_shim::ended::CONF_FILE;
 /// Files that begin so are ours and never a primary configuration.
 pub const CONF_PREFIX: &str = "00-multus";
 /// Default of `cniConfigDir`.

@@ -8,7 +8,10 @@
 //! call itself is sent, and while nobody listens, or the daemon says that it is not ready (503), it is sent again until
 //! [`PATIENCE`] is over. DEL is never waited with: it succeeds whatever happens, because a pod's end must not depend on
 //! a daemon.
+//!
+//! When the daemon stays away although it is waited for, the node may have been left by multus: see [`ended`].
 
+pub mod ended;
 mod http;
 mod log;
 
@@ -36,18 +39,25 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// The default of `daemonSocketDir`.
 const SOCKET_DIR: &str = "/run/multus/";
 const SOCKET: &str = "multus.sock";
+/// The plugin's name, `type` of the configuration that calls it.
+const NAME: &str = "multus-shim";
 
 /// The plugin that runtimes call on a node with a multus daemon.
 #[derive(Debug, Clone, Copy)]
 pub struct MultusShim {
     /// How long a daemon that restarts is waited for.
     patience: Duration,
+    /// Time since the boot.
+    clock: fn() -> Duration,
 }
 
 impl MultusShim {
     /// The plugin with the established patience.
     pub const fn new() -> Self {
-        Self { patience: PATIENCE }
+        Self {
+            patience: PATIENCE,
+            clock: ended::since_boot,
+        }
     }
 }
 
@@ -59,7 +69,7 @@ impl Default for MultusShim {
 
 impl Plugin for MultusShim {
     fn name(&self) -> &'static str {
-        "multus-shim"
+        NAME
     }
 
     fn about(&self) -> String {
@@ -68,7 +78,7 @@ impl Plugin for MultusShim {
 
     fn add(&self, call: &Call) -> Result<CniResult, Error> {
         let verb = "CmdAdd (shim)";
-        let body = send(call, Instant::now() + self.patience).map_err(|error| error.named(verb))?;
+        let body = self.ask(call, verb)?;
         let answer: Answer = serde_json::from_slice(&body).map_err(|error| {
             let body = String::from_utf8_lossy(&body);
             Error::internal(format!("{verb}: failed to unmarshal response '{body}': {error}"))
@@ -95,7 +105,7 @@ impl Plugin for MultusShim {
     }
 
     fn status(&self, call: &Call) -> Result<(), Error> {
-        self.forward(call, "CmdStatus (shim)")
+        self.ask(call, "CmdStatus (shim)").map(drop)
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
@@ -171,11 +181,39 @@ impl Failure {
 }
 
 impl MultusShim {
+    /// Forwards what new pods wait for: they must not wait for a daemon that is gone for good.
+    fn ask(&self, call: &Call, verb: &str) -> Result<Vec<u8>, Error> {
+        send(call, Instant::now() + self.patience).map_err(|failure| {
+            let withdrawn = match &failure {
+                Failure::Unreachable { socket, .. } => ended::withdraw(socket, (self.clock)()),
+                _ => Ok(None),
+            };
+            match withdrawn {
+                Ok(Some(file)) => Error::new(code::TRY_AGAIN_LATER, has_left(&file)).prefixed(verb),
+                Ok(None) => failure.named(verb),
+                Err(error) => {
+                    let text = format!(
+                        "{verb}: failed to withdraw the configuration of a daemon that is gone: {error}"
+                    );
+                    log::error(&call.config, &text);
+                    failure.named(verb)
+                }
+            }
+        })
+    }
+
     fn forward(&self, call: &Call, verb: &str) -> Result<(), Error> {
         send(call, Instant::now() + self.patience)
             .map(drop)
             .map_err(|error| error.named(verb))
     }
+}
+
+fn has_left(configuration: &Path) -> String {
+    format!(
+        "multus has left this node: removed {}, the next attempt goes by the cluster's own network",
+        configuration.display()
+    )
 }
 
 /// Sends the call and returns what a success was answered with.
@@ -253,6 +291,19 @@ mod tests {
 
     const SHIM: MultusShim = MultusShim {
         patience: Duration::from_secs(60),
+        clock: || ENDED,
+    };
+    /// When the daemon ended, where one did.
+    const ENDED: Duration = Duration::from_secs(1000);
+    /// Waits for nobody, a moment after that.
+    const YOUNG: MultusShim = MultusShim {
+        patience: Duration::ZERO,
+        clock: || ENDED,
+    };
+    /// Waits for nobody, two minutes after that.
+    const OLD: MultusShim = MultusShim {
+        patience: Duration::ZERO,
+        clock: || ENDED.saturating_add(Duration::from_secs(120)),
     };
 
     /// A daemon that gives these answers, one a connection, and returns what it was sent.
@@ -386,22 +437,48 @@ mod tests {
     #[test]
     fn patience_has_an_end() {
         let dir = tempfile::tempdir().unwrap();
-        let error = error(&call(
-            MultusShim {
-                patience: Duration::ZERO,
-            },
-            "ADD",
-            dir.path(),
-            "1.1.0",
-        ));
-        let socket = dir.path().join(SOCKET);
-        assert!(
-            error.msg.starts_with(&format!(
-                "CmdAdd (shim): failed to send CNI request: the multus daemon is not reachable at {}: ",
-                socket.display()
-            )),
-            "{error}"
+        let error = error(&call(OLD, "ADD", dir.path(), "1.1.0"));
+        unreachable(&error, dir.path(), "CmdAdd");
+    }
+
+    fn unreachable(error: &Error, dir: &Path, verb: &str) {
+        let socket = dir.join(SOCKET);
+        let text = format!(
+            "{verb} (shim): failed to send CNI request: the multus daemon is not reachable at {}: ",
+            socket.display()
         );
+        assert!(error.msg.starts_with(&text), "{error}");
+        assert_eq!(error.code, 999);
+    }
+
+    #[test]
+    fn a_daemon_that_is_gone_for_good_is_not_waited_for_again() {
+        // multus#93 (the shim's part)
+        for verb in ["ADD", "STATUS"] {
+            let dir = tempfile::tempdir().unwrap();
+            let conf = dir.path().join("00-multus.conf");
+            std::fs::write(&conf, r#"{"type":"multus-shim"}"#).unwrap();
+            ended::leave(dir.path(), &conf, ENDED).unwrap();
+            let name = if verb == "ADD" { "CmdAdd" } else { "CmdStatus" };
+
+            unreachable(&error(&call(YOUNG, verb, dir.path(), "1.1.0")), dir.path(), name);
+            assert_eq!(call(OLD, "DEL", dir.path(), "1.1.0").code, 0);
+            unreachable(
+                &error(&call(OLD, "CHECK", dir.path(), "1.1.0")),
+                dir.path(),
+                "CmdCheck",
+            );
+            assert!(conf.exists());
+
+            let text = format!(
+                "{name} (shim): multus has left this node: removed {}, \
+                 the next attempt goes by the cluster's own network",
+                conf.display()
+            );
+            assert_eq!(error(&call(OLD, verb, dir.path(), "1.1.0")), Error::new(11, text));
+            assert!(!conf.exists());
+            unreachable(&error(&call(OLD, verb, dir.path(), "1.1.0")), dir.path(), name);
+        }
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use crate::node::{DEADLINE, Node, api, text};
 use cluster::wait;
 use kube_kit::shutdown::Shutdown;
+use plugins::multus_shim::ended::since_boot;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 /// The status code and the body of an answer of the daemon.
@@ -133,6 +134,49 @@ fn while_the_daemon_is_down() {
 }
 
 #[test]
+fn an_end_that_keeps_the_configuration_is_noted_until_the_next_start() {
+    // multus#93 (the daemon's part)
+    let mut node = Node::started();
+    let note = node.path("run/ended");
+    assert!(!note.exists());
+    let before = since_boot();
+    node.stop().unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&fs::read(&note).unwrap()).unwrap();
+    assert_eq!(found["configuration"], json!(node.conf()));
+    let ended = Duration::from_secs(found["endedAt"].as_u64().unwrap());
+    assert!(before <= ended && ended <= since_boot(), "{ended:?}");
+
+    node.start(&json!({}));
+    assert!(!note.exists());
+    assert!(node.conf().exists());
+    // What somebody removes is put back: also a shim that decided too late.
+    fs::remove_file(node.conf()).unwrap();
+    node.wait_until_serving();
+}
+
+#[test]
+fn no_note_of_a_daemon_whose_place_was_taken() {
+    let mut node = Node::started();
+    let other = node.path("run/other.sock");
+    let _successor = UnixListener::bind(&other).unwrap();
+    fs::rename(&other, node.path("run/multus.sock")).unwrap();
+    node.stop().unwrap();
+    assert!(node.conf().exists());
+    assert!(!node.path("run/ended").exists());
+}
+
+#[test]
+fn no_note_where_the_host_does_not_have_the_configuration() {
+    let mut node = Node::new();
+    let root = node.path("hostroot");
+    fs::create_dir(&root).unwrap();
+    node.start(&json!({"chrootDir": root}));
+    node.stop().unwrap();
+    assert!(node.conf().exists());
+    assert!(!node.path("run/ended").exists());
+}
+
+#[test]
 fn when_multus_is_removed_the_configuration_goes() {
     let mut node = Node::started();
     api()
@@ -150,6 +194,7 @@ fn when_multus_is_removed_the_configuration_goes() {
     .unwrap();
     node.stop().unwrap();
     assert!(!node.conf().exists());
+    assert!(!node.path("run/ended").exists());
     assert!(node.path("net.d/10-a.conflist").exists());
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     dump::{self, Dump},
+    pods::{TestNamespace, pod},
     support::{Stage, only_on},
 };
 
@@ -19,7 +20,7 @@ const SEED_VARIABLE: &str = "WEFT_E2E_SEED";
 
 #[test]
 fn workloads_run_where_they_are_placed() {
-    // operator#20
+    // operator#20, multus#93
     let Some(stage) = Stage::enter() else { return };
     let placement = |name: &str| {
         let set = stage.daemonset(name);
@@ -49,9 +50,24 @@ fn workloads_run_where_they_are_placed() {
         );
     }
     stage.available();
+    // The shim of the node that multus left gives the daemon up after two minutes, when a pod is tried.
+    let multus_conf = || stage.node("node02", &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"]);
+    let ns = TestNamespace::create(&stage, "e2e-left-by-multus");
+    ns.apply(&pod("plain", Some("node02"), &json!([])));
+    let ready = ns.ready("plain");
+    assert!(
+        !ready.has_network_status(),
+        "the cluster's own network attached it"
+    );
+    assert_eq!(multus_conf(), "");
+
     stage.configure(&usual());
     stage.available_on_all_nodes(&ALL);
     assert_eq!(ALL.map(placement), everywhere);
+    assert!(
+        !multus_conf().is_empty(),
+        "Available means that node02 attaches again"
+    );
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! What a daemon that ends leaves for the shim, should it never come back (multus.md §7.6).
+
+use crate::conf_keeper::chain;
+use crate::daemon_config::DaemonConfig;
+use crate::names;
+use plugins::multus_shim::ended;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where nodes have their CNI configurations.
+const USUAL_DIRS: [&str; 2] = [names::CNI_CONFIG_DIR, "/etc/kubernetes/cni/net.d"];
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// Device and inode of a file or directory.
+pub(crate) type Identity = (u64, u64);
+
+/// What lies at a path, if anything does.
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Leaves the note that the daemon that listened at `socket` ends orderly and keeps `00-multus.conf`, if it is there.
+pub(crate) fn leave_note(config: &DaemonConfig, socket: Option<Identity>) {
+    // A daemon that took our place in the meantime keeps the file.
+    if !config.conf_file().exists() || identity(&config.socket()) != socket {
+        return;
+    }
+    let Some(dir) = host_dir(config) else {
+        tracing::warn!(
+            dir = %config.cni_config_dir.display(),
+            "not known where the host has this directory: 00-multus.conf stays if multus leaves this node"
+        );
+        return;
+    };
+    let file = dir.join(names::CONF_FILE);
+    if let Err(error) = ended::leave(&config.socket_dir, &file, ended::since_boot()) {
+        tracing::error!(%error, "cannot note the end: 00-multus.conf stays if multus leaves this node");
+    }
+}
+
+/// Removes the note of an earlier daemon.
+pub(crate) fn remove_note(config: &DaemonConfig) {
+    if let Err(error) = ended::remove(&config.socket_dir) {
+        tracing::error!(error = %chain(&error), "cannot remove the note of an earlier daemon");
+    }
+}
+
+/// `cniConfigDir` as the host sees it: of the paths that it may have the one that is the same directory.
+fn host_dir(config: &DaemonConfig) -> Option<PathBuf> {
+    let root = config.chroot_dir.as_deref().unwrap_or(Path::new("/"));
+    let dir = fs::canonicalize(&config.cni_config_dir).ok()?;
+    let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
+    // Without a container it is simply there.
+    let candidates = [mounted_dir(&mounts, &dir), Some(dir.as_path())];
+    let candidates = USUAL_DIRS
+        .iter()
+        .map(Path::new)
+        .chain(candidates.into_iter().flatten());
+    same_dir(root, &dir, candidates)
+}
+
+fn same_dir<'a>(root: &Path, dir: &Path, mut candidates: impl Iterator<Item = &'a Path>) -> Option<PathBuf> {
+    let wanted = identity(dir)?;
+    let found = candidates.find(|candidate| {
+        let below = candidate.strip_prefix("/").unwrap_or(candidate);
+        identity(&root.join(below)) == Some(wanted)
+    });
+    found.map(Path::to_owned)
+}
+
+/// Which directory of its file system is mounted at `dir`: often its path on the host (`proc_pid_mountinfo(5)`, fields
+/// 4 and 5). Names with blanks are written otherwise there and not found.
+fn mounted_dir<'a>(mounts: &'a str, dir: &Path) -> Option<&'a Path> {
+    let mut mounted = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(3);
+        Some((fields.next()?, fields.next()?))
+    });
+    // The last one hides those before it.
+    let root = mounted.rfind(|(_, point)| Path::new(point) == dir);
+    root.map(|(root, _)| Path::new(root))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const MOUNTINFO: &str = "\
+        22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n\
+        610 22 254:1 /first /host/etc/cni/net.d rw - ext4 /dev/vda1 rw\n\
+        611 22 254:1 /opt/cni/net.d /host/etc/cni/net.d rw,relatime master:1 - ext4 /dev/vda1 rw\n\
+        short\n";
+
+    #[test]
+    fn what_is_mounted_where() {
+        let dir = |path: &str| mounted_dir(MOUNTINFO, Path::new(path)).map(Path::to_owned);
+        assert_eq!(dir("/host/etc/cni/net.d"), Some("/opt/cni/net.d".into()));
+        assert_eq!(dir("/"), Some("/".into()));
+        assert_eq!(dir("/host/etc/cni"), None);
+    }
+
+    #[test]
+    fn the_hosts_path_is_the_one_that_is_the_same_directory() {
+        let host = tempfile::tempdir().unwrap();
+        let (usual, other) = (
+            host.path().join("etc/cni/net.d"),
+            host.path().join("etc/kubernetes/cni/net.d"),
+        );
+        fs::create_dir_all(&usual).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        let config = |dir: &Path| {
+            let text = json!({"chrootDir": host.path(), "cniConfigDir": dir}).to_string();
+            DaemonConfig::parse(text.as_bytes()).unwrap()
+        };
+        assert_eq!(host_dir(&config(&usual)), Some("/etc/cni/net.d".into()));
+        assert_eq!(
+            host_dir(&config(&other)),
+            Some("/etc/kubernetes/cni/net.d".into())
+        );
+        let elsewhere = tempfile::tempdir().unwrap();
+        assert_eq!(host_dir(&config(elsewhere.path())), None);
+        assert_eq!(host_dir(&config(&host.path().join("no"))), None);
+        // Found by its mount.
+        let dir = host.path().join("opt/cni/net.d");
+        fs::create_dir_all(&dir).unwrap();
+        let mounted = mounted_dir(MOUNTINFO, Path::new("/host/etc/cni/net.d"));
+        assert_eq!(
+            same_dir(host.path(), &dir, mounted.into_iter()),
+            Some("/opt/cni/net.d".into())
+        );
+    }
+}

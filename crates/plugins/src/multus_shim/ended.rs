@@ -1,0 +1,302 @@
+//! The note that an orderly end of the daemon leaves for the shim, and what the shim does about a daemon that stays away.
+//!
+//! ```text
+//! <socket dir>/multus.sock    nobody listens any more
+//! <socket dir>/ended          {"endedAt": 4711, "configuration": "/etc/cni/net.d/00-multus.conf"}
+//! ```
+//!
+//! The daemon keeps the runtime's configuration when it ends, because it can't know whether it comes back. On a node
+//! that multus left for good nobody but the shim is there to remove it, and while it stays no pod starts. A daemon
+//! that was killed leaves no note: somebody restarts it.
+//!
+//! A daemon that comes back listens first, then removes the note, then writes its configuration, and puts that back
+//! whenever somebody removes it. So the two may meet at any point: the configuration is there in the end.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni::{files, json};
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+/// The CNI configuration that makes the runtime call the shim.
+pub const CONF_FILE: &str = "00-multus.conf";
+/// The note's name in the directory of the socket.
+pub const NOTE: &str = "ended";
+/// How long after an orderly end the daemon counts as gone for good: a rolling update that pulls its image slowly must
+/// fit in. The established daemon takes its configuration away at once.
+pub const GONE: Duration = Duration::from_secs(2 * 60);
+/// Longest file that is read, bytes: a note and a configuration have a few hundred.
+const MAX_FILE: u64 = 1024 * 1024;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Note {
+    /// Seconds since the boot.
+    ended_at: u64,
+    /// The runtime's configuration as the host sees it.
+    configuration: PathBuf,
+}
+
+/// Time since the boot, sleep included (`CLOCK_BOOTTIME`), which nobody sets.
+pub fn since_boot() -> Duration {
+    let seconds = rustix::system::sysinfo().uptime;
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+}
+
+/// Leaves the note: the daemon behind the socket in `dir` ended `now` and kept the file that the host sees at
+/// `configuration`.
+///
+/// # Errors
+/// The note can't be written; then there is none, or the one before.
+pub fn leave(dir: &Path, configuration: &Path, now: Duration) -> io::Result<()> {
+    let note = Note {
+        ended_at: now.as_secs(),
+        configuration: configuration.to_owned(),
+    };
+    files::write_lazily(&dir.join(NOTE), &serde_json::to_vec(&note)?, 0o600)
+}
+
+/// Removes the note; that there is none is fine.
+///
+/// # Errors
+/// It can't be removed.
+pub fn remove(dir: &Path) -> io::Result<()> {
+    files::remove_if_present(&dir.join(NOTE))
+}
+
+/// Removes the runtime's configuration if the daemon behind `socket` ended orderly and has been gone for [`GONE`].
+/// Returns which file that was, `None` if it stays.
+///
+/// # Errors
+/// It was to be removed and could not be.
+pub(super) fn withdraw(socket: &Path, now: Duration) -> io::Result<Option<PathBuf>> {
+    let path = socket.with_file_name(NOTE);
+    let Some((file, note)) = read(&path) else {
+        return Ok(None);
+    };
+    let age = now.checked_sub(Duration::from_secs(note.ended_at));
+    if age.is_none_or(|age| age < GONE) || !claim(&file, &path)? || !is_silent(socket) {
+        return Ok(None);
+    }
+    let Note { configuration, .. } = note;
+    if !is_ours(&configuration) {
+        return Ok(None);
+    }
+    // In this order: whoever is killed in between leaves the note for the next shim.
+    fs::remove_file(&configuration)?;
+    files::remove_if_present(&path)?;
+    Ok(Some(configuration))
+}
+
+/// The note that is meant to be there; anything else is as good as none.
+fn read(path: &Path) -> Option<(File, Note)> {
+    let (file, text) = read_plain(path)?;
+    let note: Note = serde_json::from_slice(&text).ok()?;
+    let conf = &note.configuration;
+    let is_known = conf.is_absolute() && conf.file_name().is_some_and(|name| name == CONF_FILE);
+    is_known.then_some((file, note))
+}
+
+/// Of many shims that find the same note one deals with it, and a note that was removed or replaced since it was read
+/// is nobody's.
+fn claim(note: &File, path: &Path) -> io::Result<bool> {
+    match note.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(false),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let read = note.metadata()?;
+    let there = fs::symlink_metadata(path);
+    Ok(there.is_ok_and(|there| (there.dev(), there.ino()) == (read.dev(), read.ino())))
+}
+
+/// Whether certainly nobody listens.
+fn is_silent(socket: &Path) -> bool {
+    UnixStream::connect(socket)
+        .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused))
+}
+
+/// Whether a configuration sends the runtime to the shim.
+fn is_ours(configuration: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct Configuration {
+        r#type: String,
+    }
+    let text = read_plain(configuration).map(|(_, text)| text);
+    let configuration = text.and_then(|text| json::from_slice::<Configuration>(&text).ok());
+    configuration.is_some_and(|configuration| configuration.r#type == super::NAME)
+}
+
+/// A regular file, not one behind a link.
+fn read_plain(path: &Path) -> Option<(File, Vec<u8>)> {
+    // What is no file must not make the open wait.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    (&file).take(MAX_FILE).read_to_end(&mut text).ok()?;
+    Some((file, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    const ENDED: Duration = Duration::from_secs(1000);
+    const LATER: Duration = Duration::from_secs(1120);
+    const OURS: &str = r#"{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus-shim"}"#;
+
+    struct Node(tempfile::TempDir);
+
+    impl Node {
+        /// A daemon that ended orderly and kept its configuration.
+        fn left() -> Self {
+            let node = Self(tempfile::tempdir().unwrap());
+            fs::write(node.conf(), OURS).unwrap();
+            leave(node.0.path(), &node.conf(), ENDED).unwrap();
+            node
+        }
+
+        fn conf(&self) -> PathBuf {
+            self.0.path().join(CONF_FILE)
+        }
+
+        fn note(&self) -> PathBuf {
+            self.0.path().join(NOTE)
+        }
+
+        fn socket(&self) -> PathBuf {
+            self.0.path().join("multus.sock")
+        }
+
+        fn withdraw(&self, now: Duration) -> Option<PathBuf> {
+            withdraw(&self.socket(), now).unwrap()
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(self.0.path()).unwrap();
+            let mut names: Vec<_> = entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+
+        /// Nothing happens, whenever.
+        fn stays(&self, why: &str) {
+            let before = self.names();
+            assert_eq!(self.withdraw(LATER), None, "{why}");
+            assert_eq!(self.names(), before, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_is_long_gone_takes_its_configuration_along() {
+        let node = Node::left();
+        // A socket that a daemon left behind.
+        drop(UnixListener::bind(node.socket()).unwrap());
+        assert_eq!(node.withdraw(LATER), Some(node.conf()));
+        assert_eq!(node.names(), ["multus.sock"]);
+        assert_eq!(node.withdraw(LATER), None);
+    }
+
+    #[test]
+    fn a_young_note_changes_nothing() {
+        let node = Node::left();
+        assert_eq!(node.withdraw(Duration::from_secs(1119)), None);
+        // One of another boot.
+        assert_eq!(node.withdraw(Duration::from_secs(999)), None);
+        assert_eq!(node.names(), [CONF_FILE, NOTE]);
+        // A newer end counts anew.
+        leave(node.0.path(), &node.conf(), LATER).unwrap();
+        node.stays("a newer end");
+    }
+
+    #[test]
+    fn a_daemon_that_was_killed_changes_nothing() {
+        let node = Node::left();
+        remove(node.0.path()).unwrap();
+        remove(node.0.path()).unwrap();
+        node.stays("no note");
+        assert_eq!(node.names(), [CONF_FILE]);
+    }
+
+    #[test]
+    fn a_daemon_that_came_back_keeps_its_configuration() {
+        let node = Node::left();
+        let _daemon = UnixListener::bind(node.socket()).unwrap();
+        node.stays("it listens");
+    }
+
+    #[test]
+    fn one_shim_deals_with_a_note_and_with_none_that_was_replaced() {
+        let node = Node::left();
+        let (other, _) = read(&node.note()).unwrap();
+        assert!(claim(&other, &node.note()).unwrap());
+        node.stays("another shim is at it");
+        leave(node.0.path(), &node.conf(), LATER).unwrap();
+        assert!(!claim(&other, &node.note()).unwrap(), "another note");
+        remove(node.0.path()).unwrap();
+        assert!(!claim(&other, &node.note()).unwrap(), "no note");
+    }
+
+    #[test]
+    fn what_is_not_ours_stays() {
+        let node = Node::left();
+        for text in [
+            "{",
+            r#"{"type":"multus"}"#,
+            r#"{"plugins":[{"type":"multus-shim"}]}"#,
+        ] {
+            fs::write(node.conf(), text).unwrap();
+            node.stays(text);
+        }
+        fs::write(node.0.path().join("other"), OURS).unwrap();
+        fs::remove_file(node.conf()).unwrap();
+        node.stays("nothing there");
+        symlink(node.0.path().join("other"), node.conf()).unwrap();
+        node.stays("a link");
+    }
+
+    #[test]
+    fn a_note_that_is_none_is_ignored() {
+        let node = Node::left();
+        let whole = fs::read_to_string(node.note()).unwrap();
+        let other = node.0.path().join("10-multus.conf");
+        fs::write(&other, OURS).unwrap();
+        let half = whole[..whole.len() / 2].to_owned();
+        let of = |path: &Path| format!(r#"{{"endedAt":1,"configuration":"{}"}}"#, path.display());
+        for text in [half, String::new(), of(Path::new(CONF_FILE)), of(&other)] {
+            fs::write(node.note(), &text).unwrap();
+            node.stays(&text);
+        }
+        fs::remove_file(node.note()).unwrap();
+        fs::write(node.0.path().join("elsewhere"), whole).unwrap();
+        symlink(node.0.path().join("elsewhere"), node.note()).unwrap();
+        node.stays("a link");
+        fs::remove_file(node.note()).unwrap();
+        fs::create_dir(node.note()).unwrap();
+        node.stays("a directory");
+    }
+
+    #[test]
+    fn the_clock_is_the_kernels() {
+        let text = fs::read_to_string("/proc/uptime").unwrap();
+        let seconds: f64 = text.split(' ').next().unwrap().parse().unwrap();
+        let uptime = Duration::from_secs_f64(seconds);
+        assert!(since_boot().abs_diff(uptime) < Duration::from_secs(60));
+    }
+}
