@@ -73,11 +73,11 @@ impl Inventory {
         }
     }
 
-    /// What to record before applying: everything that is recorded, then what is new. Equal to `self` when nothing is
-    /// new, so that nothing has to be written.
+    /// All of this, then what only the other has. What is recorded before applying is what is rendered together with what
+    /// was recorded: the same text whatever happened before, so that nothing has to be written when nothing is new.
     #[must_use]
-    pub fn union(&self, rendered: &Self) -> Self {
-        Self::of(self.0.iter().chain(&rendered.0).cloned())
+    pub fn union(&self, other: &Self) -> Self {
+        Self::of(self.0.iter().chain(&other.0).cloned())
     }
 
     /// Without this object.

@@ -328,7 +328,7 @@ impl Reconciler {
 
         let recorded = carry_out::recorded(&applied, &context, &stamp, random)
             .map_err(|error| Stop::retry(reason::RENDER_DELETE, error.to_string()))?;
-        let planned = recorded.union(&render::inventory(&groups));
+        let planned = render::inventory(&groups).union(&recorded);
         self.apply_record(&spec, &planned, &stamp).await?;
         self.apply(&groups, &mut failures).await;
         self.prune(&planned, &groups, &mut failures).await;

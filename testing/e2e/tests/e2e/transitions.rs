@@ -25,7 +25,10 @@ fn workloads_run_where_they_are_placed() {
     let placement = |name: &str| {
         let set = stage.daemonset(name);
         let pods = &set["spec"]["template"]["spec"];
-        [&pods["nodeSelector"], &pods["tolerations"], &pods["affinity"]].map(Clone::clone)
+        ["nodeSelector", "tolerations", "affinity"].map(|key| match &pods[key] {
+            Value::Object(members) if members.is_empty() => Value::Null,
+            value => value.clone(),
+        })
     };
     let everywhere = ALL.map(placement);
     for [selector, tolerations, affinity] in &everywhere {
