@@ -117,7 +117,7 @@ pub fn message(error: &kube::Error) -> String {
 }
 
 /// An error and its causes in one line, each said once: libraries often repeat the cause in their own text.
-fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -323,7 +323,7 @@ impl<R: Runner> Attacher<'_, R> {
         match scratch::decode(&text) {
             Ok(delegates) => Stored::Delegates(delegates),
             Err(error) => {
-                let error = crate::conf_keeper::chain(&error);
+                let error = kube_kit::client::chain(&error);
                 tracing::error!(sandbox = %self.sandbox, error, "unusable scratch file, set aside");
                 if let Err(error) = scratch.set_aside() {
                     tracing::error!(sandbox = %self.sandbox, %error, "cannot set it aside");

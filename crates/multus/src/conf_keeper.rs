@@ -13,6 +13,7 @@ use crate::conf_file;
 use crate::daemon_config::{ConfSource, DaemonConfig};
 use crate::watch_dir::{Change, DirWatcher, Event};
 use cni::files::write_atomically;
+use kube_kit::client::chain;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -286,17 +287,6 @@ fn choose(config: &DaemonConfig) -> Result<Option<PathBuf>, Error> {
         config.master_cni.as_deref(),
     )
     .map_err(Error::Unusable)
-}
-
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

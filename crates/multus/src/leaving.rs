@@ -1,8 +1,8 @@
 //! What a daemon that ends leaves for the shim, should it never come back (multus.md §7.6).
 
-use crate::conf_keeper::chain;
 use crate::daemon_config::DaemonConfig;
 use crate::names;
+use kube_kit::client::chain;
 use plugins::multus_shim::ended;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -249,7 +249,7 @@ async fn figures(config: &DaemonConfig, metrics: &Metrics) -> Result<Option<kube
 async fn keep_conf(config: &Arc<DaemonConfig>, phase: &watch::Sender<Phase>) -> Result<(), Stop> {
     if config.conf_source != ConfSource::Auto {
         if let Err(error) = conf_keeper::copy_provided(config) {
-            tracing::error!(error = %conf_keeper::chain(&error), "cannot copy the provided configuration");
+            tracing::error!(error = %kube_kit::client::chain(&error), "cannot copy the provided configuration");
         }
         phase.send_replace(Phase::Serving);
         return futures::future::pending().await;
@@ -277,6 +277,6 @@ async fn keep_conf(config: &Arc<DaemonConfig>, phase: &watch::Sender<Phase>) -> 
 
 fn remove_conf(config: &DaemonConfig) {
     if let Err(error) = conf_keeper::remove(config) {
-        tracing::error!(error = %conf_keeper::chain(&error), "cannot remove 00-multus.conf");
+        tracing::error!(error = %kube_kit::client::chain(&error), "cannot remove 00-multus.conf");
     }
 }

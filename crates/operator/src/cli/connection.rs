@@ -167,7 +167,8 @@ impl Cluster {
         };
         // The library quotes paths twice.
         let unquoted = |text: String| text.replace("'\"", "").replace("\"'", "");
-        let unusable = |error: kube::config::KubeconfigError| Error::Kubeconfig(unquoted(chain(&error)));
+        let unusable =
+            |error: kube::config::KubeconfigError| Error::Kubeconfig(unquoted(client::chain(&error)));
         let config = match &flags.kubeconfig {
             Some(path) => {
                 let read = Kubeconfig::read_from(path).map_err(unusable)?;
@@ -256,19 +257,4 @@ impl Cluster {
         }
         Ok(found.pop())
     }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
 }

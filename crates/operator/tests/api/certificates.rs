@@ -20,36 +20,7 @@ const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
 const DEPLOYMENT: &str = "kubevirt-ipam-controller-manager";
 const ESTABLISHED: &[(&str, &str)] = &[("KUBEVIRT_IPAM_CONTROLLER_IMAGE", "registry.example/ipam:test")];
 
-/// cert-manager's definitions, as far as the API server has to know them.
-const CERT_MANAGER: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata:
-  name: certificates.cert-manager.io
-spec:
-  group: cert-manager.io
-  names: { kind: Certificate, listKind: CertificateList, plural: certificates, singular: certificate }
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } }
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata:
-  name: issuers.cert-manager.io
-spec:
-  group: cert-manager.io
-  names: { kind: Issuer, listKind: IssuerList, plural: issuers, singular: issuer }
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } }
-";
+const CERT_MANAGER: &str = include_str!("fixtures/cert-manager.yaml");
 
 fn bytes(encoded: &Value) -> Vec<u8> {
     STANDARD
