@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use cluster::{Helm, Home, Quiet, run, wait};
 use serde_json::{Value, json};
 
-use crate::fixture::{DEADLINE, Fixture};
+use crate::fixture::{DEADLINE, Fixture, undefine};
 
 const OPERATOR: &str = "cluster-network-addons-operator";
 const DEFINITION: &str = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";
@@ -237,7 +237,7 @@ fn the_chart_brings_definition_operator_and_configuration_at_once_and_leaves_the
     kubectl
         .delete(["clusterrole/cluster-network-addons-nmstate-operator"])
         .expect("no role");
-    kubectl.delete(["crd", DEFINITION]).expect("no definition");
+    undefine(&kubectl, &[format!("crd/{DEFINITION}")]).expect("no definition");
 
     let chart = deploy("chart");
     let spec = "--set-json=networkAddonsConfig.spec={\"multus\":{}}";

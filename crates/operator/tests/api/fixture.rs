@@ -567,28 +567,48 @@ pub(crate) fn wait_for_definitions(kubectl: &Kubectl) {
 /// Definitions of kinds that this cluster does not have by itself, until this is dropped.
 pub(crate) struct Definitions {
     kubectl: Kubectl,
-    yaml: &'static str,
+    names: Vec<String>,
 }
 
 impl Definitions {
     /// Defines the kinds of a file, and waits until they are served.
     pub(crate) fn of(fixture: &Fixture, yaml: &'static str) -> Self {
         let kubectl = fixture.kubectl().clone();
-        kubectl.apply(yaml).expect("definitions");
+        let applied = run_with_input(&kubectl, &["apply", "-o", "name", "-f", "-"], yaml);
+        let names = applied.expect("definitions").lines().map(str::to_owned).collect();
         wait_for_definitions(&kubectl);
-        Self { kubectl, yaml }
+        Self { kubectl, names }
     }
 }
 
 impl Drop for Definitions {
     fn drop(&mut self) {
         // Others must not find them; here a failure would hide why a test failed.
-        let _ = run_with_input(
-            &self.kubectl,
-            &["delete", "--ignore-not-found", "-f", "-"],
-            self.yaml,
-        );
+        let _ = undefine(&self.kubectl, &self.names);
     }
+}
+
+/// Removes definitions, each as `crd/NAME`, and waits until they are gone. The API server puts one off for minutes whose
+/// storage it was just making, unless something changes in it.
+pub(crate) fn undefine(kubectl: &Kubectl, names: &[String]) -> Result<(), String> {
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let with = |verb: &[&str], last: &[&str]| {
+        let arguments = [verb, &names, last].concat();
+        kubectl.run(arguments).map_err(|error| error.to_string())
+    };
+    with(&["delete", "--ignore-not-found", "--wait=false"], &[])?;
+    let mut nudges = 0;
+    wait::until("the end of definitions", DEADLINE, || {
+        let left = with(&["get", "--ignore-not-found", "--output=name"], &[])?;
+        if left.trim().is_empty() {
+            return Ok(());
+        }
+        nudges += 1;
+        // Those that are gone by now can't be changed.
+        let _ = with(&["annotate", "--overwrite"], &[&format!("nudge={nudges}")]);
+        Err(left)
+    })
+    .map_err(|error| error.to_string())
 }
 
 /// Runs kubectl with a text as its input.

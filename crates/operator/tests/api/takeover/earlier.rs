@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Definitions, Fixture, VERSION},
+    fixture::{DEADLINE, Definitions, Fixture, VERSION, undefine},
     installation::{DEPLOYMENTS, IMAGES, Installation, VERSION_LABEL, identities, owned},
 };
 
@@ -186,9 +186,8 @@ fn the_first_generation_is_updated_in_place() {
         "nodenetworkstates",
         "nodenetworkconfigurationpolicies",
     ];
-    let definitions = definitions.map(|plural| format!("{plural}.nmstate.io"));
-    let arguments = ["crd".to_owned()].into_iter().chain(definitions);
-    fixture.kubectl().delete(arguments).expect("deleted");
+    let definitions = definitions.map(|plural| format!("crd/{plural}.nmstate.io"));
+    undefine(fixture.kubectl(), &definitions).expect("no definitions");
 }
 
 // operator#67, operator#80, operands#20
