@@ -108,15 +108,16 @@ impl Bench<'_> {
         self.kubectl.delete(["networkaddonsconfig", "cluster"])?;
         let others = "name!=cluster-network-addons-operator";
         let pods = ["pods", "--namespace", install::NAMESPACE, "--selector", others];
-        self.kubectl
-            .wait_for(&pods, "all that was deployed to be gone", PATIENCE, |list| {
-                let left = list["items"].as_array().map_or(0, Vec::len);
-                if left == 0 {
-                    Ok(())
-                } else {
-                    Err(format!("{left} pods are left"))
-                }
-            })?;
+        wait::until("all that was deployed to be gone", PATIENCE, || {
+            // kubectl says nothing at all where nothing is left.
+            let list = self.kubectl.get(pods).map_err(|error| error.to_string())?;
+            let left = list.map_or(0, |list| list["items"].as_array().map_or(0, Vec::len));
+            if left == 0 {
+                Ok(())
+            } else {
+                Err(format!("{left} pods are left"))
+            }
+        })?;
         let mark = self.log.mark()?;
         self.kubectl
             .apply_file(&install::example("network-addons-config.yaml"))?;
