@@ -11,7 +11,10 @@ use rustls::{
 };
 use serde_json::{Value, json};
 
-use crate::fixture::{DEADLINE, Definitions, Fixture, message};
+use crate::{
+    fixture::{DEADLINE, Fixture, message},
+    stubs::Stubs,
+};
 
 const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
 const SERVING: &str = "webhook-server-cert";
@@ -19,8 +22,6 @@ const AUTHORITY: &str = "kubevirt-ipam-controller-webhook-ca";
 const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
 const DEPLOYMENT: &str = "kubevirt-ipam-controller-manager";
 const ESTABLISHED: &[(&str, &str)] = &[("KUBEVIRT_IPAM_CONTROLLER_IMAGE", "registry.example/ipam:test")];
-
-const CERT_MANAGER: &str = include_str!("fixtures/cert-manager.yaml");
 
 fn bytes(encoded: &Value) -> Vec<u8> {
     STANDARD
@@ -329,7 +330,7 @@ fn cert_manager_and_the_operator_trade_places() {
     );
     assert!(fixture.operand("secret", SERVING).is_none());
 
-    let definitions = Definitions::of(&fixture, CERT_MANAGER);
+    let definitions = Stubs::with(Stubs::cert_manager);
     let certificate = "kubevirt-ipam-controller-serving-cert";
     let issuer = "kubevirt-ipam-controller-selfsigned-issuer";
     let configuration = wait::until("the webhook", DEADLINE, || {

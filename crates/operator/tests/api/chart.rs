@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fs, path::Path};
 use cluster::{Helm, Home, Quiet, run, wait};
 use serde_json::{Value, json};
 
-use crate::fixture::{DEADLINE, Fixture, undefine};
+use crate::{
+    fixture::{DEADLINE, Fixture},
+    stubs::undefine,
+};
 
 const OPERATOR: &str = "cluster-network-addons-operator";
 const DEFINITION: &str = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";

@@ -4,14 +4,12 @@
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Definitions, Fixture, VERSION, conditions, message},
+    fixture::{DEADLINE, Fixture, VERSION, conditions, message},
     installation::{
         DAEMON_SETS, DEPLOYMENTS, IMAGES, VERSION_LABEL, everything, is_workload, owned, owned_by,
     },
+    stubs::Stubs,
 };
-
-const CERT_MANAGER: &str = include_str!("fixtures/cert-manager.yaml");
-const MONITORING: &str = include_str!("fixtures/monitoring.yaml");
 
 /// A component by the field that asks for it, with its objects from operands §1–§8 as `Kind/name`; definitions and the
 /// namespace apart.
@@ -133,9 +131,9 @@ impl Component {
 }
 
 /// Starts with the established images and cert-manager's kinds.
-fn established(namespace: &'static str) -> (Fixture, Definitions) {
+fn established(namespace: &'static str) -> (Fixture, Stubs) {
     let mut fixture = Fixture::installed(namespace);
-    let definitions = Definitions::of(&fixture, CERT_MANAGER);
+    let definitions = Stubs::with(Stubs::cert_manager);
     fixture.start_images(&IMAGES);
     (fixture, definitions)
 }
@@ -427,7 +425,7 @@ fn macvtap_waits_for_the_configuration_that_it_is_told() {
 #[test]
 fn what_monitors_comes_with_its_kinds() {
     let mut fixture = Fixture::installed("components-monitored");
-    let _monitoring = Definitions::of(&fixture, MONITORING);
+    let _monitoring = Stubs::with(Stubs::monitoring);
     fixture.configure(&json!({}));
     fixture.start_images(&IMAGES);
     let configuration = fixture.wait_until_available();

@@ -3,17 +3,18 @@
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Definitions, Fixture},
+    fixture::{DEADLINE, Fixture},
     installation::{DAEMON_SETS, DEPLOYMENTS, IMAGES, everything},
+    stubs::Stubs,
 };
 
 const RECORD: &str = "cluster-networks-addons-operator-applied-cluster";
 const POOL: [&str; 2] = ["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"];
 const RANGE: &str = "kubemacpool-mac-range-config";
 
-fn established(namespace: &'static str) -> (Fixture, Definitions) {
+fn established(namespace: &'static str) -> (Fixture, Stubs) {
     let mut fixture = Fixture::installed(namespace);
-    let definitions = Definitions::of(&fixture, include_str!("fixtures/cert-manager.yaml"));
+    let definitions = Stubs::with(Stubs::cert_manager);
     fixture.start_images(&IMAGES);
     (fixture, definitions)
 }

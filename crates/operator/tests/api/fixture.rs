@@ -25,6 +25,8 @@ use operator::{
 };
 use serde_json::{Value, json};
 
+use crate::stubs::wait_for_definitions;
+
 /// How long anything may take on a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 
@@ -540,75 +542,6 @@ impl Fixture {
             .map(|request| format!("{} {}", request.verb, request.uri))
             .collect()
     }
-}
-
-/// Waits until all definitions are served; one that was just made has no condition to wait for.
-pub(crate) fn wait_for_definitions(kubectl: &Kubectl) {
-    wait::until("established definitions", DEADLINE, || {
-        let list = kubectl.json(["get", "crd"]).map_err(|error| error.to_string())?;
-        let all = list["items"].as_array().cloned().unwrap_or_default();
-        let established = |object: &Value| {
-            let conditions = object["status"]["conditions"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default();
-            conditions
-                .iter()
-                .any(|c| c["type"] == "Established" && c["status"] == "True")
-        };
-        match all.iter().find(|object| !established(object)) {
-            None => Ok(()),
-            Some(object) => Err(format!("{object:#}")),
-        }
-    })
-    .unwrap_or_else(|error| panic!("{error}"));
-}
-
-/// Definitions of kinds that this cluster does not have by itself, until this is dropped.
-pub(crate) struct Definitions {
-    kubectl: Kubectl,
-    names: Vec<String>,
-}
-
-impl Definitions {
-    /// Defines the kinds of a file, and waits until they are served.
-    pub(crate) fn of(fixture: &Fixture, yaml: &'static str) -> Self {
-        let kubectl = fixture.kubectl().clone();
-        let applied = run_with_input(&kubectl, &["apply", "-o", "name", "-f", "-"], yaml);
-        let names = applied.expect("definitions").lines().map(str::to_owned).collect();
-        wait_for_definitions(&kubectl);
-        Self { kubectl, names }
-    }
-}
-
-impl Drop for Definitions {
-    fn drop(&mut self) {
-        // Others must not find them; here a failure would hide why a test failed.
-        let _ = undefine(&self.kubectl, &self.names);
-    }
-}
-
-/// Removes definitions, each as `crd/NAME`, and waits until they are gone. The API server puts one off for minutes whose
-/// storage it was just making, unless something changes in it.
-pub(crate) fn undefine(kubectl: &Kubectl, names: &[String]) -> Result<(), String> {
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let with = |verb: &[&str], last: &[&str]| {
-        let arguments = [verb, &names, last].concat();
-        kubectl.run(arguments).map_err(|error| error.to_string())
-    };
-    with(&["delete", "--ignore-not-found", "--wait=false"], &[])?;
-    let mut nudges = 0;
-    wait::until("the end of definitions", DEADLINE, || {
-        let left = with(&["get", "--ignore-not-found", "--output=name"], &[])?;
-        if left.trim().is_empty() {
-            return Ok(());
-        }
-        nudges += 1;
-        // Those that are gone by now can't be changed.
-        let _ = with(&["annotate", "--overwrite"], &[&format!("nudge={nudges}")]);
-        Err(left)
-    })
-    .map_err(|error| error.to_string())
 }
 
 /// Runs kubectl with a text as its input.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::fixture::{Fixture, run_with_input, wait_for_definitions};
+use crate::{
+    fixture::{Fixture, run_with_input},
+    stubs::wait_for_definitions,
+};
 
 /// Images of the established installation, by the variables that name them.
 pub(crate) const IMAGES: [(&str, &str); 10] = [

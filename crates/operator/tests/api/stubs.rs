@@ -1,7 +1,9 @@
 //! Kinds that somebody else defines, without anybody who does something about them.
 
-use cluster::{ApiServer, Kubectl};
+use cluster::{ApiServer, Kubectl, wait};
 use serde_json::{Value, json};
+
+use crate::fixture::DEADLINE;
 
 /// Definitions that go when the test is over: others count on their absence.
 pub(crate) struct Stubs(Vec<String>);
@@ -10,6 +12,13 @@ impl Stubs {
     /// No kind yet.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
+    }
+
+    /// Some kinds, such as `Stubs::with(Stubs::monitoring)`.
+    pub(crate) fn with(define: impl FnOnce(&mut Self)) -> Self {
+        let mut stubs = Self::none();
+        define(&mut stubs);
+        stubs
     }
 
     /// The kinds of cert-manager that we use.
@@ -45,24 +54,69 @@ impl Stubs {
     fn define(&mut self, group: &str, kind: &str, plural: &str, scope: &str) {
         let definition = definition(group, kind, plural, scope);
         kubectl().apply(&definition.to_string()).expect("a definition");
-        self.0.push(format!("{plural}.{group}"));
+        self.0.push(format!("crd/{plural}.{group}"));
+        wait_for_definitions(kubectl());
     }
 
     /// Takes all kinds away again.
     pub(crate) fn undefine(&mut self) {
-        for name in self.0.drain(..) {
-            kubectl().delete(["crd", &name]).expect("deleted");
-        }
+        undefine(kubectl(), &std::mem::take(&mut self.0)).expect("no definitions");
     }
 }
 
 impl Drop for Stubs {
     fn drop(&mut self) {
-        for name in &self.0 {
-            // What is left over makes the next test fail; here it would hide why this one did.
-            let _ = kubectl().delete(["crd", name]);
-        }
+        // What is left over makes the next test fail; here it would hide why this one did.
+        let _ = undefine(kubectl(), &self.0);
     }
+}
+
+/// Waits until all definitions are served; one that was just made has no condition to wait for.
+pub(crate) fn wait_for_definitions(kubectl: &Kubectl) {
+    wait::until("established definitions", DEADLINE, || {
+        let list = kubectl.json(["get", "crd"]).map_err(|error| error.to_string())?;
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        let established = |object: &Value| {
+            let conditions = object["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            conditions
+                .iter()
+                .any(|c| c["type"] == "Established" && c["status"] == "True")
+        };
+        match all.iter().find(|object| !established(object)) {
+            None => Ok(()),
+            Some(object) => Err(format!("{object:#}")),
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Removes definitions, each as `crd/NAME`, and waits until they are gone. The API server puts one off for minutes whose
+/// storage it was just making, unless something changes in it.
+pub(crate) fn undefine(kubectl: &Kubectl, names: &[String]) -> Result<(), String> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let with = |verb: &[&str], last: &[&str]| {
+        let arguments = [verb, &names, last].concat();
+        kubectl.run(arguments).map_err(|error| error.to_string())
+    };
+    with(&["delete", "--ignore-not-found", "--wait=false"], &[])?;
+    let mut nudges = 0;
+    wait::until("the end of definitions", DEADLINE, || {
+        let left = with(&["get", "--ignore-not-found", "--output=name"], &[])?;
+        if left.trim().is_empty() {
+            return Ok(());
+        }
+        nudges += 1;
+        // Those that are gone by now can't be changed.
+        let _ = with(&["annotate", "--overwrite"], &[&format!("nudge={nudges}")]);
+        Err(left)
+    })
+    .map_err(|error| error.to_string())
 }
 
 fn kubectl() -> &'static Kubectl {

@@ -42,6 +42,14 @@ pub struct HostState {
     pub rules: BTreeSet<String>,
 }
 
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.has_no_restarts();
+        }
+    }
+}
+
 impl Stage {
     /// The stage, once it is this test's turn; `None` where there is none, which is said.
     pub fn enter() -> Option<Self> {
@@ -60,11 +68,10 @@ impl Stage {
             _turn: turn,
         };
         stage.available();
-        stage.has_no_restarts();
         Some(stage)
     }
 
-    /// Whoever was on the stage before, the operator has not ended by itself.
+    /// Whatever a test did, the operator has not ended by itself.
     fn has_no_restarts(&self) {
         // operator#78
         let selector = format!("name={OPERATOR}");

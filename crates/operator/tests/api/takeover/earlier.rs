@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Definitions, Fixture, VERSION, undefine},
+    fixture::{DEADLINE, Fixture, VERSION},
     installation::{DEPLOYMENTS, IMAGES, Installation, VERSION_LABEL, identities, owned},
+    stubs::{Stubs, undefine},
 };
 
 const NETWORKS: &str = "network-attachment-definitions.k8s.cni.cncf.io";
@@ -258,7 +259,7 @@ fn what_nobody_wants_of_the_first_generation_is_removed() {
 #[test]
 fn leftovers_of_release_0_94_are_removed() {
     let mut fixture = Fixture::installed("takeover-release-0-94");
-    let _cert_manager = Definitions::of(&fixture, include_str!("../fixtures/cert-manager.yaml"));
+    let _cert_manager = Stubs::with(Stubs::cert_manager);
     fixture.configure(&json!({ "macvtap": {}, "kubevirtIpamController": {} }));
     let definitions = Installation::earlier(
         &fixture,

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{DEADLINE, Definitions, Fixture, VERSION},
+    fixture::{DEADLINE, Fixture, VERSION},
     installation::{
         DAEMON_SETS, DEPLOYMENTS, IMAGES, Installation, VERSION_LABEL, assert_same, everything, identities,
         is_workload, owned,
     },
+    stubs::Stubs,
 };
 
-const CERT_MANAGER: &str = include_str!("../fixtures/cert-manager.yaml");
 /// Any certificate: what somebody put into a webhook configuration.
 const BUNDLE: &str = include_str!("../fixtures/bundle.txt");
 
@@ -52,7 +52,7 @@ fn image(object: &Value) -> &Value {
 #[test]
 fn the_established_installation_is_taken_over_without_a_restart() {
     let mut fixture = Fixture::installed("takeover-established");
-    let _cert_manager = Definitions::of(&fixture, CERT_MANAGER);
+    let _cert_manager = Stubs::with(Stubs::cert_manager);
     fixture.configure(&everything());
     let mut installation = Installation::established(&fixture);
     leave_traces(&mut installation);
@@ -94,7 +94,7 @@ fn the_established_installation_is_taken_over_without_a_restart() {
 #[test]
 fn what_is_native_is_handed_back_and_taken_again_in_place() {
     let mut fixture = Fixture::installed("takeover-handed-back");
-    let _cert_manager = Definitions::of(&fixture, CERT_MANAGER);
+    let _cert_manager = Stubs::with(Stubs::cert_manager);
     fixture.configure(&everything());
     let installation = Installation::established(&fixture);
     installation.create(&fixture);
