@@ -6,4 +6,5 @@
 //!     └── look again ───┘
 //! ```
 
+pub mod admission;
 pub mod certificates;
