@@ -93,7 +93,8 @@ impl Kubectl {
         run::output(command.arg(path))
     }
 
-    /// Deletes and waits for the end of what the arguments name; nothing happens if it does not exist.
+    /// Deletes and waits for the end of what the arguments name; nothing happens if it does not exist. Not for what
+    /// somebody makes again at once: kubectl may take that for what it deleted, and wait for ever.
     pub fn delete<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
         let mut command = self.command(["delete", "--ignore-not-found", "--wait"]);
         run::output(command.args(args))

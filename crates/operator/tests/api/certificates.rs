@@ -170,7 +170,14 @@ fn the_native_webhook_has_a_certificate_that_the_api_server_trusts() {
     );
     fixture
         .kubectl()
-        .run(["delete", "serviceaccount", DEPLOYMENT, "-n", fixture.namespace])
+        .run([
+            "delete",
+            "--wait=false",
+            "serviceaccount",
+            DEPLOYMENT,
+            "-n",
+            fixture.namespace,
+        ])
         .expect("deleted");
     fixture.wait_for_operand("serviceaccount", DEPLOYMENT, |_| Some(()));
     let service_accounts = format!("create /api/v1/namespaces/{}/serviceaccounts?", fixture.namespace);
@@ -192,7 +199,14 @@ fn what_is_deleted_or_damaged_is_repaired_at_once() {
 
     let damages: [(&str, &dyn Fn()); 3] = [
         ("a deleted certificate", &|| {
-            let arguments = ["delete", "secret", SERVING, "-n", fixture.namespace];
+            let arguments = [
+                "delete",
+                "--wait=false",
+                "secret",
+                SERVING,
+                "-n",
+                fixture.namespace,
+            ];
             fixture.kubectl().run(arguments).expect("deleted");
         }),
         ("a damaged key", &|| {
@@ -220,7 +234,14 @@ fn what_is_deleted_or_damaged_is_repaired_at_once() {
     }
 
     let authority = fixture.operand("secret", AUTHORITY).expect("the authority");
-    let arguments = ["delete", "secret", AUTHORITY, "-n", fixture.namespace];
+    let arguments = [
+        "delete",
+        "--wait=false",
+        "secret",
+        AUTHORITY,
+        "-n",
+        fixture.namespace,
+    ];
     fixture.kubectl().run(arguments).expect("deleted");
     fixture.wait_for_operand("secret", AUTHORITY, |object| {
         (object["metadata"]["uid"] != authority["metadata"]["uid"]).then_some(())

@@ -295,7 +295,13 @@ fn a_difference_is_what_the_operator_would_change() {
         .run([&["patch", "daemonset", "multus", "-p", patch], &namespace[..]].concat())
         .expect("a patched DaemonSet");
     kubectl
-        .run([&["delete", "serviceaccount", "bridge-marker"], &namespace[..]].concat())
+        .run(
+            [
+                &["delete", "--wait=false", "serviceaccount", "bridge-marker"],
+                &namespace[..],
+            ]
+            .concat(),
+        )
         .expect("deleted");
     let drift = diff(&fixture, &reader, &[]);
     assert_eq!(drift.code, 1, "{drift:?}");

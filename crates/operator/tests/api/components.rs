@@ -289,7 +289,14 @@ fn the_same_specification_again_changes_nothing() {
     let name = "cnao-allow-egress-to-cluster-dns";
     fixture
         .kubectl()
-        .run(["delete", "networkpolicy", name, "-n", fixture.namespace])
+        .run([
+            "delete",
+            "--wait=false",
+            "networkpolicy",
+            name,
+            "-n",
+            fixture.namespace,
+        ])
         .expect("deleted");
     fixture.wait_for_operand("networkpolicy", name, |_| Some(()));
     let after = fixture.wait_until_available();

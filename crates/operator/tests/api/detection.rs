@@ -154,7 +154,9 @@ fn a_definition_of_ours_that_is_deleted_comes_back() {
     fixture.wait_until_available();
     let networks = "network-attachment-definitions.k8s.cni.cncf.io";
     let before = fixture.operand("crd", networks).as_ref().and_then(uid);
-    fixture.kubectl().delete(["crd", networks]).expect("deleted");
+    // It may be back before kubectl looks whether it is gone.
+    let delete = ["delete", "--wait=false", "crd", networks];
+    fixture.kubectl().run(delete).expect("deleted");
     fixture.wait_for_operand("crd", networks, |object| {
         (uid(object)? != before.clone()?).then_some(())
     });

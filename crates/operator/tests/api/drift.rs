@@ -26,7 +26,14 @@ fn a_deleted_daemon_set_is_reported_and_comes_back() {
     let mark = fixture.mark();
     fixture
         .kubectl()
-        .run(["delete", "daemonset", "multus", "-n", fixture.namespace])
+        .run([
+            "delete",
+            "--wait=false",
+            "daemonset",
+            "multus",
+            "-n",
+            fixture.namespace,
+        ])
         .expect("deleted");
     let gone = Instant::now();
     fixture.wait_for_operand("daemonset", "multus", |object| {
@@ -95,7 +102,7 @@ fn every_kind_is_restored() {
         let before = uid(&fixture.operand(kind, name).expect("the object"));
         fixture
             .kubectl()
-            .run(["delete", kind, name, "-n", namespace])
+            .run(["delete", "--wait=false", kind, name, "-n", namespace])
             .expect("deleted");
         fixture.wait_for_operand(kind, name, |object| (uid(object) != before).then_some(()));
     }
@@ -169,7 +176,14 @@ fn while_nothing_changes_nothing_is_asked_or_written() {
     }
     fixture
         .kubectl()
-        .run(["delete", "serviceaccount", "multus", "-n", fixture.namespace])
+        .run([
+            "delete",
+            "--wait=false",
+            "serviceaccount",
+            "multus",
+            "-n",
+            fixture.namespace,
+        ])
         .expect("deleted");
     fixture.wait_for_operand("serviceaccount", "multus", uid);
     let requests: Vec<_> = fixture
@@ -195,7 +209,14 @@ fn a_removal_is_not_forgotten_when_something_else_fails() {
     fixture.forbid("role", "daemonsets", "delete");
     fixture
         .kubectl()
-        .run(["delete", "networkpolicy", "-n", namespace, "--all"])
+        .run([
+            "delete",
+            "--wait=false",
+            "networkpolicy",
+            "-n",
+            namespace,
+            "--all",
+        ])
         .expect("deleted");
     fixture.wait_for_conditions(&[
         "Available False Failing",

@@ -153,7 +153,14 @@ fn a_restart_changes_nothing() {
     // answer.
     fixture
         .kubectl()
-        .run(["delete", "networkpolicy", "-n", fixture.namespace, "--all"])
+        .run([
+            "delete",
+            "--wait=false",
+            "networkpolicy",
+            "-n",
+            fixture.namespace,
+            "--all",
+        ])
         .expect("deleted");
     let names = [
         "cnao-allow-egress-to-cluster-api",

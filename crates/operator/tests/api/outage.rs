@@ -108,7 +108,7 @@ fn the_operator_resumes_after_an_outage() {
     for kind in ["daemonset", "serviceaccount"] {
         fixture
             .kubectl()
-            .run(["delete", kind, "multus", "-n", fixture.namespace])
+            .run(["delete", "--wait=false", kind, "multus", "-n", fixture.namespace])
             .expect("deleted");
     }
     fixture.configure(&json!({ "multus": {}, "linuxBridge": {} }));

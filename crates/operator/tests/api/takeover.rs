@@ -193,7 +193,14 @@ fn a_record_that_can_not_be_read_is_told() {
     let record = "cluster-networks-addons-operator-applied-cluster";
     fixture
         .kubectl()
-        .run(["delete", "configmap", record, "-n", fixture.namespace])
+        .run([
+            "delete",
+            "--wait=false",
+            "configmap",
+            record,
+            "-n",
+            fixture.namespace,
+        ])
         .expect("deleted");
     fixture.wait_until_progressing();
 }
