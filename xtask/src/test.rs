@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
 
 use anyhow::Context;
 use cluster::kubernetes::{Program, Programs};
@@ -272,6 +274,9 @@ fn command(tier: Tier) -> anyhow::Result<Option<Command>> {
     Ok((tier == Tier::Unit || !packages.is_empty()).then_some(cargo))
 }
 
+/// How many tests of a program run at a time; those of the API tier mostly wait.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
 /// Runs a tier's tests and shows what matters of their output.
 fn cargo_test(tier: Tier, environment: &[(&str, PathBuf)], steps: &mut Steps) -> anyhow::Result<Totals> {
     let Some(mut cargo) = command(tier)? else {
@@ -281,6 +286,10 @@ fn cargo_test(tier: Tier, environment: &[(&str, PathBuf)], steps: &mut Steps) ->
     cargo
         .args(["--", "--show-output"])
         .envs(environment.iter().map(|(name, value)| (name, value)));
+    if tier == Tier::Api && std::env::var_os(TEST_THREADS).is_none() {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        cargo.env(TEST_THREADS, (2 * processors).to_string());
+    }
     let mut child = cargo
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

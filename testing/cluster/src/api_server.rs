@@ -1,11 +1,12 @@
 //! etcd and an API server alone, for tests that need no nodes.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -63,6 +64,23 @@ impl ApiServer {
             .get_or_init(|| Self::start().map_err(|error| error.to_string()))
             .as_ref()
             .map_err(|error| Error::Missing(error.clone()))
+    }
+
+    /// One that the calling thread has for itself until it ends, as the thread that had it before left it: for tests
+    /// that use what is the same for a whole cluster.
+    pub fn own() -> Result<&'static Self> {
+        thread_local!(static LEASE: OnceCell<Lease> = const { OnceCell::new() });
+        LEASE.with(|lease| {
+            if let Some(lease) = lease.get() {
+                return Ok(lease.0);
+            }
+            let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let server = match free {
+                Some(server) => server,
+                None => Box::leak(Box::new(Self::start()?)),
+            };
+            Ok(lease.get_or_init(|| Lease(server)).0)
+        })
     }
 
     /// `https://127.0.0.1:PORT`
@@ -186,6 +204,18 @@ impl Drop for ApiServer {
             let _ = keeper.join();
         }
         let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Servers that no thread has.
+static FREE: Mutex<Vec<&'static ApiServer>> = Mutex::new(Vec::new());
+
+/// A thread's server, for others to use when the thread ends.
+struct Lease(&'static ApiServer);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     io::{Read, Seek, SeekFrom, Write},
     net::SocketAddr,
     process::Stdio,
-    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    sync::mpsc,
     thread::JoinHandle,
     time::Duration,
 };
@@ -38,14 +38,13 @@ pub(crate) const IMAGE: &str = "registry.example/weft:test";
 pub(crate) const POD: &str = "cluster-network-addons-operator-0";
 const NAME: &str = "cluster-network-addons-operator";
 
-/// An installed operator in a namespace of its own; nobody else has one at the same time.
+/// An installed operator in a namespace of its own; nobody else has one on its API server at the same time.
 pub(crate) struct Fixture {
     pub(crate) namespace: &'static str,
     server: &'static ApiServer,
     operator: Option<Running>,
     /// Variables of the operator's environment that this fixture sets.
     environment: Vec<(&'static str, &'static str)>,
-    _turn: MutexGuard<'static, ()>,
 }
 
 struct Running {
@@ -76,15 +75,12 @@ pub(crate) struct Request {
 impl Fixture {
     /// Installs the operator from its manifests, and does not start it.
     pub(crate) fn installed(namespace: &'static str) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let server = ApiServer::shared().expect("an API server");
+        let server = ApiServer::own().expect("an API server");
         let fixture = Self {
             namespace,
             server,
             operator: None,
             environment: Vec::new(),
-            _turn: turn,
         };
         for name in ["namespace.yaml", "operator.yaml"] {
             fixture.apply_file(name);

@@ -1,8 +1,8 @@
 //! The operator against a real API server, with the permissions of the shipped roles and no others.
 //!
 //! There are no nodes and no controllers: the status of workloads is written by the tests, and nothing
-//! collects garbage but where a test starts a collector. All tests share one server and one configuration resource, so
-//! they take turns.
+//! collects garbage but where a test starts a collector. There is one configuration resource in a cluster, so each test has
+//! a server for itself, which the next one uses on.
 
 #[cfg(test)]
 mod admission;

@@ -120,7 +120,7 @@ pub(crate) fn undefine(kubectl: &Kubectl, names: &[String]) -> Result<(), String
 }
 
 fn kubectl() -> &'static Kubectl {
-    ApiServer::shared().expect("an API server").kubectl()
+    ApiServer::own().expect("an API server").kubectl()
 }
 
 /// A definition that accepts anything.
