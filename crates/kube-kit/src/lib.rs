@@ -18,7 +18,9 @@ pub mod auth;
 pub mod cache;
 pub mod client;
 pub mod conditions;
+pub mod connection;
 pub mod defaults;
+pub mod duration;
 pub mod events;
 pub mod inventory;
 pub mod merge;
@@ -31,6 +33,7 @@ pub mod serve;
 pub mod shutdown;
 pub mod tls;
 pub mod watch;
+pub mod watch_dir;
 
 /// The client library that this crate's interfaces are written in, so that users of both agree on one version.
 pub use kube;

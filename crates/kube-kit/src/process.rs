@@ -1,8 +1,12 @@
 //! The runtime that every daemon runs on.
 
-use std::future::Future;
+use std::any::Any;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::panic;
+use std::panic::{self, AssertUnwindSafe};
+use std::pin::pin;
+use std::task::Poll;
 
 /// Runs a daemon's main future to its end on a current-thread runtime: worker threads and their stacks would cost more
 /// memory than a controller of this size has work.
@@ -21,12 +25,99 @@ pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
     Ok(output)
 }
 
+thread_local! {
+    /// Whether what runs on this thread now is [`contained`].
+    static CONTAINED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Lets a panic, on whatever thread or in whatever task, end the process once it is told: a controller that lost one of
-/// its watches looks healthy and is blind, one that is restarted sees everything again.
+/// its watches looks healthy and is blind, one that is restarted sees everything again. What is [`contained`] is
+/// excepted.
 pub fn end_on_panic() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
         tell(panicked);
-        std::process::abort();
+        if !CONTAINED.get() {
+            std::process::abort();
+        }
     }));
+}
+
+/// A future panicked; shown as what it said.
+#[derive(Debug, thiserror::Error)]
+#[error("panicked: {0}")]
+pub struct Panicked(String);
+
+/// Runs the answer to one request, whose panic ends nothing but itself: a request that nobody foresaw must not end the
+/// process, or whoever sends it again and again keeps everybody else from being answered.
+///
+/// # Errors
+/// When it panics.
+pub async fn contained<F: Future>(future: F) -> Result<F::Output, Panicked> {
+    let mut future = pin!(future);
+    poll_fn(move |context| {
+        let outer = CONTAINED.replace(true);
+        // The future is not polled again.
+        let polled = panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        CONTAINED.set(outer);
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(payload) => Poll::Ready(Err(Panicked(said(payload.as_ref())))),
+        }
+    })
+    .await
+}
+
+fn said(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    text.unwrap_or("something that is no text").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_what_is_contained_alone() {
+        assert_eq!(contained(async { 7 }).await.expect("an answer"), 7);
+        let error = contained(async {
+            tokio::task::yield_now().await;
+            assert_eq!(1, 2, "numbers");
+        });
+        let text = error.await.expect_err("a panic").to_string();
+        assert!(
+            text.starts_with("panicked: ") && text.contains("numbers"),
+            "{text}"
+        );
+        assert!(!CONTAINED.get(), "what comes next is not contained");
+    }
+
+    /// Both sides of this are the same test: the process that ends is one of its own.
+    #[test]
+    fn where_panics_end_the_process_contained_ones_do_not() {
+        const ROLE: &str = "WEFT_TEST_TO_END";
+        if std::env::var_os(ROLE).is_some() {
+            end_on_panic();
+            run(async {
+                let error = contained(async { panic!("the first one") }).await;
+                println!("survived: {}", error.expect_err("a panic"));
+                let _ = tokio::spawn(async { panic!("the second one") }).await;
+                println!("survived both");
+            })
+            .expect("a runtime");
+            return;
+        }
+        let name = "process::tests::where_panics_end_the_process_contained_ones_do_not";
+        let ended = std::process::Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", name, "--nocapture"])
+            .env(ROLE, "1")
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&ended.stdout);
+        assert!(told.contains("survived: panicked: the first one"), "{ended:?}");
+        assert!(!told.contains("survived both"), "{told}");
+        let signal = std::os::unix::process::ExitStatusExt::signal(&ended.status);
+        assert_eq!(signal, Some(6), "SIGABRT: {ended:?}");
+    }
 }

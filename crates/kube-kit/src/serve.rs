@@ -9,20 +9,70 @@ use prometheus_client::registry::Registry;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::shutdown::Shutdown;
 use crate::tls::Tls;
-use secure::{Limits, SecureListener};
+use secure::SecureListener;
 
 mod secure;
 
-/// How long requests that are being answered may take when the server stops.
+/// How long requests that are being answered may take when the server stops, where nobody says otherwise.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How long a client may take to shake hands.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long a client may be silent on a connection. Longer than the usual pause between two scrapes.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// How many connections there may be at a time.
+const CONNECTIONS: usize = 128;
+
+/// What clients of a server over TLS may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a client may take to shake hands.
+    pub handshake: Duration,
+    /// How long a client may be silent on a connection before it is ended.
+    pub silence: Duration,
+    /// How many connections there may be at a time; more wait in the kernel. They bound the memory that strangers can
+    /// use.
+    pub connections: usize,
+    /// How long requests that are being answered may take when the server stops.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake: HANDSHAKE,
+            silence: SILENCE,
+            connections: CONNECTIONS,
+            grace: GRACE,
+        }
+    }
+}
+
+impl Limits {
+    /// For a server that the API server calls.
+    ///
+    /// An API server ends connections that it did not use for 90 s. The server waits longer than that: a request that
+    /// is sent just when the server ends the connection is lost, and with it what a user wanted. With HTTP/1.1 each
+    /// request under way has a connection of its own, and there may be several API servers.
+    pub fn webhook() -> Self {
+        Self {
+            silence: Duration::from_secs(180),
+            connections: 512,
+            grace: Duration::from_secs(5),
+            ..Self::default()
+        }
+    }
+}
 
 /// The server can't listen.
 #[derive(Debug, Error)]
@@ -37,7 +87,7 @@ pub struct Error {
 
 /// Whether a component is ready for work; clones share the answer. Not ready at first.
 #[derive(Debug, Clone, Default)]
-pub struct Readiness(Arc<AtomicBool>);
+pub struct Readiness(watch::Sender<bool>);
 
 impl Readiness {
     /// Not ready.
@@ -47,12 +97,18 @@ impl Readiness {
 
     /// Says whether the component is ready from now on.
     pub fn set(&self, ready: bool) {
-        self.0.store(ready, Ordering::Relaxed);
+        self.0.send_replace(ready);
     }
 
     /// Whether the component is ready.
     pub fn is_ready(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        *self.0.borrow()
+    }
+
+    /// Resolves when the component is ready, at once if it is already.
+    pub async fn wait(&self) {
+        // An error would mean that every sender is gone, and `self` is one.
+        let _ = self.0.subscribe().wait_for(|ready| *ready).await;
     }
 }
 
@@ -61,6 +117,7 @@ impl Readiness {
 pub struct Server {
     address: SocketAddr,
     stop: Shutdown,
+    grace: Duration,
     task: JoinHandle<()>,
 }
 
@@ -70,7 +127,7 @@ impl Server {
     /// # Errors
     /// When the address can't be listened on.
     pub async fn start(address: SocketAddr, router: Router) -> Result<Self, Error> {
-        Self::listen(address, router, |tcp| tcp).await
+        Self::listen(address, router, GRACE, |tcp| tcp).await
     }
 
     /// Serves `router` on a port of all addresses, IPv6 and IPv4 where the host has both.
@@ -89,6 +146,23 @@ impl Server {
         Self::start_tls_within(address, router, tls, Limits::default()).await
     }
 
+    /// Like [`Server::start_tls`], with limits of its own.
+    ///
+    /// # Errors
+    /// When the address can't be listened on.
+    pub async fn start_tls_within(
+        address: SocketAddr,
+        router: Router,
+        tls: &Tls,
+        limits: Limits,
+    ) -> Result<Self, Error> {
+        let tls = tls.clone();
+        Self::listen(address, router, limits.grace, move |tcp| {
+            SecureListener::new(tcp, tls, limits)
+        })
+        .await
+    }
+
     /// Like [`Server::on_port`], over TLS. What the settings change to counts from the next handshake on.
     ///
     /// # Errors
@@ -97,14 +171,20 @@ impl Server {
         everywhere(port, |address| Self::start_tls(address, router.clone(), tls)).await
     }
 
-    async fn start_tls_within(
-        address: SocketAddr,
+    /// Like [`Server::on_port_tls`], with limits of its own.
+    ///
+    /// # Errors
+    /// When the port can't be listened on.
+    pub async fn on_port_tls_within(
+        port: u16,
         router: Router,
         tls: &Tls,
         limits: Limits,
     ) -> Result<Self, Error> {
-        let tls = tls.clone();
-        Self::listen(address, router, move |tcp| SecureListener::new(tcp, tls, limits)).await
+        everywhere(port, |address| {
+            Self::start_tls_within(address, router.clone(), tls, limits)
+        })
+        .await
     }
 
     #[allow(
@@ -114,6 +194,7 @@ impl Server {
     async fn listen<L>(
         address: SocketAddr,
         router: Router,
+        grace: Duration,
         wrap: impl FnOnce(TcpListener) -> L,
     ) -> Result<Self, Error>
     where
@@ -133,7 +214,12 @@ impl Server {
                 tracing::error!(%error, %address, "the HTTP server ended");
             }
         });
-        Ok(Self { address, stop, task })
+        Ok(Self {
+            address,
+            stop,
+            grace,
+            task,
+        })
     }
 
     /// Where it listens.
@@ -145,7 +231,7 @@ impl Server {
     pub async fn stop(mut self) {
         self.stop.trigger();
         // A connection that is kept open without a request must not hold up the end of the process.
-        let _ = tokio::time::timeout(GRACE, &mut self.task).await;
+        let _ = tokio::time::timeout(self.grace, &mut self.task).await;
     }
 }
 

@@ -21,11 +21,14 @@ use thiserror::Error;
 
 use crate::lock;
 
+pub mod files;
+
 #[cfg(test)]
 mod tests;
 
-/// Protocols that clients may choose from: what the servers here speak.
-const ALPN: &[u8] = b"http/1.1";
+/// Protocols that clients may choose from, as ALPN names them.
+const HTTP_1: &[u8] = b"http/1.1";
+const HTTP_2: &[u8] = b"h2";
 
 /// How long a certificate that signs itself is valid. Nobody can check it, so its end must never be what stops a server.
 const VALIDITY: Duration = Duration::from_hours(24 * 365 * 10);
@@ -174,6 +177,7 @@ pub struct Tls(Arc<Mutex<Settings>>);
 
 #[derive(Debug)]
 struct Settings {
+    http2: bool,
     profile: Profile,
     identity: Identity,
     config: Arc<ServerConfig>,
@@ -185,9 +189,22 @@ impl Tls {
     /// # Errors
     /// When TLS can't be set up at all.
     pub fn new(identity: Identity) -> Result<Self, Error> {
+        Self::speaking(identity, false)
+    }
+
+    /// Like [`Tls::new`], for a server that offers HTTP/2, and HTTP/1.1 to those who don't speak it.
+    ///
+    /// # Errors
+    /// When TLS can't be set up at all.
+    pub fn with_http2(identity: Identity) -> Result<Self, Error> {
+        Self::speaking(identity, true)
+    }
+
+    fn speaking(identity: Identity, http2: bool) -> Result<Self, Error> {
         let profile = Profile::default();
-        let config = config(&profile, &identity)?;
+        let config = config(http2, &profile, &identity)?;
         Ok(Self(Arc::new(Mutex::new(Settings {
+            http2,
             profile,
             identity,
             config,
@@ -203,7 +220,7 @@ impl Tls {
         if settings.profile == profile {
             return Ok(());
         }
-        settings.config = config(&profile, &settings.identity)?;
+        settings.config = config(settings.http2, &profile, &settings.identity)?;
         let ciphers: Vec<_> = profile.tls12.iter().map(SupportedCipherSuite::suite).collect();
         tracing::info!(
             tls12 = names(&ciphers),
@@ -220,7 +237,7 @@ impl Tls {
     /// When TLS can't be set up with it; the settings stay.
     pub fn set_identity(&self, identity: Identity) -> Result<(), Error> {
         let mut settings = lock(&self.0);
-        settings.config = config(&settings.profile, &identity)?;
+        settings.config = config(settings.http2, &settings.profile, &identity)?;
         settings.identity = identity;
         Ok(())
     }
@@ -236,7 +253,7 @@ fn names(ciphers: &[CipherSuite]) -> String {
     names.join(",")
 }
 
-fn config(profile: &Profile, identity: &Identity) -> Result<Arc<ServerConfig>, Error> {
+fn config(http2: bool, profile: &Profile, identity: &Identity) -> Result<Arc<ServerConfig>, Error> {
     let versions: &[_] = if profile.tls12.is_empty() {
         &[&version::TLS13]
     } else {
@@ -246,7 +263,8 @@ fn config(profile: &Profile, identity: &Identity) -> Result<Arc<ServerConfig>, E
         .with_protocol_versions(versions)?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&identity.0))));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    let offered: &[_] = if http2 { &[HTTP_2, HTTP_1] } else { &[HTTP_1] };
+    config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
     config.ignore_client_order = true;
     // Clients keep their connections; sessions to resume would outlive a change of the settings, and cost memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});

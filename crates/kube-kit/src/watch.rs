@@ -7,10 +7,10 @@
 //! watch (from there) ─┘                    └─> Change: which key, in order
 //! ```
 
+mod guard;
 mod store;
 
-/// The guard that watched objects are read through: `Api::<DeserializeGuard<Pod>>`.
-pub use kube::core::DeserializeGuard;
+pub use guard::{DeserializeGuard, Invalid};
 pub use store::Store;
 
 use futures::{Stream, StreamExt};
@@ -40,6 +40,10 @@ pub struct Options {
     pub labels: Option<String>,
     /// A field selector, such as `spec.nodeName=node1`.
     pub fields: Option<String>,
+    /// How often to ask for a kind that the API server does not serve; every five minutes where nothing is said.
+    pub absent: Option<Duration>,
+    /// Objects asked for at a time by the first list; 50 where nothing is said.
+    pub page: Option<u32>,
 }
 
 impl Options {
@@ -62,14 +66,29 @@ impl Options {
         self
     }
 
+    /// Asks so often for a kind that the API server does not serve.
+    #[must_use]
+    pub fn absent(mut self, pause: Duration) -> Self {
+        self.absent = Some(pause);
+        self
+    }
+
     /// Only the object of this name.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         self.fields(format!("metadata.name={name}"))
     }
 
+    /// So many objects at a time: more are listed faster and take more memory meanwhile, less so the less of them is
+    /// read.
+    #[must_use]
+    pub fn page(mut self, objects: u32) -> Self {
+        self.page = Some(objects);
+        self
+    }
+
     fn config(&self) -> watcher::Config {
-        let mut config = watcher::Config::default().page_size(PAGE);
+        let mut config = watcher::Config::default().page_size(self.page.unwrap_or(PAGE));
         config.label_selector.clone_from(&self.labels);
         config.field_selector.clone_from(&self.fields);
         config
@@ -176,7 +195,7 @@ where
 {
     let what = api.resource_url().to_owned();
     let events = watcher::watcher(api, options.config());
-    run(what, events, key, project)
+    run(what, options.absent.unwrap_or(ABSENT), events, key, project)
 }
 
 /// Like [`start`], of metadata alone: the API server sends nothing else of the objects.
@@ -192,7 +211,7 @@ where
 {
     let what = api.resource_url().to_owned();
     let events = watcher::watcher(api, options.config()).map(|event| event.map(guarded));
-    run(what, events, key, project)
+    run(what, options.absent.unwrap_or(ABSENT), events, key, project)
 }
 
 /// Metadata needs no guard: whatever an object is, it has that.
@@ -209,6 +228,7 @@ fn guarded<K>(event: Event<K>) -> Event<DeserializeGuard<K>> {
 
 fn run<K, Key, T>(
     what: String,
+    absent: Duration,
     events: impl Stream<Item = watcher::Result<Event<DeserializeGuard<K>>>> + Send + 'static,
     key: impl Fn(&ObjectMeta) -> Key + Send + 'static,
     project: impl FnMut(K) -> T + Send + 'static,
@@ -242,7 +262,7 @@ where
                     follower.follow(event);
                 }
                 Err(error) => {
-                    let pause = pause_after(&what, &error, &mut backoff);
+                    let pause = pause_after(&what, &error, absent, &mut backoff);
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = wake.notified() => {}
@@ -301,12 +321,17 @@ impl Name {
 }
 
 /// How long to wait after an error, told to the log.
-fn pause_after(what: &str, error: &watcher::Error, backoff: &mut DefaultBackoff) -> Duration {
-    let absent =
+fn pause_after(
+    what: &str,
+    error: &watcher::Error,
+    absent: Duration,
+    backoff: &mut DefaultBackoff,
+) -> Duration {
+    let is_absent =
         matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404);
-    if absent {
+    if is_absent {
         tracing::debug!(what, "not served, watching later");
-        return ABSENT;
+        return absent;
     }
     let pause = backoff.next().unwrap_or(ABSENT);
     tracing::warn!(what, error = %cause(error), retry = ?pause, "watch failed");
@@ -415,7 +440,7 @@ mod tests {
                 Some((Err(watcher::Error::NoResourceVersion), false))
             }
         });
-        let _watch = run("things".to_owned(), attempts, Name::of, drop);
+        let _watch = run("things".to_owned(), ABSENT, attempts, Name::of, drop);
         tokio::time::sleep(Duration::from_mins(10)).await;
         // Every half minute at last, each pause up to twice as long by chance.
         let lists = lists.load(Ordering::Relaxed);

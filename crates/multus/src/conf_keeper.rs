@@ -11,9 +11,10 @@
 
 use crate::conf_file;
 use crate::daemon_config::{ConfSource, DaemonConfig};
-use crate::watch_dir::{Change, DirWatcher, Event};
+
 use cni::files::write_atomically;
 use kube_kit::client::chain;
+use kube_kit::watch_dir::{Change, DirWatcher, Event};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

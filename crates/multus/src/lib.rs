@@ -58,7 +58,6 @@ pub mod request;
 pub mod resolve;
 pub mod scratch;
 pub mod server;
-pub mod watch_dir;
 pub mod workers;
 
 use cluster::Cluster;

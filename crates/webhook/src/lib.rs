@@ -1,6 +1,9 @@
-//! What components with admission webhooks share: certificates that nobody else has to issue.
+//! What components with admission webhooks share: the protocol, and certificates that nobody else has to issue.
 //!
 //! ```text
+//! API server ── AdmissionReview ──> admission::router ── Request ──> the component's decision
+//!            <── AdmissionReview ──                   <── Verdict ──
+//!
 //! reconcile ──> certificates::keep ──> Secret of the authority, bundles of the webhooks, Secret of the server
 //!     ^                 │
 //!     └── look again ───┘

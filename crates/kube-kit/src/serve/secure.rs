@@ -18,34 +18,8 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::Limits;
 use crate::tls::Tls;
-
-/// How long a client may take to shake hands.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-
-/// How long a client may be silent on a connection. Longer than the usual pause between two scrapes.
-const SILENCE: Duration = Duration::from_secs(90);
-
-/// How many connections there may be at a time; more wait in the kernel. They bound the memory that strangers can use.
-const CONNECTIONS: usize = 128;
-
-/// How long clients may take, and how many there may be.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) handshake: Duration,
-    pub(super) silence: Duration,
-    pub(super) connections: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            handshake: HANDSHAKE,
-            silence: SILENCE,
-            connections: CONNECTIONS,
-        }
-    }
-}
 
 /// A listener whose connections are encrypted.
 pub(super) struct SecureListener {

@@ -629,6 +629,7 @@ proptest! {
     }
 }
 
+// kubemacpool#85
 #[test]
 fn a_bundle_has_an_end() {
     let mut world = World::settled(usual(), 1);

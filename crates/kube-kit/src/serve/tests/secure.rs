@@ -13,8 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::super::secure::Limits;
-use super::super::{Error, Server};
+use super::super::{Error, Limits, Server};
 use super::local;
 use crate::tls::{Identity, Profile, Tls};
 
@@ -25,6 +24,8 @@ struct Client {
     identity: Identity,
     versions: Vec<&'static SupportedProtocolVersion>,
     post_quantum_alone: bool,
+    /// What it offers, best first.
+    protocols: Vec<&'static [u8]>,
 }
 
 impl Client {
@@ -33,6 +34,14 @@ impl Client {
             identity: identity.clone(),
             versions: vec![&version::TLS12, &version::TLS13],
             post_quantum_alone: false,
+            protocols: Vec::new(),
+        }
+    }
+
+    fn offering(identity: &Identity, protocols: &[&'static [u8]]) -> Self {
+        Self {
+            protocols: protocols.to_vec(),
+            ..Self::of(identity)
         }
     }
 
@@ -44,6 +53,12 @@ impl Client {
     }
 
     async fn connect(&self, server: &Server) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut stream = self.shake_hands(server).await?;
+        // With TLS 1.3 a client hears only now that it was refused.
+        ask(&mut stream).await.map(|_| stream)
+    }
+
+    async fn shake_hands(&self, server: &Server) -> std::io::Result<TlsStream<TcpStream>> {
         let mut provider = aws_lc_rs::default_provider();
         if self.post_quantum_alone {
             provider.kx_groups = vec![kx_group::X25519MLKEM768];
@@ -52,16 +67,15 @@ impl Client {
         roots
             .add(self.identity.certificate().clone())
             .expect("a certificate");
-        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&self.versions)
             .expect("versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
+        config.alpn_protocols = self.protocols.iter().map(|protocol| protocol.to_vec()).collect();
         let stream = TcpStream::connect(server.address()).await?;
         let name = ServerName::try_from(NAME).expect("a name");
-        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-        // With TLS 1.3 a client hears only now that it was refused.
-        ask(&mut stream).await.map(|_| stream)
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 }
 
@@ -220,3 +234,5 @@ async fn stopping_ends_handshakes_and_idle_connections() {
     let _ = idle.read_to_end(&mut nothing).await;
     assert!(nothing.is_empty(), "both have ended");
 }
+
+mod http2;

@@ -1,0 +1,375 @@
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use super::*;
+use axum::body::to_bytes;
+use proptest::prelude::*;
+use serde_json::json;
+use tower::ServiceExt as _;
+
+const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
+
+fn review(version: &str) -> Value {
+    json!({
+        "kind": "AdmissionReview",
+        "apiVersion": format!("admission.k8s.io/{version}"),
+        "request": {
+            "uid": UID,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+            "name": "web",
+            "namespace": "shop",
+            "operation": "CREATE",
+            "userInfo": {"username": "admin", "groups": ["system:masters"], "extra": {"a": ["b"]}},
+            "object": {"metadata": {"name": "web", "annotations": {"x": "ä"}}, "number": 1.50},
+            "oldObject": null,
+            "dryRun": false,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
+        }
+    })
+}
+
+/// Says what was asked by the path that it takes.
+async fn decide(request: Request) -> Verdict {
+    let object = request.object.as_ref().map_or("none", |object| object.get());
+    match request.name.as_str() {
+        "panics" => panic!("as it was told"),
+        "panics-later" => {
+            tokio::task::yield_now().await;
+            panic!("as it was told")
+        }
+        "denied" => Verdict {
+            patch: vec![add("/a", 1)],
+            ..Verdict::denied(500, "the range is full")
+        },
+        "told" => Verdict {
+            message: Some("template is nil".to_owned()),
+            ..Verdict::allowed()
+        },
+        "warned" => Verdict {
+            warnings: vec!["taken".to_owned()],
+            ..Verdict::allowed()
+        },
+        "patched" => Verdict::patched(vec![
+            add("/metadata/annotations", json!({})),
+            Change::Replace {
+                path: "/metadata/annotations/a~1b".to_owned(),
+                value: "c".into(),
+            },
+        ]),
+        "echo" => Verdict {
+            message: Some(format!(
+                "{:?} {} {} {object} {}",
+                request.operation,
+                request.namespace,
+                request.dry_run,
+                request.old_object.as_ref().map_or("none", |object| object.get()),
+            )),
+            ..Verdict::allowed()
+        },
+        _ => Verdict::allowed(),
+    }
+}
+
+fn add(path: &str, value: impl Into<Value>) -> Change {
+    Change::Add {
+        path: path.to_owned(),
+        value: value.into(),
+    }
+}
+
+/// Posts a body, and returns status and body of the answer.
+async fn post(content_type: Option<&str>, body: impl Into<Body>) -> (u16, Vec<u8>) {
+    let mut request = HttpRequest::post("/mutate?timeout=10s");
+    if let Some(content_type) = content_type {
+        request = request.header(header::CONTENT_TYPE, content_type);
+    }
+    let request = request.body(body.into()).expect("a request");
+    let answer = router("/mutate", decide).oneshot(request).await;
+    let (parts, body) = answer.expect("an answer").into_parts();
+    let body = to_bytes(body, usize::MAX).await.expect("a body");
+    (parts.status.as_u16(), body.to_vec())
+}
+
+/// What is answered to a review.
+async fn ask(body: impl Into<Body>) -> Value {
+    let (status, body) = post(Some("application/json"), body).await;
+    assert_eq!(status, 200);
+    serde_json::from_slice(&body).expect("JSON")
+}
+
+async fn named(version: &str, name: &str) -> Value {
+    let mut review = review(version);
+    review["request"]["name"] = name.into();
+    ask(review.to_string()).await
+}
+
+fn refused(uid: &str, code: u16, message: &str) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": uid, "allowed": false, "status": {"code": code, "message": message}}
+    })
+}
+
+#[tokio::test]
+async fn a_review_is_answered_in_its_version_with_its_uid() {
+    for version in ["v1", "v1beta1"] {
+        let expected = json!({
+            "apiVersion": format!("admission.k8s.io/{version}"),
+            "kind": "AdmissionReview",
+            "response": {"uid": UID, "allowed": true, "status": {"code": 200}}
+        });
+        assert_eq!(named(version, "plain").await, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_reaches_the_handler() {
+    let mut full = review("v1");
+    full["request"]["name"] = "echo".into();
+    full["request"]["operation"] = "UPDATE".into();
+    full["request"]["dryRun"] = true.into();
+    full["request"]["oldObject"] = json!({"old": 1});
+    let answer = ask(full.to_string()).await;
+    assert_eq!(
+        answer["response"]["status"]["message"],
+        "Update shop true {\"metadata\":{\"annotations\":{\"x\":\"ä\"},\"name\":\"web\"},\"number\":1.5} {\"old\":1}"
+    );
+    // What is absent or null is empty; an object stays as it is written, to the letter.
+    let least = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",
+        "request":{"uid":"1","operation":"DELETE","name":"echo","namespace":null,"object":{ "n": 1.50 }}}"#;
+    let answer = ask(least).await;
+    assert_eq!(
+        answer["response"]["status"]["message"],
+        "Delete  false { \"n\": 1.50 } none"
+    );
+}
+
+#[tokio::test]
+async fn verdicts_are_written_as_the_api_server_reads_them() {
+    let denied = named("v1", "denied").await;
+    assert_eq!(denied, refused(UID, 500, "the range is full"), "and no patch");
+    let told = named("v1", "told").await;
+    assert_eq!(
+        told["response"],
+        json!({"uid": UID, "allowed": true, "status": {"code": 200, "message": "template is nil"}})
+    );
+    for version in ["v1", "v1beta1"] {
+        let warned = named(version, "warned").await;
+        assert_eq!(warned["response"]["warnings"], json!(["taken"]), "{version}");
+        let patched = named(version, "patched").await;
+        assert_eq!(patched["response"]["patchType"], "JSONPatch");
+        let patch = patched["response"]["patch"].as_str().expect("a patch");
+        let patch =
+            base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).expect("base64");
+        assert_eq!(
+            String::from_utf8_lossy(&patch),
+            r#"[{"op":"add","path":"/metadata/annotations","value":{}},"#.to_owned()
+                + r#"{"op":"replace","path":"/metadata/annotations/a~1b","value":"c"}]"#
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_refuses_its_request_alone() {
+    for name in ["panics", "panics-later"] {
+        let answer = named("v1", name).await;
+        let expected = "internal error: the webhook failed, its log says how";
+        assert_eq!(answer, refused(UID, 500, expected), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_answered_too() {
+    let whole = review("v1").to_string();
+    let cases = [
+        (Some("application/json"), String::new(), "request body is empty"),
+        (
+            Some("text/plain"),
+            whole.clone(),
+            "contentType=text/plain, expected application/json",
+        ),
+        (None, whole.clone(), "contentType=, expected application/json"),
+        (
+            Some("application/json"),
+            "{".to_owned(),
+            "EOF while parsing an object at line 1 column 1",
+        ),
+        (
+            Some("application/json"),
+            r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}"#.to_owned(),
+            "the AdmissionReview has no request",
+        ),
+    ];
+    for (content_type, body, message) in cases {
+        let (status, answer) = post(content_type, body).await;
+        assert_eq!(status, 200);
+        let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+        assert_eq!(answer, refused("", 400, message));
+    }
+    let (status, _) = post(Some("Application/JSON; charset=utf-8"), whole).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn a_review_with_a_mistake_is_answered_under_its_uid() {
+    let mut other = review("v2");
+    let text = "expected an AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1, \
+                got kind \"AdmissionReview\" of \"admission.k8s.io/v2\"";
+    assert_eq!(ask(other.to_string()).await, refused(UID, 400, text));
+    other["kind"] = "Pod".into();
+    other["apiVersion"] = "v1".into();
+    let text = "expected an AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1, \
+                got kind \"Pod\" of \"v1\"";
+    assert_eq!(ask(other.to_string()).await, refused(UID, 400, text));
+    let mut wrong = review("v1beta1");
+    wrong["request"]["operation"] = "RENAME".into();
+    let answer = ask(wrong.to_string()).await;
+    assert_eq!(answer["apiVersion"], "admission.k8s.io/v1beta1");
+    assert_eq!(answer["response"]["uid"], UID);
+    assert_eq!(answer["response"]["status"]["code"], 400);
+    let message = answer["response"]["status"]["message"].as_str().expect("a text");
+    assert!(message.starts_with("unknown variant `RENAME`"), "{message}");
+}
+
+#[tokio::test]
+async fn there_is_a_limit() {
+    let fill = |length: usize| {
+        let (before, after) = (
+            r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE","object":""#,
+            r#""}}"#,
+        );
+        let filling = "x".repeat(length - before.len() - after.len());
+        format!("{before}{filling}{after}")
+    };
+    let largest = ask(fill(7_340_032)).await;
+    assert_eq!(largest["response"]["allowed"], true, "{largest}");
+    let text = "request entity is too large; limit is 7340032 bytes";
+    assert_eq!(ask(fill(7_340_033)).await, refused("", 413, text));
+    // One that never ends is not heard to its end.
+    let chunk: Result<_, std::convert::Infallible> = Ok(vec![b' '; 1 << 20]);
+    let endless = futures::stream::repeat(chunk);
+    assert_eq!(ask(Body::from_stream(endless)).await, refused("", 413, text));
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_answered() {
+    let broken = [Ok("{"), Err(std::io::Error::other("reset"))];
+    let answer = ask(Body::from_stream(futures::stream::iter(broken))).await;
+    assert_eq!(answer["response"]["status"]["code"], 400, "{answer}");
+}
+
+#[tokio::test]
+async fn only_posts_are_answered() {
+    let request = HttpRequest::get("/mutate")
+        .body(Body::empty())
+        .expect("a request");
+    let answer = router("/mutate", decide)
+        .oneshot(request)
+        .await
+        .expect("an answer");
+    assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
+}
+
+/// Any JSON.
+fn anything() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+        prop_oneof![
+            Just("panics"),
+            Just("denied"),
+            Just("patched"),
+            Just("UPDATE"),
+            Just("admission.k8s.io/v1beta1")
+        ]
+        .prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map("[a-zA-Z.]{1,8}", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// A review one of whose fields is something else, or gone.
+fn mutated() -> impl Strategy<Value = Vec<u8>> {
+    let fields = prop_oneof![
+        Just("/apiVersion"),
+        Just("/kind"),
+        Just("/request"),
+        Just("/request/uid"),
+        Just("/request/operation"),
+        Just("/request/namespace"),
+        Just("/request/name"),
+        Just("/request/dryRun"),
+        Just("/request/object"),
+        Just("/request/oldObject"),
+        Just("/request/userInfo"),
+    ];
+    let changes = prop::collection::vec((fields, anything()), 1..3);
+    changes.prop_map(|changes| {
+        let mut review = review("v1");
+        for (pointer, value) in changes {
+            if let Some(field) = review.pointer_mut(pointer) {
+                *field = value;
+            }
+        }
+        review.to_string().into_bytes()
+    })
+}
+
+/// The text of a review with bytes exchanged, taken out, or cut off.
+fn damaged() -> impl Strategy<Value = Vec<u8>> {
+    let text = review("v1").to_string().into_bytes();
+    let length = text.len();
+    (
+        prop::collection::vec((0..length, any::<u8>()), 0..4),
+        prop::collection::vec(0..length, 0..3),
+        0..=length,
+    )
+        .prop_map(move |(exchanged, taken, cut)| {
+            let mut text = text.clone();
+            for (at, byte) in exchanged {
+                text[at] = byte;
+            }
+            text.truncate(cut);
+            for at in taken {
+                if at < text.len() {
+                    text.remove(at);
+                }
+            }
+            text
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn whatever_is_sent_is_answered(
+        body in prop_oneof![mutated(), damaged(), prop::collection::vec(any::<u8>(), 0..200)]
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let answer = runtime.block_on(ask(body.clone()));
+        let version = answer["apiVersion"].as_str().expect("a version");
+        prop_assert!(["admission.k8s.io/v1", "admission.k8s.io/v1beta1"].contains(&version));
+        prop_assert_eq!(&answer["kind"], "AdmissionReview");
+        let response = &answer["response"];
+        let allowed = response["allowed"].as_bool().expect("a decision");
+        let code = response["status"]["code"].as_u64().expect("a code");
+        prop_assert_eq!(allowed, code == 200);
+        if let Ok(Value::Object(review)) = serde_json::from_slice(&body)
+            && let Some(uid) = review.get("request").and_then(|request| request["uid"].as_str())
+            && allowed
+        {
+            prop_assert_eq!(&response["uid"], uid);
+        }
+    }
+}
