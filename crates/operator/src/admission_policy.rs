@@ -11,11 +11,11 @@
 
 mod cel;
 
+use kube_kit::duration::{self, UNITS};
 use serde_json::{Value, json};
 
 use crate::{
     components::multus_dynamic_networks::CRI_SOCKETS,
-    duration::UNITS,
     general::{INTERVAL_BOUNDS, INTERVALS},
     mac,
     manifest::Manifest,
@@ -340,20 +340,20 @@ fn interval_error(name: &str) -> String {
                 "size({wrong}) > 0 && !{wrong}[0].matches({})",
                 cel::pattern(r"^\.?[0-9]")
             ),
-            unreadable(specification::no_duration(&whole)),
+            unreadable(duration::no_duration(&whole)),
         ),
         (
             &format!("size({wrong}) > 0 && {wrong}[0].matches('^[0-9.]+$')"),
-            unreadable(specification::no_unit(&whole)),
+            unreadable(duration::no_unit(&whole)),
         ),
         (
             &format!("size({wrong}) > 0"),
-            unreadable(specification::unknown_unit(
+            unreadable(duration::unknown_unit(
                 hole(&quoted(&format!("{wrong}[0].find('[^0-9.]+$')"))),
                 &whole,
             )),
         ),
-        (&too_long, unreadable(specification::no_duration(&whole))),
+        (&too_long, unreadable(duration::no_duration(&whole))),
         (
             &format!("duration({text}) <= duration('0s')"),
             literal(&specification::interval_not_positive(name)),

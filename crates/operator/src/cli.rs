@@ -1,5 +1,4 @@
-//! The command line for people: `weft render`, `weft diff`, `weft status`, and the same as a plugin of kubectl
-//! (`kubectl weft …`).
+//! The command line for people: `weft render`, `weft diff`, `weft status`.
 //!
 //! ```text
 //! file ──> input ──┐
@@ -17,27 +16,9 @@ mod render;
 mod status;
 mod unknown;
 
-use std::{
-    ffi::OsString,
-    fmt::Display,
-    io::{self, Write as _},
-    path::Path,
-    process::ExitCode,
-};
+use std::fmt::Display;
 
-use clap::{Parser as _, Subcommand as _, error::ErrorKind};
 use kube_kit::process;
-
-/// Name of the program as a plugin of kubectl.
-pub const PLUGIN: &str = "kubectl-weft";
-
-/// What `kubectl weft --help` says first.
-const ABOUT: &str = "\
-Looks at the network add-ons of a cluster, and at what their operator does
-
-  kubectl weft status              how the add-ons are, and what to do
-  kubectl weft diff -f cr.yaml     what a NetworkAddonsConfig would change
-  kubectl weft render -f cr.yaml   what it means, without a cluster";
 
 /// Exit code of a specification that is rejected, of differences, and of what is not available.
 const FAILURE: u8 = 1;
@@ -58,50 +39,6 @@ pub enum Command {
     Status(status::Args),
 }
 
-/// The commands alone.
-#[derive(Debug, clap::Parser)]
-#[command(name = "kubectl weft", bin_name = "kubectl weft", version, about = ABOUT, arg_required_else_help = true)]
-struct Plugin {
-    #[command(subcommand)]
-    command: Command,
-}
-
-/// Whether the program was called as a plugin of kubectl; the first argument is its name.
-pub fn is_plugin(argv: &[OsString]) -> bool {
-    let program = argv.first().map(Path::new).and_then(Path::file_name);
-    program.is_some_and(|name| name == PLUGIN)
-}
-
-/// Whether a command line is for people: flags are kubectl's, not Go's, and exit codes answer questions.
-pub fn is_for_people(argv: &[OsString]) -> bool {
-    let commands = Command::augment_subcommands(clap::Command::new(PLUGIN));
-    argv.get(1)
-        .and_then(|command| command.to_str())
-        .is_some_and(|name| commands.find_subcommand(name).is_some())
-}
-
-/// Runs the program as a plugin of kubectl.
-pub fn plugin(argv: Vec<OsString>) -> ExitCode {
-    match Plugin::try_parse_from(argv) {
-        Ok(plugin) => run(plugin.command),
-        Err(error) => refuse(&error),
-    }
-}
-
-/// Shows help, or what is wrong with the arguments.
-pub fn refuse(error: &clap::Error) -> ExitCode {
-    // Nothing can be done when even that can't be shown.
-    let _ = error.print();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        _ => trouble(),
-    }
-}
-
-fn trouble() -> ExitCode {
-    ExitCode::from(TROUBLE)
-}
-
 /// What a command has to say.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Answer {
@@ -111,24 +48,6 @@ pub struct Answer {
     pub remarks: String,
     /// Exit code.
     pub code: u8,
-}
-
-/// Runs a command: prints what it has to say, and tells by the exit code how it went.
-pub fn run(command: Command) -> ExitCode {
-    let answer = answer(command);
-    eprint!("{}", answer.remarks);
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(answer.text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        // Whoever reads only the head of it is no failure.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("error: cannot write to standard output: {error}");
-            trouble()
-        }
-        _ => ExitCode::from(answer.code),
-    }
 }
 
 /// Runs a command, and prints nothing.
@@ -150,7 +69,9 @@ pub fn answer(command: Command) -> Answer {
 }
 
 fn wait<T, E: From<connection::Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    process::run(work).unwrap_or_else(|error| Err(connection::Error::Runtime(error).into()))
+    process::run(work).unwrap_or_else(|error| {
+        Err(connection::Error::from(kube_kit::connection::Error::Runtime(error)).into())
+    })
 }
 
 fn said(text: String, notes: &[String], is_well: bool) -> Answer {

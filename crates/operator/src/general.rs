@@ -9,9 +9,10 @@ use api::{
     },
 };
 
+use kube_kit::duration::GoDuration;
 use webhook::certificates::Intervals;
 
-use crate::{duration::GoDuration, messages::specification, tls::TlsSettings};
+use crate::{messages::specification, tls::TlsSettings};
 
 /// Checks the pull policy.
 pub fn validate_pull_policy(spec: &NetworkAddonsConfigSpec) -> Vec<String> {

@@ -43,9 +43,8 @@ pub struct UnknownImage {
 pub const NODE_STATE: &str = "nmstate";
 
 /// Programs that our own image lacks in this version, each by the variable that names an image instead of it.
-const TO_COME: [&str; 8] = [
+const TO_COME: [&str; 7] = [
     names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
-    names::env::KUBEMACPOOL_IMAGE,
     names::env::OVS_CNI_IMAGE,
     names::env::MACVTAP_CNI_IMAGE,
     names::env::KUBE_SECONDARY_DNS_IMAGE,

@@ -21,7 +21,6 @@ pub mod components;
 pub mod configuration;
 pub mod controller;
 pub mod detect;
-pub mod duration;
 pub mod failures;
 pub mod general;
 pub mod images;

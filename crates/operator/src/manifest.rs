@@ -190,6 +190,14 @@ impl Manifest {
         Ok(())
     }
 
+    /// Takes a member of the object's specification away.
+    pub fn without_spec(&mut self, key: &str) -> Result<(), Error> {
+        let missing = self.missing("specification");
+        let spec = self.0.get_mut("spec").and_then(Value::as_object_mut);
+        spec.ok_or(missing)?.remove(key);
+        Ok(())
+    }
+
     /// Sets any member of the object.
     pub fn set(&mut self, key: &str, value: Value) {
         if let Some(members) = self.0.as_object_mut() {

@@ -3,6 +3,7 @@
 //! ```text
 //! yaml files ─┬─> parts ─┬─> files, flat and as a tree by version, bundle for OLM   (release, csv)
 //! rules ──────┘          ├─> templates of the Helm chart                            (chart)
+//!                        ├─> the MAC pool alone                                     (mac_pool)
 //!                        └─> what templates of parent operators ask for             (templator)
 //! ```
 
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 
 mod chart;
 mod csv;
+pub mod mac_pool;
 mod release;
 mod template;
 pub mod templator;

@@ -1,15 +1,12 @@
 //! The way to a cluster for people, and what to tell them when there is none.
 
-use std::{io, path::PathBuf, time::Duration};
-
 use kube::{
-    Api, Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    Api, Client,
     core::{DynamicObject, params::ListParams},
 };
 use kube_kit::{
     apply::{self, Applier, Cause},
-    client,
+    connection,
     merge::Policy,
     object::{self, Kind, ObjectId},
 };
@@ -17,56 +14,12 @@ use serde_json::Value;
 
 use crate::{detect, names};
 
-/// How long a connection may take, and an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Flags for the way to the cluster.
-#[derive(Clone, Debug, Default, clap::Args)]
-#[group(skip)]
-#[command(next_help_heading = "The cluster")]
-pub struct Flags {
-    /// Kubeconfig to use instead of $KUBECONFIG and ~/.kube/config
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig to use instead of its current one
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
-}
-
 /// Why the cluster does not tell. The texts say what to do.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// This program can't wait for answers.
-    #[error("cannot wait for answers: {0}")]
-    Runtime(io::Error),
-    /// No file says where the cluster is.
-    #[error(
-        "no way to a cluster: {0}\nName a kubeconfig by --kubeconfig FILE or KUBECONFIG=FILE; `kubectl config view` shows \
-         what kubectl uses."
-    )]
-    Kubeconfig(String),
-    /// Nobody answers.
-    #[error(
-        "the API server does not answer: {0}\nIs it the right cluster, and does it run? `kubectl config current-context` \
-         and `kubectl version` tell."
-    )]
-    Unreachable(String),
-    /// Somebody answers who does not know us.
-    #[error(
-        "the API server does not accept these credentials: {0}\nLog in again, or choose another --context."
-    )]
-    Unauthorized(String),
-    /// We may not know.
-    #[error(
-        "not allowed to read {what}: {cause}\nAsk whoever administers the cluster for the right to get and list it; \
-         `kubectl auth can-i --list` shows what is allowed."
-    )]
-    Forbidden {
-        /// What was asked for.
-        what: String,
-        /// What the API server said.
-        cause: String,
-    },
+    /// There is no way to it, or it does not let us look.
+    #[error(transparent)]
+    Connection(#[from] connection::Error),
     /// The operator was never installed.
     #[error(
         "this cluster does not know NetworkAddonsConfig: the operator is not installed\nInstall it by:\n  weft manifests \
@@ -86,32 +39,16 @@ pub(super) enum Error {
     /// There is more than one.
     #[error("there is an operator in each of the namespaces {}: choose one by --namespace", .0.join(", "))]
     Operators(Vec<String>),
-    /// Anything else.
-    #[error("cannot read {what}: {cause}")]
-    Other {
-        /// What was asked for.
-        what: String,
-        /// What the API server said.
-        cause: String,
-    },
 }
 
 impl Error {
     /// What to tell about an answer to the question for `what`.
     pub(super) fn of(what: &str, error: &kube::Error) -> Self {
-        let cause = client::message(error);
-        match error {
-            kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(cause),
-            kube::Error::Api(status) if status.code == 403 => Self::Forbidden {
-                what: what.to_owned(),
-                cause,
-            },
-            kube::Error::HyperError(_) | kube::Error::Service(_) => Self::Unreachable(cause),
-            _ => Self::Other {
-                what: what.to_owned(),
-                cause,
-            },
-        }
+        connection::Error::of(what, error).into()
+    }
+
+    fn other(what: String, cause: String) -> Self {
+        connection::Error::Other { what, cause }.into()
     }
 }
 
@@ -120,11 +57,8 @@ impl From<apply::Error> for Error {
         let what = named(&error.id);
         match &error.cause {
             Cause::Request(cause) => Self::of(&what, cause),
-            Cause::Timeout(_) => Self::Unreachable(error.cause.to_string()),
-            cause => Self::Other {
-                what,
-                cause: cause.to_string(),
-            },
+            Cause::Timeout(_) => connection::Error::Unreachable(error.cause.to_string()).into(),
+            cause => Self::other(what, cause.to_string()),
         }
     }
 }
@@ -137,10 +71,7 @@ impl From<detect::Error> for Error {
             .and_then(|source| source.downcast_ref::<kube::Error>())
         {
             Some(source) => Self::of("what kind of cluster this is", source),
-            None => Self::Other {
-                what: "what kind of cluster this is".to_owned(),
-                cause: error.to_string(),
-            },
+            None => Self::other("what kind of cluster this is".to_owned(), error.to_string()),
         }
     }
 }
@@ -160,33 +91,8 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Prepares the way that the flags name. Nothing is asked yet.
-    pub(super) async fn connect(flags: &Flags) -> Result<Self, Error> {
-        let options = KubeConfigOptions {
-            context: flags.context.clone(),
-            ..KubeConfigOptions::default()
-        };
-        // The library quotes paths twice.
-        let unquoted = |text: String| text.replace("'\"", "").replace("\"'", "");
-        let unusable =
-            |error: kube::config::KubeconfigError| Error::Kubeconfig(unquoted(client::chain(&error)));
-        let config = match &flags.kubeconfig {
-            Some(path) => {
-                let read = Kubeconfig::read_from(path).map_err(unusable)?;
-                Config::from_custom_kubeconfig(read, &options)
-                    .await
-                    .map_err(unusable)
-            }
-            None => match Config::from_kubeconfig(&options).await {
-                Ok(config) => Ok(config),
-                // In a pod, for whoever debugs there.
-                Err(error) => Config::incluster().map_err(|_| unusable(error)),
-            },
-        };
-        let mut config = config?;
-        config.connect_timeout = Some(PATIENCE);
-        config.read_timeout = Some(PATIENCE);
-        config.reset_reader_on_write = true;
-        let client = Client::try_from(config).map_err(|error| Error::Kubeconfig(client::message(&error)))?;
+    pub(super) async fn connect(flags: &connection::Flags) -> Result<Self, Error> {
+        let client = connection::connect(flags).await?;
         let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
         Ok(Self {
             applier: Applier::new(client, policy),

@@ -75,7 +75,7 @@ pub struct Args {
     pub operator: environment::Flags,
     /// The way to the cluster.
     #[command(flatten)]
-    pub cluster: connection::Flags,
+    pub cluster: kube_kit::connection::Flags,
 }
 
 /// Why there is no answer. The texts say what to do.

@@ -428,14 +428,11 @@ mod tests {
 
     #[test]
     fn what_is_not_deployed_is_said() {
-        let (text, notes) = rendered(&json!({ "kubeMacPool": {} }), &IMAGE).expect("objects");
-        assert!(
-            names(&text).iter().all(|name| !name.contains("kubemacpool")),
-            "{text}"
-        );
+        let (text, notes) = rendered(&json!({ "ovs": {} }), &IMAGE).expect("objects");
+        assert!(names(&text).iter().all(|name| !name.contains("ovs")), "{text}");
         assert_eq!(
             notes,
-            ["spec.kubeMacPool is accepted, but this version of the operator does not deploy it yet"]
+            ["spec.ovs is accepted, but this version of the operator does not deploy it yet"]
         );
     }
 

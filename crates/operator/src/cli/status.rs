@@ -12,10 +12,10 @@ mod table;
 use api::names::{MANAGED_BY_LABEL, NETWORK_ADDONS_KIND};
 use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use kube::{Api, core::params::ListParams};
-use kube_kit::object;
+use kube_kit::{connection::Error as Refused, object};
 use serde_json::Value;
 
-use super::connection::{self, Cluster, Error};
+use super::connection::{Cluster, Error};
 use crate::{names, resource};
 
 /// What `weft status --help` says first.
@@ -47,7 +47,7 @@ pub struct Args {
     pub namespace: Option<String>,
     /// The way to the cluster.
     #[command(flatten)]
-    pub cluster: connection::Flags,
+    pub cluster: kube_kit::connection::Flags,
 }
 
 /// Format of the output.
@@ -115,7 +115,7 @@ async fn observe(cluster: &Cluster, namespace: Option<&str>) -> Result<Observed,
     let mut notes = Vec::new();
     let mut known = |answer: Result<Vec<Value>, Error>| match answer {
         Ok(found) => Ok(found),
-        Err(error @ (Error::Forbidden { .. } | Error::Operators(_))) => {
+        Err(error @ (Error::Connection(Refused::Forbidden { .. }) | Error::Operators(_))) => {
             notes.push(error.to_string());
             Ok(Vec::new())
         }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The Deployment that answers webhooks; the other one renews its certificates.
-const MANAGER: &str = "kubemacpool-mac-controller-manager";
+pub const MANAGER: &str = "kubemacpool-mac-controller-manager";
 
 /// See the module.
 pub struct KubeMacPool;
@@ -52,10 +52,6 @@ impl Component for KubeMacPool {
             Some(pool) => (pool.range_start.clone(), pool.range_end.clone()),
             None => mac::range_with_prefix(random),
         };
-    }
-
-    fn has_programs(&self, context: &Context<'_>) -> bool {
-        context.images.can_run(&[names::env::KUBEMACPOOL_IMAGE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

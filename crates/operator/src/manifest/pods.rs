@@ -48,6 +48,27 @@ impl Pods<'_> {
         Ok(())
     }
 
+    /// Takes an annotation away.
+    pub fn without_annotation(&mut self, key: &str) {
+        let annotations = self.template.get_mut("metadata");
+        let annotations = annotations.and_then(|metadata| metadata.get_mut("annotations"));
+        if let Some(Value::Object(annotations)) = annotations {
+            annotations.remove(key);
+        }
+    }
+
+    /// Sets any member of the pods' specification.
+    pub fn set(&mut self, key: &str, value: Value) -> Result<(), Error> {
+        self.spec()?.insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// Takes a member of the pods' specification away.
+    pub fn without(&mut self, key: &str) -> Result<(), Error> {
+        self.spec()?.remove(key);
+        Ok(())
+    }
+
     /// Runs the pods under a service account.
     pub fn service_account(&mut self, name: &str) -> Result<(), Error> {
         self.spec()?.insert("serviceAccountName".into(), json!(name));

@@ -6,11 +6,14 @@
 //! manifests/cluster-network-addons/….package.yaml         which version is current
 //! bundle/manifests/, bundle/metadata/                     what an OLM bundle image is made of
 //! chart/                                                  the Helm chart
+//! kubemacpool.yaml, …                                     the MAC pool alone
 //! ```
 
 use serde_json::json;
 
-use super::{Choice, Error, Install, chart, csv, documents, parts, render_admission, render_files, yaml};
+use super::{
+    Choice, Error, Install, chart, csv, documents, mac_pool, parts, render_admission, render_files, yaml,
+};
 use crate::names;
 
 /// A file of a release: its path below the directory of the release, and its content.
@@ -49,6 +52,8 @@ pub(super) fn release(
     ]);
     files.extend(bundle(install, choice, csv)?);
     files.extend(chart::files(install, choice)?);
+    let pool = mac_pool::render(install)?.into_iter();
+    files.extend(pool.map(|(name, content)| (name.to_owned(), content)));
     Ok(files)
 }
 

@@ -407,13 +407,17 @@ fn checked_in_files_are_fresh() {
         version: env!("CARGO_PKG_VERSION"),
         pull_policy: "IfNotPresent",
     };
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/install");
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let operator = render_install(&install).expect("an installation");
     let admission = render_admission().expect("the admission policy");
-    for (name, fresh) in render_install(&install)
-        .expect("an installation")
+    let pool = mac_pool::render(&install).expect("the pool");
+    for (dir, name, fresh) in operator
         .into_iter()
         .chain(admission)
+        .map(|(name, fresh)| ("install", name, fresh))
+        .chain(pool.into_iter().map(|(name, fresh)| ("", name, fresh)))
     {
+        let dir = deploy.join(dir);
         let path = dir.join(name);
         if std::env::var_os("UPDATE_GENERATED").is_some() {
             fs::create_dir_all(&dir).expect("a directory");

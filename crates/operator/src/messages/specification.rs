@@ -70,21 +70,6 @@ pub fn interval_too_long(small: &str, short: impl Display, big: &str, long: impl
     self_sign(format_args!("{small}({short}) has to be <= {big}({long})"))
 }
 
-/// No duration at all, or too long for one; the text is quoted.
-pub fn no_duration(quoted: impl Display) -> String {
-    format!("time: invalid duration {quoted}")
-}
-
-/// A number of a duration without its unit; the text is quoted.
-pub fn no_unit(quoted: impl Display) -> String {
-    format!("time: missing unit in duration {quoted}")
-}
-
-/// A unit of a duration that there is not; both are quoted.
-pub fn unknown_unit(unit: impl Display, quoted: impl Display) -> String {
-    format!("time: unknown unit {unit} in duration {quoted}")
-}
-
 /// A socket that is none of these.
 pub fn cri_socket(supported: &[&str]) -> String {
     format!("`hostCRISocketPath` must be one of: {}", supported.join(", "))

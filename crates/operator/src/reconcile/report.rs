@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{Error, Reconciler};
 use crate::{
     messages,
-    names::{env, reason},
+    names::reason,
     resource::{self, Resource},
     status::{self, Component, Finding},
     workloads::{Observation, Progress, Workload},
@@ -108,12 +108,10 @@ impl Reconciler {
         }
     }
 
-    /// Tells the metrics what the status says. A MAC pool that this version accepts and does not deploy is none:
-    /// nobody is to be alarmed because it is down.
+    /// Tells the metrics what the status says.
     fn measure(&self, cr: &Resource, status: &NetworkAddonsConfigStatus) {
-        let can_run = self.settings.images.can_run(&[env::KUBEMACPOOL_IMAGE]);
         self.metrics.set_ready(status::is_available(status));
-        self.metrics.set_mac_pool(cr.wants_mac_pool() && can_run);
+        self.metrics.set_mac_pool(cr.wants_mac_pool());
     }
 
     /// Tells the metrics that there is no configuration resource.

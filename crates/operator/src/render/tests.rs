@@ -392,12 +392,20 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
         })
     };
     let (native, missing) = deployed(true);
-    assert_eq!(native, ["multus", "linuxBridge", "monitoring", "networkPolicies"]);
+    assert_eq!(
+        native,
+        [
+            "multus",
+            "linuxBridge",
+            "kubeMacPool",
+            "monitoring",
+            "networkPolicies"
+        ]
+    );
     assert_eq!(
         missing,
         [
             "multusDynamicNetworks",
-            "kubeMacPool",
             "ovs",
             "macvtap",
             "kubeSecondaryDNS",

@@ -230,25 +230,42 @@ fn records_have_the_names_of_both_generations() {
     evaluate(OPERATOR_RULES, "1m", &tests);
 }
 
+// kubemacpool#82
 #[test]
-fn collisions_of_addresses_are_told_after_half_a_minute() {
-    let alert = json!({
-        "exp_labels": { "severity": "warning" },
-        "exp_annotations": {
-            "summary": "MAC address collisions detected.",
-            "description":
-                "1 MAC address(es) have collisions. Multiple running objects are using the same MAC address.",
-            "runbook_url": "https://kubevirt.io/monitoring/runbooks/KubemacpoolMACCollisionDetected",
+fn collisions_of_addresses_are_told_after_half_a_minute_until_they_are_over() {
+    let alert = |count: u8| {
+        json!({
+            "exp_labels": { "severity": "warning" },
+            "exp_annotations": {
+                "summary": "MAC address collisions detected.",
+                "description": format!(
+                    "{count} MAC address(es) have collisions. \
+                     Multiple running objects are using the same MAC address."
+                ),
+                "runbook_url": "https://kubevirt.io/monitoring/runbooks/KubemacpoolMACCollisionDetected",
+            },
+        })
+    };
+    let at = |time: &str, alerts: &[Value]| json!({ "eval_time": time, "alertname": "KubemacpoolMACCollisionDetected", "exp_alerts": alerts });
+    let tests = json!([
+        {
+            "name": "two addresses, one after the other", "interval": "10s",
+            "input_series": [
+                // A series goes when its collision is over.
+                { "series": "kmp_mac_collisions{mac='02:00:00:00:00:01'}", "values": "_x5 2x10 stale" },
+                { "series": "kmp_mac_collisions{mac='02:00:00:00:00:02'}", "values": "_x9 3x10 stale" },
+                { "series": "kmp_mac_collisions{mac='02:00:00:00:00:03'}", "values": "1x60" },
+            ],
+            "alert_rule_test": [
+                at("70s", &[]), at("80s", &[alert(1)]), at("90s", &[alert(2)]), at("150s", &[alert(2)]),
+                at("160s", &[alert(1)]), at("190s", &[alert(1)]), at("200s", &[]), at("300s", &[]),
+            ],
         },
-    });
-    let at = |time: &str, alerts: &[&Value]| json!({ "eval_time": time, "alertname": "KubemacpoolMACCollisionDetected", "exp_alerts": alerts });
-    let tests = json!([{
-        "interval": "10s",
-        "input_series": [
-            { "series": "kmp_mac_collisions{mac='02:00:00:00:00:01'}", "values": "2x30" },
-            { "series": "kmp_mac_collisions{mac='02:00:00:00:00:02'}", "values": "1x30" },
-        ],
-        "alert_rule_test": [at("20s", &[]), at("30s", &[&alert])],
-    }]);
+        {
+            "name": "over in time", "interval": "10s",
+            "input_series": [{ "series": "kmp_mac_collisions{mac='02:00:00:00:00:01'}", "values": "2x2 stale" }],
+            "alert_rule_test": [at("20s", &[]), at("30s", &[]), at("90s", &[])],
+        },
+    ]);
     evaluate("kubemacpool-prometheus-rule", "10s", &tests);
 }

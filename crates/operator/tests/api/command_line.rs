@@ -73,7 +73,7 @@ fn weft(arguments: &[&str]) -> Answer {
 }
 
 /// The operator's manifest, with images for some variables.
-fn manifest(fixture: &Fixture, images: &[(&str, &str)]) -> String {
+fn manifest(fixture: &Fixture) -> String {
     let install = Install {
         image: IMAGE,
         namespace: fixture.namespace,
@@ -85,13 +85,7 @@ fn manifest(fixture: &Fixture, images: &[(&str, &str)]) -> String {
         .iter()
         .find(|(name, _)| *name == "operator.yaml")
         .expect("it");
-    let mut yaml = yaml.clone();
-    for (variable, image) in images {
-        let unset = format!("- name: {variable}\n          value: \"\"");
-        assert!(yaml.contains(&unset), "{variable} in {yaml}");
-        yaml = yaml.replace(&unset, &format!("- name: {variable}\n          value: {image}"));
-    }
-    yaml
+    yaml.clone()
 }
 
 /// An object without what the server fills in, and what needs a cluster.
@@ -133,10 +127,7 @@ fn what_is_rendered_is_what_the_operator_applies() {
             "caRotateInterval": "10h", "caOverlapInterval": "2h", "certRotateInterval": "4h", "certOverlapInterval": "1h",
         },
     });
-    let images = manifest(
-        &fixture,
-        &[("KUBEMACPOOL_IMAGE", "registry.example/kubemacpool:test")],
-    );
+    let images = manifest(&fixture);
     let images = files.put("operator.yaml", &images);
     let command = [
         "render",

@@ -585,7 +585,6 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
         "MONITORING_NAMESPACE" => MONITORING_NAMESPACE,
         "WATCH_NAMESPACE" | "MULTUS_IMAGE" => "",
         // Their programs are to come; with images of their own they are deployed.
-        "KUBEMACPOOL_IMAGE" => "registry.example/kubemacpool:test",
         "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE" => "registry.example/dynamic-networks:test",
         // Only where a test makes this pod.
         "POD_NAME" => POD,

@@ -1,0 +1,254 @@
+//! The files of the pool alone against kubemacpool §14, §17 and §18.
+
+use serde_json::Value;
+
+use super::*;
+
+fn files() -> [Vec<Value>; 3] {
+    let install = Install {
+        image: "registry.example/weft:v1",
+        namespace: "elsewhere",
+        version: "1.2.3",
+        pull_policy: "IfNotPresent",
+    };
+    let files = render(&install).expect("files");
+    let names: Vec<_> = files.iter().map(|(name, _)| *name).collect();
+    assert_eq!(
+        names,
+        [
+            "kubemacpool.yaml",
+            "kubemacpool-monitoring.yaml",
+            "kubemacpool-replicas.yaml"
+        ]
+    );
+    let parsed: Vec<Vec<Value>> = files
+        .iter()
+        .map(|(_, text)| serde_saphyr::from_multiple(text).expect("objects"))
+        .collect();
+    parsed.try_into().expect("three files")
+}
+
+fn ids(objects: &[Value]) -> Vec<String> {
+    let id = |object: &Value| {
+        let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or("-");
+        format!(
+            "{} {}/{}",
+            text("/kind"),
+            text("/metadata/namespace"),
+            text("/metadata/name")
+        )
+    };
+    objects.iter().map(id).collect()
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let found = objects
+        .iter()
+        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    found.unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+const MANAGER: &str = "kubemacpool-mac-controller-manager";
+
+#[test]
+fn the_files_hold_the_objects_of_a_standalone_installation() {
+    let [alone, monitoring, replicas] = files();
+    let ns = "kubemacpool-system";
+    let before = [
+        format!("Namespace -/{ns}"),
+        format!("ServiceAccount {ns}/kubemacpool-sa"),
+        "ClusterRole -/kubemacpool-manager-role".to_owned(),
+        "ClusterRoleBinding -/kubemacpool-manager-rolebinding".to_owned(),
+        format!("ConfigMap {ns}/kubemacpool-mac-range-config"),
+        format!("Service {ns}/kubemacpool-service"),
+        format!("Deployment {ns}/kubemacpool-cert-manager"),
+    ];
+    let after = [
+        format!("NetworkPolicy {ns}/kubemacpool-allow-ingress-to-metrics-endpoint"),
+        format!("NetworkPolicy {ns}/kubemacpool-allow-ingress-to-webhook"),
+        "MutatingWebhookConfiguration -/kubemacpool-mutator".to_owned(),
+    ];
+    let with = |managers: &[String]| [&before[..], managers, &after].concat();
+    let managers = |kinds: &[&str]| -> Vec<String> {
+        kinds
+            .iter()
+            .map(|kind| format!("{kind} {ns}/{MANAGER}"))
+            .collect()
+    };
+    assert_eq!(ids(&alone), with(&managers(&["Deployment"])));
+    assert_eq!(
+        ids(&replicas),
+        with(&managers(&["Service", "PodDisruptionBudget", "StatefulSet"]))
+    );
+    assert_eq!(
+        ids(&monitoring),
+        [
+            format!("Role {ns}/kubemacpool-prometheus"),
+            format!("RoleBinding {ns}/kubemacpool-prometheus"),
+            format!("Service {ns}/kubemacpool-metrics-service"),
+            format!("PrometheusRule {ns}/kubemacpool-prometheus-rule"),
+            format!("ServiceMonitor {ns}/kubemacpool-metrics-monitor"),
+        ]
+    );
+    assert_eq!(
+        alone[0]["metadata"]["labels"],
+        json!({ "pod-security.kubernetes.io/enforce": "restricted" })
+    );
+    let range = find(&alone, "ConfigMap", "kubemacpool-mac-range-config");
+    assert_eq!(
+        range["data"],
+        json!({ "RANGE_START": "02:00:00:00:00:00", "RANGE_END": "02:FF:FF:FF:FF:FF" })
+    );
+    let webhooks = find(&alone, "MutatingWebhookConfiguration", "kubemacpool-mutator");
+    for webhook in webhooks["webhooks"].as_array().expect("webhooks") {
+        assert_eq!(webhook["clientConfig"]["service"]["namespace"], ns);
+        assert_eq!(webhook["clientConfig"].get("caBundle"), None);
+    }
+    let binding = find(&monitoring, "RoleBinding", "kubemacpool-prometheus");
+    assert_eq!(
+        binding["subjects"],
+        json!([{ "kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring" }])
+    );
+}
+
+// The table of kubemacpool §17, no more and no less.
+#[test]
+fn the_role_is_the_permission_budget() {
+    let [alone, _, replicas] = files();
+    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs });
+    let budget = json!([
+        rule(
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations",
+            &["list", "watch"]
+        ),
+        rule(
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations",
+            &["get", "list", "update", "watch"]
+        ),
+        rule("", "secrets", &["list", "watch", "create", "update"]),
+        rule("apiextensions.k8s.io", "customresourcedefinitions", &["get"]),
+        rule("", "pods", &["get", "list", "watch"]),
+        rule("", "namespaces", &["get", "list", "watch"]),
+        rule(
+            "kubevirt.io",
+            "virtualmachines",
+            &["get", "list", "watch", "update"]
+        ),
+        rule(
+            "kubevirt.io",
+            "virtualmachineinstances",
+            &["get", "list", "watch"]
+        ),
+        rule("", "configmaps", &["get", "delete", "list", "watch"]),
+        rule("authentication.k8s.io", "tokenreviews", &["create"]),
+        rule("authorization.k8s.io", "subjectaccessreviews", &["create"]),
+        rule("", "events", &["create", "patch"]),
+    ]);
+    for objects in [alone, replicas] {
+        let role = find(&objects, "ClusterRole", "kubemacpool-manager-role");
+        assert_eq!(role["rules"], budget);
+        let roles = objects
+            .iter()
+            .filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")));
+        assert_eq!(roles.count(), 1);
+        let binding = find(&objects, "ClusterRoleBinding", "kubemacpool-manager-rolebinding");
+        assert_eq!(
+            binding["subjects"],
+            json!([{ "kind": "ServiceAccount", "name": "kubemacpool-sa", "namespace": "kubemacpool-system" }])
+        );
+    }
+}
+
+#[test]
+fn the_workloads_are_native_and_know_no_operator() {
+    let [alone, _, _] = files();
+    for name in ["kubemacpool-cert-manager", MANAGER] {
+        let deployment = find(&alone, "Deployment", name);
+        assert_eq!(deployment["spec"]["strategy"], json!({ "type": "Recreate" }));
+        let template = &deployment["spec"]["template"];
+        let mut labels = deployment["spec"]["selector"]["matchLabels"].clone();
+        labels["app"] = json!("kubemacpool");
+        assert_eq!(template["metadata"]["labels"], labels, "{name}");
+        let container = &template["spec"]["containers"][0];
+        assert_eq!(container["image"], "registry.example/weft:v1");
+        assert_eq!(container["command"], json!(["/weft", "kubemacpool"]));
+        assert_eq!(template["spec"]["securityContext"]["runAsUser"], 107);
+    }
+    let issuer = &find(&alone, "Deployment", "kubemacpool-cert-manager")["spec"]["template"];
+    assert_eq!(issuer["spec"].get("affinity"), None);
+    let variables = issuer["spec"]["containers"][0]["env"]
+        .as_array()
+        .expect("variables");
+    let intervals: Vec<_> = variables
+        .iter()
+        .filter(|variable| {
+            variable["name"]
+                .as_str()
+                .is_some_and(|name| name.ends_with("_INTERVAL"))
+        })
+        .map(|variable| variable["value"].as_str().expect("text"))
+        .collect();
+    assert_eq!(intervals, ["8760h0m0s", "24h0m0s", "4380h0m0s", "24h0m0s"]);
+
+    let manager = &find(&alone, "Deployment", MANAGER)["spec"]["template"];
+    assert_eq!(
+        manager["metadata"]["annotations"],
+        json!({ "description": "KubeMacPool manages MAC allocation to Pods and VMs" })
+    );
+    let container = &manager["spec"]["containers"][0];
+    assert_eq!(container["args"], json!(["--v=production", "--wait-time=300"]));
+    let readiness = &container["readinessProbe"];
+    assert_eq!(
+        (&readiness["periodSeconds"], readiness.get("initialDelaySeconds")),
+        (&json!(1), None)
+    );
+    assert_eq!(
+        manager["spec"]["affinity"],
+        json!({ "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 1,
+            "podAffinityTerm": {
+                "labelSelector": { "matchExpressions": [
+                    { "key": "control-plane", "operator": "In", "values": ["mac-controller-manager"] },
+                ] },
+                "topologyKey": "kubernetes.io/hostname",
+            },
+        }] } })
+    );
+    let tolerate = |taint: &str| json!({ "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60 });
+    assert_eq!(
+        manager["spec"]["tolerations"],
+        json!([
+            tolerate("node.kubernetes.io/unreachable"),
+            tolerate("node.kubernetes.io/not-ready")
+        ])
+    );
+}
+
+#[test]
+fn several_managers_have_numbers_and_know_how_many_they_are() {
+    let [alone, _, replicas] = files();
+    let set = &find(&replicas, "StatefulSet", MANAGER)["spec"];
+    assert_eq!(set["replicas"], 3);
+    assert_eq!(set["serviceName"], MANAGER);
+    assert_eq!(set["podManagementPolicy"], "Parallel");
+    assert_eq!(set.get("strategy"), None);
+    let args = &set["template"]["spec"]["containers"][0]["args"];
+    assert_eq!(
+        *args,
+        json!(["--v=production", "--wait-time=300", "--replicas=3"])
+    );
+    let mut same = find(&alone, "Deployment", MANAGER)["spec"]["template"].clone();
+    same["spec"]["containers"][0]["args"] = args.clone();
+    // One of several is asked for two seconds more.
+    same["spec"]["terminationGracePeriodSeconds"] = json!(10);
+    assert_eq!(set["template"], same, "the pods differ in nothing else");
+    let names = find(&replicas, "Service", MANAGER);
+    assert_eq!(names["spec"]["clusterIP"], "None");
+    assert_eq!(
+        names["metadata"].get("labels"),
+        None,
+        "monitoring selects Services by theirs"
+    );
+}
