@@ -52,6 +52,11 @@ impl Mac {
     pub fn first_octet(self) -> u8 {
         self.octets[0]
     }
+
+    /// Whether the address stands for many receivers.
+    pub fn is_multicast(self) -> bool {
+        self.first_octet() & 1 == 1
+    }
 }
 
 impl fmt::Display for Mac {
@@ -61,5 +66,85 @@ impl fmt::Display for Mac {
             write!(f, "{colon}{octet:02x}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // kubemacpool#8
+    #[test]
+    fn an_address_is_the_same_however_it_is_written() {
+        let canonical = "00:00:5e:00:53:01";
+        for text in [
+            "00-00-5E-00-53-01",
+            "0000.5e00.5301",
+            "00:00:5e:00:53:01",
+            "0000.5E00.5301",
+        ] {
+            let mac = Mac::parse(text).unwrap();
+            assert_eq!(mac, Mac::parse(canonical).unwrap(), "{text}");
+            assert_eq!(mac.to_string(), canonical, "{text}");
+        }
+    }
+
+    // kubemacpool#8
+    #[test]
+    fn longer_addresses_have_one_form_too() {
+        let long = [
+            ("02-00-5E-10-00-00-00-01", "02:00:5e:10:00:00:00:01"),
+            ("0200.5E10.0000.0001", "02:00:5e:10:00:00:00:01"),
+            (
+                "0000.0000.FE80.0000.0000.0000.0200.5E10.0000.0001",
+                "00:00:00:00:fe:80:00:00:00:00:00:00:02:00:5e:10:00:00:00:01",
+            ),
+        ];
+        for (text, canonical) in long {
+            let mac = Mac::parse(text).unwrap();
+            assert_eq!(mac.to_string(), canonical);
+            assert_eq!(mac, Mac::parse(canonical).unwrap());
+            assert_eq!(mac.number(), None);
+        }
+        let beginnings =
+            ["02:00:5e:10:00:00", "02:00:5e:10:00:00:00:00"].map(|text| Mac::parse(text).unwrap());
+        assert_ne!(beginnings[0], beginnings[1], "a longer address is another one");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_its_text() {
+        for text in [
+            "zz",
+            "02:00:00:00:00",
+            "02:00:00:00:00:00:00",
+            "02:00-00:00:00:00",
+            "2:0:0:0:0:0",
+            "02:00:00:00:00:0g",
+            "020000000000",
+            " 02:00:00:00:00:00",
+        ] {
+            let error = Mac::parse(text).unwrap_err();
+            assert_eq!(error.to_string(), format!("address {text}: invalid MAC address"));
+        }
+        assert_eq!(Mac::parse("").unwrap_err().to_string(), "invalid MAC address");
+    }
+
+    #[test]
+    fn an_ethernet_address_is_a_number() {
+        let mac = Mac::parse("02:00:00:00:01:ff").unwrap();
+        assert_eq!(mac.number(), Some(0x0200_0000_01ff));
+        assert_eq!(Mac::from_number(0x0200_0000_01ff), mac);
+    }
+
+    #[test]
+    fn multicast_is_the_lowest_bit_of_the_first_octet() {
+        for (text, multicast) in [
+            ("02:00:00:00:00:00", false),
+            ("03:00:00:00:00:00", true),
+            ("fe:01:01:01:01:01", false),
+            ("ff:ff:ff:ff:ff:ff", true),
+        ] {
+            assert_eq!(Mac::parse(text).unwrap().is_multicast(), multicast, "{text}");
+        }
     }
 }

@@ -1,0 +1,172 @@
+//! The command line for people: `weft macpool who`, `weft macpool usage`, and the same as a plugin of kubectl.
+//!
+//! ```text
+//! cluster ──> gather ──> Inventory: pool, owners, range ──> who, usage ──> text, exit code
+//! ```
+//!
+//! What is told is what the manager would decide, by its own code from the same objects; it need not run, and nothing is
+//! ever written to a cluster.
+
+mod gather;
+mod inventory;
+mod text;
+
+use clap::{Args as ClapArgs, Subcommand};
+use kube_kit::connection::{self, Flags};
+use kube_kit::process;
+
+use crate::mac::{InvalidMac, Mac};
+use crate::names;
+use inventory::Inventory;
+
+/// Exit code of an address that nobody holds, and of a range that is nearly full.
+const FAILURE: u8 = 1;
+/// Exit code of a question that can't be answered.
+const TROUBLE: u8 = 2;
+
+/// Looks at the addresses of a cluster.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Question {
+    /// Show which pods and virtual machines have an address
+    #[command(after_help = WHO_EXAMPLES)]
+    Who(Who),
+    /// Show how full the range is
+    #[command(after_help = USAGE_EXAMPLES)]
+    Usage(Usage),
+}
+
+const WHO_EXAMPLES: &str = "\
+Examples:
+  weft macpool who 02:00:00:00:00:05
+  weft macpool who 0200.0000.0005 --context production
+
+Exit code: 0 somebody has it, 1 nobody has it, 2 it cannot be told.";
+
+const USAGE_EXAMPLES: &str = "\
+Examples:
+  weft macpool usage
+  weft macpool usage --namespace kubemacpool-system
+
+Exit code: 0 there is room, 1 the range is nearly full, 2 it cannot be told.";
+
+/// Arguments of `weft macpool who`.
+#[derive(Clone, Debug, ClapArgs)]
+struct Who {
+    /// The address, such as 02:00:00:00:00:05, 02-00-00-00-00-05 or 0200.0000.0005
+    #[arg(value_name = "MAC")]
+    mac: String,
+    /// Namespace of the MAC pool [default: wherever it is]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    cluster: Flags,
+}
+
+/// Arguments of `weft macpool usage`.
+#[derive(Clone, Debug, ClapArgs)]
+struct Usage {
+    /// Namespace of the MAC pool [default: wherever it is]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    cluster: Flags,
+}
+
+/// Why a question can't be answered. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Connection(#[from] connection::Error),
+    #[error("{0}\nWrite it as 02:00:00:00:00:05, 02-00-00-00-00-05 or 0200.0000.0005.")]
+    Mac(#[from] InvalidMac),
+    #[error(
+        "there is no MAC pool in {place}: no ConfigMap {}\nInstall it by `spec: {{kubeMacPool: {{}}}}` in the \
+         NetworkAddonsConfig, or by `kubectl apply -f deploy/kubemacpool.yaml`.",
+        names::RANGE_CONFIG_MAP
+    )]
+    NotInstalled { place: String },
+    #[error("there is a MAC pool in each of the namespaces {}: choose one by --namespace", .0.join(", "))]
+    Several(Vec<String>),
+    #[error(
+        "ConfigMap {name} says no range: {cause}\nMend its keys RANGE_START and RANGE_END, or rangeStart and rangeEnd in the \
+         NetworkAddonsConfig where the operator deploys the pool."
+    )]
+    Range { name: String, cause: String },
+}
+
+/// What a command has to say.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// For standard error.
+    pub remarks: String,
+    /// Exit code.
+    pub code: u8,
+}
+
+/// Answers a question, and prints nothing.
+pub fn answer(args: Args) -> Answer {
+    let answered = process::run(async {
+        match args.question {
+            Question::Who(args) => who(&args).await,
+            Question::Usage(args) => usage(&args).await,
+        }
+    });
+    let answered = answered.unwrap_or_else(|error| Err(connection::Error::Runtime(error).into()));
+    answered.unwrap_or_else(|error| Answer {
+        remarks: format!("error: {error}\n"),
+        code: TROUBLE,
+        ..Answer::default()
+    })
+}
+
+async fn who(args: &Who) -> Result<Answer, Error> {
+    let mac = Mac::parse(&args.mac)?;
+    let client = connection::connect(&args.cluster).await?;
+    let inventory = gather::everything(&client, args.namespace.as_deref()).await?;
+    let found = inventory.who(mac);
+    // Who has an address can be told without a pool.
+    let pool = match &inventory.range {
+        Err(error) => Some(error.to_string()),
+        Ok(_) => None,
+    };
+    Ok(Answer {
+        text: text::who(mac, &found, inventory.range.as_ref().ok()),
+        remarks: remarks(inventory.notes.iter().chain(&pool)),
+        code: if found.is_empty() { FAILURE } else { 0 },
+    })
+}
+
+async fn usage(args: &Usage) -> Result<Answer, Error> {
+    let client = connection::connect(&args.cluster).await?;
+    let inventory = gather::everything(&client, args.namespace.as_deref()).await?;
+    let remarks = remarks(inventory.notes.iter());
+    let report = inventory.usage()?;
+    Ok(Answer {
+        text: text::usage(&report),
+        remarks,
+        code: if report.is_nearly_full() { FAILURE } else { 0 },
+    })
+}
+
+fn remarks<'a>(notes: impl Iterator<Item = &'a String>) -> String {
+    notes.map(|note| format!("note: {note}\n")).collect()
+}
+
+impl Inventory {
+    /// How full the range is.
+    fn usage(self) -> Result<inventory::Report, Error> {
+        match self.range {
+            Err(error) => Err(error),
+            Ok(ref installed) => Ok(self.report(installed)),
+        }
+    }
+}

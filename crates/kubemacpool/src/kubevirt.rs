@@ -1,0 +1,371 @@
+//! Pods, virtual machines and their instances as far as the pool looks at them: what is left out is not even read, and
+//! whatever else is in an object does not matter.
+//!
+//! Metadata is cut down too: of labels and annotations stays what somebody here asks for, and nothing of the fields'
+//! managers.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, de};
+
+use crate::machines::Spec;
+use crate::names;
+
+#[cfg(test)]
+mod tests;
+
+/// API group of virtual machines and their instances.
+pub const GROUP: &str = "kubevirt.io";
+/// Its version.
+pub const VERSION: &str = "v1";
+/// Virtual machines, as discovery tells of them.
+pub const MACHINES: &str = "virtualmachines";
+/// Their instances, as discovery tells of them.
+pub const INSTANCES: &str = "virtualmachineinstances";
+
+/// A virtual machine.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct VirtualMachine {
+    /// Who it is.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// What it is to be.
+    #[serde(default)]
+    pub spec: Option<Spec>,
+}
+
+/// What an instance is to be.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct InstanceSpec {
+    domain: Option<Domain>,
+    networks: Option<Vec<Option<Network>>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Domain {
+    devices: Option<Devices>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Devices {
+    interfaces: Option<Vec<Option<Interface>>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Interface {
+    name: String,
+    masquerade: Option<IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Network {
+    name: String,
+    multus: Option<IgnoredAny>,
+}
+
+impl InstanceSpec {
+    /// Names of the interfaces that the pool cares for (§10.1): with masquerade, or on a network of multus.
+    pub fn supported(&self) -> impl Iterator<Item = &str> {
+        let devices = self.domain.as_ref().and_then(|domain| domain.devices.as_ref());
+        let interfaces = devices.and_then(|devices| devices.interfaces.as_deref());
+        let networks = self.networks.as_deref().unwrap_or_default();
+        let supported = move |interface: &&Interface| {
+            let mut attached = networks
+                .iter()
+                .flatten()
+                .filter(|network| network.multus.is_some());
+            interface.masquerade.is_some() || attached.any(|network| network.name == interface.name)
+        };
+        let interfaces = interfaces.unwrap_or_default().iter().flatten();
+        interfaces
+            .filter(supported)
+            .map(|interface| interface.name.as_str())
+    }
+}
+
+/// A virtual machine that runs, or is to run.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct VirtualMachineInstance {
+    /// Who it is.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// What it is to be.
+    #[serde(default)]
+    pub spec: Option<InstanceSpec>,
+    /// What it is.
+    #[serde(default)]
+    pub status: Option<InstanceStatus>,
+}
+
+/// What an instance is.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct InstanceStatus {
+    /// `Running`, or anything else.
+    pub phase: String,
+    interfaces: Option<Vec<Option<InterfaceStatus>>>,
+    migration_state: Option<MigrationState>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct InterfaceStatus {
+    name: Option<String>,
+    mac: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct MigrationState {
+    source_state: Option<MigrationSide>,
+    target_state: Option<MigrationSide>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct MigrationSide {
+    #[serde(rename = "migrationUID")]
+    uid: Option<String>,
+}
+
+impl InstanceStatus {
+    /// Names and addresses of its interfaces; empty where there is none.
+    pub fn interfaces(&self) -> impl Iterator<Item = (&str, &str)> {
+        let interfaces = self.interfaces.iter().flatten().flatten();
+        interfaces.map(|interface| {
+            (
+                interface.name.as_deref().unwrap_or_default(),
+                interface.mac.as_deref().unwrap_or_default(),
+            )
+        })
+    }
+
+    /// UIDs of the migrations that it is the source and the target of.
+    pub fn migrations(&self) -> (Option<&str>, Option<&str>) {
+        let Some(state) = &self.migration_state else {
+            return (None, None);
+        };
+        let source = state.source_state.as_ref().and_then(|side| side.uid.as_deref());
+        let target = state.target_state.as_ref().and_then(|side| side.uid.as_deref());
+        (source, target)
+    }
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Pod {
+    /// Who it is.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// What it is.
+    #[serde(default)]
+    status: Option<PodStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    phase: String,
+}
+
+impl Pod {
+    /// `Running`, or anything else.
+    pub fn phase(&self) -> &str {
+        self.status.as_ref().map_or("", |status| &status.phase)
+    }
+
+    /// The annotation that says which networks it asks for.
+    pub fn networks(&self) -> Option<&str> {
+        self.annotation(names::NETWORKS)
+    }
+
+    /// Whether its networks are attached.
+    pub fn is_attached(&self) -> bool {
+        self.annotation(names::NETWORK_STATUS).is_some()
+    }
+
+    /// Whether its label says that it runs a virtual machine.
+    pub fn is_launcher(&self) -> bool {
+        let (key, value) = names::LAUNCHER;
+        let labels = self.metadata.labels.as_ref();
+        labels
+            .and_then(|labels| labels.get(key))
+            .is_some_and(|it| it == value)
+    }
+
+    /// Name of the instance that owns it, which its virtual machine has too.
+    pub fn instance(&self) -> Option<&str> {
+        let mut owners = self.metadata.owner_references.iter().flatten();
+        let instance = owners.find(|owner| owner.kind == names::INSTANCE_KIND)?;
+        Some(&instance.name)
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        annotations.get(key).map(String::as_str)
+    }
+}
+
+/// The text of a label or annotation that is none of the kept ones is not read.
+const KEPT: [&str; 4] = [
+    names::TRANSACTION_TIMESTAMP,
+    names::NETWORKS,
+    names::NETWORK_STATUS,
+    names::LAUNCHER.0,
+];
+
+/// Of the one that is only asked whether it is there, the text is not kept: it may be long.
+const NOT_READ: &str = names::NETWORK_STATUS;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    owner_references: Option<Vec<Owner>>,
+    annotations: Option<Kept>,
+    labels: Option<Kept>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Owner {
+    kind: String,
+    name: String,
+}
+
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let metadata = Metadata::deserialize(deserializer)?;
+    let owner = |owner: Owner| OwnerReference {
+        kind: owner.kind,
+        name: owner.name,
+        ..OwnerReference::default()
+    };
+    let owners = metadata.owner_references.into_iter().flatten();
+    let owners: Vec<_> = owners
+        .filter(|owner| owner.kind == names::INSTANCE_KIND)
+        .map(owner)
+        .collect();
+    Ok(ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        deletion_timestamp: metadata.deletion_timestamp,
+        finalizers: metadata.finalizers,
+        owner_references: (!owners.is_empty()).then_some(owners),
+        annotations: metadata.annotations.map(|kept| kept.0),
+        labels: metadata.labels.map(|kept| kept.0),
+        ..ObjectMeta::default()
+    })
+}
+
+/// Labels or annotations that are kept.
+struct Kept(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Kept {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keep;
+        impl<'de> Visitor<'de> for Keep {
+            type Value = Kept;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("texts by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kept, A::Error> {
+                let mut kept = BTreeMap::new();
+                while let Some(Key(key)) = map.next_key()? {
+                    match key {
+                        Some(key) if key == NOT_READ => {
+                            map.next_value::<IgnoredAny>()?;
+                            kept.insert(key.to_owned(), String::new());
+                        }
+                        Some(key) => {
+                            kept.insert(key.to_owned(), map.next_value()?);
+                        }
+                        None => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(Kept(kept))
+            }
+        }
+        deserializer.deserialize_map(Keep)
+    }
+}
+
+/// A key, if it is one of [`KEPT`].
+struct Key(Option<&'static str>);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Find;
+        impl Visitor<'_> for Find {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Key, E> {
+                Ok(Key(KEPT.into_iter().find(|kept| *kept == text)))
+            }
+        }
+        deserializer.deserialize_str(Find)
+    }
+}
+
+/// Makes a kind known to the client library.
+macro_rules! resource {
+    ($kind:ty, $name:literal, $group:expr, $plural:expr) => {
+        impl Resource for $kind {
+            type DynamicType = ();
+            type Scope = NamespaceResourceScope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                $name.into()
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                VERSION.into()
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+resource!(VirtualMachine, "VirtualMachine", GROUP, MACHINES);
+resource!(VirtualMachineInstance, "VirtualMachineInstance", GROUP, INSTANCES);
+resource!(Pod, "Pod", "", "pods");

@@ -1,0 +1,143 @@
+//! What is read of a virtual machine (kubemacpool §10.1). Everything else is skipped.
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::mac::{InvalidMac, Mac};
+use crate::pool::Holding;
+
+/// `spec` of a virtual machine. `I` is what its list of interfaces is read as.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Spec<I = Vec<Option<Interface>>> {
+    pub(super) template: Option<Template<I>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Template<I> {
+    pub(super) spec: Option<InstanceSpec<I>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct InstanceSpec<I> {
+    pub(super) domain: Option<Domain<I>>,
+    pub(super) networks: Option<Vec<Option<Network>>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Domain<I> {
+    pub(super) devices: Option<Devices<I>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Devices<I> {
+    pub(super) interfaces: Option<I>,
+}
+
+/// An interface of a virtual machine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interface {
+    name: Option<String>,
+    mac_address: Option<String>,
+    masquerade: Option<IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Network {
+    name: Option<String>,
+    multus: Option<IgnoredAny>,
+}
+
+/// Which interfaces get addresses: those that masquerade, and those on a network of multus.
+#[derive(Debug, Default)]
+pub(super) struct Supported<'a> {
+    any: bool,
+    multus: HashSet<&'a str>,
+}
+
+impl Interface {
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// Its address as it was written, if it has one.
+    pub(super) fn mac(&self) -> Option<&str> {
+        self.mac_address.as_deref().filter(|mac| !mac.is_empty())
+    }
+}
+
+impl<I> Spec<I> {
+    /// The instance that the template makes.
+    fn instance(&self) -> Option<&InstanceSpec<I>> {
+        self.template.as_ref()?.spec.as_ref()
+    }
+
+    /// Whether there is a template.
+    pub(super) fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// The list of interfaces.
+    pub(super) fn interfaces(&self) -> Option<&I> {
+        let devices = self.instance()?.domain.as_ref()?.devices.as_ref()?;
+        devices.interfaces.as_ref()
+    }
+
+    /// Which interfaces get addresses.
+    pub(super) fn supported(&self) -> Supported<'_> {
+        let networks = self
+            .instance()
+            .and_then(|instance| instance.networks.as_deref())
+            .unwrap_or_default();
+        let multus = networks
+            .iter()
+            .flatten()
+            .filter(|network| network.multus.is_some());
+        Supported {
+            any: !networks.is_empty(),
+            multus: multus
+                .map(|network| network.name.as_deref().unwrap_or_default())
+                .collect(),
+        }
+    }
+}
+
+impl Spec {
+    /// The addresses that the virtual machine has on its supported interfaces, by their names, and those that are none,
+    /// with the names of their interfaces.
+    pub fn addresses(&self) -> (Vec<Holding>, Vec<(String, InvalidMac)>) {
+        let interfaces = self.interfaces().map_or(&[][..], Vec::as_slice);
+        addresses(&self.supported(), interfaces)
+    }
+}
+
+/// The addresses of the supported ones of the interfaces, and those that are none.
+pub(super) fn addresses(
+    supported: &Supported<'_>,
+    interfaces: &[Option<Interface>],
+) -> (Vec<Holding>, Vec<(String, InvalidMac)>) {
+    let mut found = (Vec::new(), Vec::new());
+    for interface in interfaces.iter().flatten() {
+        let Some(mac) = interface.mac().filter(|_| supported.contains(interface)) else {
+            continue;
+        };
+        match Mac::parse(mac) {
+            Ok(mac) => found.0.push(Holding {
+                mac,
+                key: interface.name().into(),
+            }),
+            Err(error) => found.1.push((interface.name().to_owned(), error)),
+        }
+    }
+    found
+}
+
+impl Supported<'_> {
+    /// Whether an interface is one of them. A virtual machine without networks has none.
+    pub(super) fn contains(&self, interface: &Interface) -> bool {
+        self.any && (interface.masquerade.is_some() || self.multus.contains(interface.name()))
+    }
+}

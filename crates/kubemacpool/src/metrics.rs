@@ -1,0 +1,378 @@
+//! What Prometheus is told (kubemacpool §16): collisions, how full the range is, the webhooks, the process. Told over TLS,
+//! to whom the cluster lets read it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use kube::Client;
+use kube_kit::auth;
+use kube_kit::metrics::{Process, Requests};
+use kube_kit::serve::{self, Server};
+use kube_kit::tls::files::Files;
+use kube_kit::tls::{self, Identity, Profile, Tls};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
+
+use crate::mac::Mac;
+use crate::messages::help;
+use crate::names::{self, metric};
+
+#[cfg(test)]
+mod tests;
+
+/// Limits in seconds for the time that a review takes: the usual ones, and some below them, where most reviews are.
+const REVIEW_TIMES: [f64; 15] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0,
+];
+/// Codes that are there from the start.
+const CODES: [u16; 2] = [200, 500];
+
+/// Where `--metrics-addr` says that the metrics are served.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Bind {
+    /// Nowhere: `0`.
+    Off,
+    /// On a port of all addresses: `:8443`.
+    Everywhere(u16),
+    /// On an address: `127.0.0.1:8443`, `[::1]:8443`, `localhost:8443`.
+    At(String, u16),
+}
+
+/// `--metrics-addr` says no address.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("invalid metrics address {0:?}, expected host:port or :port")]
+pub struct InvalidBind(String);
+
+impl FromStr for Bind {
+    type Err = InvalidBind;
+
+    fn from_str(text: &str) -> Result<Self, InvalidBind> {
+        let invalid = || InvalidBind(text.to_owned());
+        if text == "0" {
+            return Ok(Self::Off);
+        }
+        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
+        let port = port.parse().map_err(|_| invalid())?;
+        let bracketed = host.strip_prefix('[').map(|host| host.strip_suffix(']'));
+        match bracketed {
+            Some(Some(host)) if !host.is_empty() => Ok(Self::At(host.to_owned(), port)),
+            Some(_) => Err(invalid()),
+            None if host.is_empty() => Ok(Self::Everywhere(port)),
+            // Without brackets it would be guessed which colon is the last.
+            None if host.contains(':') => Err(invalid()),
+            None => Ok(Self::At(host.to_owned(), port)),
+        }
+    }
+}
+
+/// Why the metrics can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// TLS can't be set up.
+    #[error("cannot set up TLS of the metrics")]
+    Tls(#[from] tls::Error),
+    /// It can't listen.
+    #[error("the metrics")]
+    Listen(#[from] serve::Error),
+    /// A host of that name has no address.
+    #[error("cannot find an address of {host:?} for the metrics")]
+    Host {
+        /// Its name.
+        host: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What is so at the moment of a scrape.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Figures {
+    /// Addresses that collide, and how many objects have each of them.
+    pub collisions: Vec<(Mac, usize)>,
+    /// Addresses that were found at two objects at the start.
+    pub duplicates: u64,
+    /// How full the range is.
+    pub range: RangeFigures,
+}
+
+/// How full the range is, in addresses; those that are free are left.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RangeFigures {
+    /// May be handed out at all.
+    pub addresses: u64,
+    /// Objects in managed namespaces have them.
+    pub used: u64,
+    /// Only objects in other namespaces have them.
+    pub reserved: u64,
+    /// Admitted and not seen yet.
+    pub pending: u64,
+}
+
+/// Tells how things are; called at each scrape, so it must be quick.
+pub type Source = Arc<dyn Fn() -> Figures + Send + Sync>;
+
+/// All figures. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    pool: Pool,
+    reviews: Reviews,
+    requests: Requests,
+}
+
+impl Metrics {
+    /// Figures of which `source` tells how things are in the pool, and all others are 0.
+    pub fn new(source: Source) -> Self {
+        Self {
+            pool: Pool(source),
+            reviews: Reviews::new(),
+            requests: Requests::default(),
+        }
+    }
+
+    /// Figures of the requests to the API server.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// Counts the requests that are answered by the routes of `router`, each of which is a webhook.
+    pub fn counted(&self, router: Router) -> Router {
+        router.route_layer(middleware::from_fn_with_state(self.reviews.clone(), count))
+    }
+
+    /// Serves the figures where `bind` says, to whom the API server lets `get` their path. Known by the certificate in
+    /// the directory `certificates` if there is one, and follows it; else by one of its own for the names of the Service
+    /// in `namespace`. `None` when they are not to be served.
+    ///
+    /// # Errors
+    /// When it can't listen there, or TLS can't be set up.
+    pub async fn serve(
+        &self,
+        client: Client,
+        bind: &Bind,
+        profile: Profile,
+        certificates: &Path,
+        namespace: &str,
+    ) -> Result<Option<Serving>, Error> {
+        let mut files = Files::new(certificates);
+        let identity = match files.read() {
+            Ok(Some(identity)) => identity,
+            // What is wrong with one that is there is told by what follows the files.
+            Ok(None) | Err(_) => Identity::self_signed(&server_names(namespace))?,
+        };
+        let tls = Tls::new(identity)?;
+        tls.set_profile(profile)?;
+        let router = serve::metrics(self.registry().into());
+        let router = auth::guarded(router, client, names::METRICS_PATH);
+        let server = match bind {
+            Bind::Off => return Ok(None),
+            Bind::Everywhere(port) => Server::on_port_tls(*port, router, &tls).await?,
+            Bind::At(host, port) => {
+                let address = resolve(host, *port).await?;
+                Server::start_tls(address, router, &tls).await?
+            }
+        };
+        let mut follower = JoinSet::new();
+        if certificates.is_dir() {
+            follower.spawn(async move { files.follow(&tls, || ()).await });
+        }
+        Ok(Some(Serving { server, follower }))
+    }
+
+    fn registry(&self) -> Registry {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self.pool.clone()));
+        self.reviews.register(&mut registry);
+        self.requests.register(&mut registry);
+        Process.register(&mut registry);
+        registry
+    }
+}
+
+/// The metrics' server, which runs until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Serving {
+    server: Server,
+    /// Keeps to the files of the certificate; ends when it is dropped.
+    follower: JoinSet<()>,
+}
+
+impl Serving {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Takes no more connections, and ends when the requests under way are answered.
+    pub async fn stop(self) {
+        let Self { server, follower } = self;
+        drop(follower);
+        server.stop().await;
+    }
+}
+
+async fn resolve(host: &str, port: u16) -> Result<SocketAddr, Error> {
+    let failed = |source| Error::Host {
+        host: host.to_owned(),
+        source,
+    };
+    let mut addresses = tokio::net::lookup_host((host, port)).await.map_err(failed)?;
+    addresses
+        .next()
+        .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
+}
+
+/// Names by which the Service of the metrics is reached.
+fn server_names(namespace: &str) -> Vec<String> {
+    let service = names::METRICS_SERVICE;
+    vec![
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("{service}.{namespace}"),
+        service.to_owned(),
+    ]
+}
+
+/// How things are in the pool, looked at whenever somebody asks.
+#[derive(Clone)]
+struct Pool(Source);
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pool")
+    }
+}
+
+impl Collector for Pool {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Figures {
+            collisions,
+            duplicates,
+            range,
+        } = (self.0)();
+        // Registered figures would get a full stop behind their help texts, which users know without, and a counter
+        // `_total` behind its name.
+        let mut gauges =
+            encoder.encode_descriptor(metric::COLLISIONS, help::COLLISIONS, None, MetricType::Gauge)?;
+        for (mac, objects) in collisions {
+            let labels = [(metric::MAC, mac.to_string())];
+            gauges.encode_family(&labels)?.encode_gauge(&objects)?;
+        }
+        let mut single = |name: &str, help: &str, kind: MetricType, value: u64| {
+            let mut figure = encoder.encode_descriptor(name, help, None, kind)?;
+            figure.encode_gauge(&value)
+        };
+        single(
+            metric::DUPLICATES,
+            help::DUPLICATES,
+            MetricType::Counter,
+            duplicates,
+        )?;
+        let RangeFigures {
+            addresses,
+            used,
+            reserved,
+            pending,
+        } = range;
+        single(metric::RANGE, help::RANGE, MetricType::Gauge, addresses)?;
+        single(metric::USED, help::USED, MetricType::Gauge, used)?;
+        single(metric::RESERVED, help::RESERVED, MetricType::Gauge, reserved)?;
+        single(metric::PENDING, help::PENDING, MetricType::Gauge, pending)
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Webhook {
+    webhook: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Answer {
+    webhook: String,
+    code: u16,
+}
+
+/// Reviews of the webhooks, by the paths that they are asked at.
+#[derive(Clone, Debug)]
+struct Reviews {
+    total: Family<Answer, Counter>,
+    time: Family<Webhook, Histogram>,
+    running: Family<Webhook, Gauge>,
+}
+
+impl Reviews {
+    /// Of both webhooks, all 0: what never happened yet is not missing.
+    fn new() -> Self {
+        let reviews = Self {
+            total: Family::default(),
+            time: Family::new_with_constructor(|| Histogram::new(REVIEW_TIMES)),
+            running: Family::default(),
+        };
+        for webhook in names::WEBHOOKS.map(str::to_owned) {
+            for code in CODES {
+                let webhook = webhook.clone();
+                drop(reviews.total.get_or_create(&Answer { webhook, code }));
+            }
+            let labels = Webhook { webhook };
+            drop(reviews.time.get_or_create(&labels));
+            drop(reviews.running.get_or_create(&labels));
+        }
+        reviews
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register(metric::REVIEWS, help::REVIEWS, self.total.clone());
+        registry.register(metric::REVIEW_TIME, help::REVIEW_TIME, self.time.clone());
+        registry.register(metric::REVIEWING, help::REVIEWING, self.running.clone());
+    }
+}
+
+/// A review that is being answered, until it is dropped: its sender may go away before.
+struct Running<'a> {
+    reviews: &'a Reviews,
+    labels: Webhook,
+}
+
+impl<'a> Running<'a> {
+    fn begin(reviews: &'a Reviews, labels: Webhook) -> Self {
+        reviews.running.get_or_create(&labels).inc();
+        Self { reviews, labels }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.reviews.running.get_or_create(&self.labels).dec();
+    }
+}
+
+async fn count(State(reviews): State<Reviews>, request: Request, next: Next) -> Response {
+    let webhook = request.uri().path().to_owned();
+    let began = Instant::now();
+    let running = Running::begin(&reviews, Webhook { webhook });
+    let response = next.run(request).await;
+    let took = began.elapsed().as_secs_f64();
+    reviews.time.get_or_create(&running.labels).observe(took);
+    let answer = Answer {
+        webhook: running.labels.webhook.clone(),
+        code: response.status().as_u16(),
+    };
+    reviews.total.get_or_create(&answer).inc();
+    response
+}

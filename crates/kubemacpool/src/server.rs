@@ -1,0 +1,174 @@
+//! The server that the API server and the kubelet talk to (kubemacpool §12, §16).
+//!
+//! ```text
+//! tls.crt, tls.key ──> Tls ──┐
+//! API server ── HTTPS :8000 ─┴──> /mutate-pods, /mutate-virtualmachines ──wait for the pool──> decision
+//! kubelet ──────────────────────> /readyz, /healthz
+//! ```
+//!
+//! It listens from the start, with a certificate of its own until there is one that the API server trusts: so the
+//! kubelet sees a process that lives and is not ready, instead of one to restart.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request as HttpRequest;
+use axum::http::{StatusCode, Uri};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use kube_kit::serve::{self, Limits, Readiness, Server};
+use kube_kit::tls::files::Files;
+use kube_kit::tls::{Identity, Profile, Tls};
+use tokio::task::JoinHandle;
+
+use crate::{messages, names};
+
+/// How long the API server waits for an answer where it does not say so: its default.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the server can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// TLS can't be set up.
+    #[error("cannot set up TLS")]
+    Tls(#[from] kube_kit::tls::Error),
+    /// It can't listen.
+    #[error(transparent)]
+    Listen(#[from] serve::Error),
+}
+
+/// The flag `--tls-min-version` names no version.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("invalid TLS version {0:?}")]
+pub struct InvalidVersion(String);
+
+/// What `--tls-min-version` and `--tls-cipher-suites` (names of Go's constants, with commas between) ask for. Versions
+/// below 1.2 are served as 1.2; ciphers that nobody knows, or that are not to be had, are left out.
+///
+/// # Errors
+/// When the version is none.
+pub fn profile(min_version: &str, ciphers: &str) -> Result<Profile, InvalidVersion> {
+    if !names::TLS_VERSIONS.contains(&min_version) {
+        return Err(InvalidVersion(min_version.to_owned()));
+    }
+    let ciphers: Vec<String> = ciphers
+        .split(',')
+        .map(str::trim)
+        .filter(|cipher| !cipher.is_empty())
+        .map(in_full)
+        .collect();
+    Ok(Profile::read(min_version, &ciphers))
+}
+
+/// Go has a short name of its own for two ciphers.
+fn in_full(cipher: &str) -> String {
+    let short = cipher.ends_with("_WITH_CHACHA20_POLY1305");
+    format!("{cipher}{}", if short { "_SHA256" } else { "" })
+}
+
+/// Where and as whom to serve.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to listen; without one, on [`names::WEBHOOK_PORT`] of all addresses.
+    pub address: Option<SocketAddr>,
+    /// Directory with `tls.crt` and `tls.key`.
+    pub certificates: PathBuf,
+    /// Versions and ciphers.
+    pub profile: Profile,
+}
+
+/// A server that runs until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Webhooks {
+    server: Server,
+    follower: JoinHandle<()>,
+}
+
+impl Webhooks {
+    /// Serves the webhooks of `router`, whose requests wait until `pool` is ready, and the probes.
+    ///
+    /// # Errors
+    /// When it can't listen, or TLS can't be set up at all. A certificate that is missing is waited for.
+    pub async fn start(settings: Settings, pool: Readiness, router: Router) -> Result<Self, Error> {
+        let certified = Readiness::new();
+        let mut files = Files::new(settings.certificates);
+        let identity = match files.read() {
+            Ok(Some(identity)) => {
+                certified.set(true);
+                identity
+            }
+            // What is missing or wrong is told by what follows the files.
+            Ok(None) | Err(_) => Identity::self_signed(&[names::SERVICE.to_owned()])?,
+        };
+        let tls = Tls::with_http2(identity)?;
+        tls.set_profile(settings.profile)?;
+        let router = Router::new()
+            .merge(router.layer(from_fn({
+                let pool = pool.clone();
+                move |request, next| wait_for_pool(pool.clone(), request, next)
+            })))
+            .merge(probes(pool, certified.clone()));
+        let server = match settings.address {
+            Some(address) => Server::start_tls_within(address, router, &tls, Limits::webhook()).await?,
+            None => Server::on_port_tls_within(names::WEBHOOK_PORT, router, &tls, Limits::webhook()).await?,
+        };
+        let follower = tokio::spawn(async move { files.follow(&tls, || certified.set(true)).await });
+        Ok(Self { server, follower })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Takes no more connections, and ends when the requests under way are answered, or after 5 s.
+    pub async fn stop(self) {
+        let Self { server, follower } = self;
+        server.stop().await;
+        follower.abort();
+    }
+}
+
+/// An incomplete pool could hand out an address that somebody has: requests wait for it as long as their sender does.
+async fn wait_for_pool(pool: Readiness, request: HttpRequest, next: Next) -> Response {
+    if !pool.is_ready() {
+        let patience = patience(request.uri());
+        if tokio::time::timeout(patience, pool.wait()).await.is_err() {
+            return not_ready();
+        }
+    }
+    next.run(request).await
+}
+
+/// How long to wait: nearly as long as the API server, so that it gets to know why.
+fn patience(uri: &Uri) -> Duration {
+    let seconds = uri.query().unwrap_or_default().split('&').find_map(|pair| {
+        let duration = pair.strip_prefix("timeout=")?;
+        // Whole seconds, 30 at most, is all that a webhook's timeout can be.
+        duration.strip_suffix('s')?.parse::<u8>().ok()
+    });
+    seconds.map_or(TIMEOUT, |seconds| Duration::from_secs(seconds.into())) * 9 / 10
+}
+
+fn probes(pool: Readiness, certified: Readiness) -> Router {
+    let ready = move || async move {
+        if pool.is_ready() && certified.is_ready() {
+            messages::HEALTHY.into_response()
+        } else {
+            not_ready()
+        }
+    };
+    Router::new()
+        .route(names::HEALTHZ, get(|| async { messages::HEALTHY }))
+        .route(names::READYZ, get(ready))
+}
+
+fn not_ready() -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, messages::NOT_READY).into_response()
+}
+
+#[cfg(test)]
+mod tests;

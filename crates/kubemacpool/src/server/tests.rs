@@ -1,0 +1,353 @@
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, ProtocolVersion, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion, version,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use webhook::admission::{self, Request, Verdict};
+
+use super::*;
+
+const NAME: &str = "kubemacpool-service.kubemacpool-system.svc";
+
+/// Trusts anybody, as the kubelet does.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+/// A client that trusts one certificate, or anybody.
+#[derive(Clone)]
+struct Peer {
+    trusted: Option<CertificateDer<'static>>,
+    versions: Vec<&'static SupportedProtocolVersion>,
+    /// A cipher that it does not speak.
+    without: Option<&'static str>,
+}
+
+impl Peer {
+    fn of(trusted: Option<&Pair>) -> Self {
+        Self {
+            trusted: trusted.map(|pair| pair.certificate.clone()),
+            versions: vec![&version::TLS12, &version::TLS13],
+            without: None,
+        }
+    }
+
+    fn only(version: &'static SupportedProtocolVersion) -> Self {
+        Self {
+            trusted: None,
+            versions: vec![version],
+            without: None,
+        }
+    }
+
+    /// Asks, and returns the answer with the version and cipher that it came over.
+    async fn ask(
+        &self,
+        address: SocketAddr,
+        request: &str,
+    ) -> std::io::Result<(String, ProtocolVersion, String)> {
+        let mut provider = aws_lc_rs::default_provider();
+        provider
+            .cipher_suites
+            .retain(|suite| self.without.is_none() || suite.suite().as_str() != self.without);
+        let provider = Arc::new(provider);
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&self.versions)
+            .expect("versions");
+        let config = match &self.trusted {
+            Some(certificate) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(certificate.clone()).expect("a certificate");
+                config.with_root_certificates(roots).with_no_client_auth()
+            }
+            None => config
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Anybody))
+                .with_no_client_auth(),
+        };
+        let stream = TcpStream::connect(address).await?;
+        let name = ServerName::try_from(NAME).expect("a name");
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        let head = format!("Host: {NAME}\r\nConnection: close\r\nContent-Type: application/json\r\n");
+        let request = request.replacen("\r\n", &format!("\r\n{head}"), 1);
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (_, session) = stream.get_ref();
+        let cipher = session.negotiated_cipher_suite().expect("a cipher").suite();
+        Ok((
+            answer,
+            session.protocol_version().expect("a version"),
+            cipher.as_str().unwrap_or_default().to_owned(),
+        ))
+    }
+
+    async fn get(&self, server: &Webhooks, path: &str) -> std::io::Result<String> {
+        let request = format!("GET {path} HTTP/1.1\r\n\r\n");
+        self.ask(server.address(), &request)
+            .await
+            .map(|(answer, ..)| answer)
+    }
+}
+
+/// A certificate that vouches for itself, with its key.
+struct Pair {
+    certificate: CertificateDer<'static>,
+    pem: String,
+    key: String,
+}
+
+impl Pair {
+    fn new() -> Self {
+        // The kind of key that the Secrets hold.
+        let key = KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).expect("a key");
+        let params = CertificateParams::new([NAME.to_owned()]).expect("parameters");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        Self {
+            pem: certificate.pem(),
+            key: key.serialize_pem(),
+            certificate: certificate.into(),
+        }
+    }
+
+    fn write(&self, directory: &Path) {
+        fs::write(directory.join("tls.crt"), &self.pem).expect("a file");
+        fs::write(directory.join("tls.key"), &self.key).expect("a file");
+    }
+}
+
+async fn decide(request: Request) -> Verdict {
+    Verdict::denied(500, format!("asked about {}", request.name))
+}
+
+async fn start(directory: &Path, profile: Profile, pool: &Readiness) -> Webhooks {
+    let settings = Settings {
+        address: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)),
+        certificates: directory.to_owned(),
+        profile,
+    };
+    let router = admission::router(names::MUTATE_PODS, decide);
+    Webhooks::start(settings, pool.clone(), router)
+        .await
+        .expect("a server")
+}
+
+fn review(query: &str) -> String {
+    let body = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE","name":"web"}}"#;
+    let length = body.len();
+    format!("POST /mutate-pods{query} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+/// Status and body of an answer.
+fn parts(answer: &str) -> (&str, &str) {
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+    (head.split(' ').nth(1).expect("a status"), body)
+}
+
+/// Asks until the answer is as it has to be.
+async fn until(what: &str, mut asked: impl AsyncFnMut() -> Result<(), String>) {
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
+    while let Err(error) = asked().await {
+        assert!(tokio::time::Instant::now() < deadline, "{what}: {error}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+// kubemacpool#64
+#[tokio::test]
+async fn probes_tell_whether_requests_can_be_answered() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pool = Readiness::new();
+    let server = start(directory.path(), Profile::default(), &pool).await;
+    let kubelet = Peer::of(None);
+    let not_ready = ("500", "internal server error: pool manager not ready");
+    let ask = async |path| kubelet.get(&server, path).await.expect("an answer");
+
+    // Without a certificate that the API server trusts it lives all the same.
+    assert_eq!(parts(&ask("/healthz").await), ("200", "ok"));
+    assert_eq!(parts(&ask("/readyz").await), not_ready);
+    pool.set(true);
+    assert_eq!(parts(&ask("/readyz").await), not_ready, "no certificate");
+    Pair::new().write(directory.path());
+    until("ready", async || match parts(&ask("/readyz").await) {
+        ("200", "ok") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    pool.set(false);
+    assert_eq!(parts(&ask("/readyz").await), not_ready, "no pool");
+    assert_eq!(parts(&ask("/healthz").await), ("200", "ok"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_certificate_follows_its_files_and_bad_ones_change_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pool = Readiness::new();
+    pool.set(true);
+    let (first, second) = (Pair::new(), Pair::new());
+    first.write(directory.path());
+    let server = start(directory.path(), Profile::default(), &pool).await;
+    let (old, new) = (Peer::of(Some(&first)), Peer::of(Some(&second)));
+    let ready = old
+        .get(&server, "/readyz")
+        .await
+        .expect("the first one, from the start");
+    assert_eq!(parts(&ready), ("200", "ok"));
+    new.get(&server, "/readyz").await.expect_err("not yet");
+    fs::write(directory.path().join("tls.crt"), "nonsense").expect("a file");
+    old.get(&server, "/readyz").await.expect("the first one stays");
+    second.write(directory.path());
+    until("the second one", async || {
+        new.get(&server, "/readyz")
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
+    })
+    .await;
+    old.get(&server, "/readyz").await.expect_err("not any more");
+}
+
+// The end of kubemacpool.md §8.
+#[tokio::test]
+async fn requests_wait_for_the_pool_as_long_as_their_sender_does() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pool = Readiness::new();
+    let server = start(directory.path(), Profile::default(), &pool).await;
+    let api_server = Peer::of(None);
+    let address = server.address();
+    let (answer, ..) = api_server
+        .ask(address, &review("?timeout=1s"))
+        .await
+        .expect("an answer");
+    let expected = ("500", "internal server error: pool manager not ready");
+    assert_eq!(parts(&answer), expected);
+
+    let waiting = tokio::spawn(async move { api_server.ask(address, &review("?timeout=30s")).await });
+    // Another one's answer, while the first one waits.
+    let (answer, ..) = Peer::of(None)
+        .ask(address, &review("?timeout=1s"))
+        .await
+        .expect("an answer");
+    assert_eq!(parts(&answer), expected);
+    assert!(!waiting.is_finished(), "it waits");
+    pool.set(true);
+    let (answer, ..) = waiting.await.expect("no panic").expect("an answer");
+    let (status, body) = parts(&answer);
+    assert_eq!(status, "200");
+    assert!(body.contains("asked about web"), "{body}");
+}
+
+#[test]
+fn patience_is_what_the_api_server_has() {
+    let cases = [
+        ("/mutate-pods?timeout=10s", 9_000),
+        ("/mutate-pods?timeout=1s", 900),
+        ("/mutate-pods?a=b&timeout=30s", 27_000),
+        ("/mutate-pods", 9_000),
+        ("/mutate-pods?timeout=", 9_000),
+        ("/mutate-pods?timeout=99999999999s", 9_000),
+    ];
+    for (uri, expected) in cases {
+        let uri: Uri = uri.parse().expect("a URI");
+        assert_eq!(patience(&uri), Duration::from_millis(expected), "{uri}");
+    }
+}
+
+// kubemacpool#90
+#[tokio::test]
+async fn versions_and_ciphers_are_those_of_the_flags() {
+    const CIPHER: &str = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+    let directory = tempfile::tempdir().expect("a directory");
+    Pair::new().write(directory.path());
+    let pool = Readiness::new();
+    let old = Peer::only(&version::TLS12);
+    let both = Peer::of(None);
+    let chosen = async |peer: &Peer, server: &Webhooks| {
+        let asked = peer.ask(server.address(), "GET /healthz HTTP/1.1\r\n\r\n").await;
+        asked.map(|(_, version, cipher)| (version, cipher))
+    };
+
+    let default = start(
+        directory.path(),
+        profile("VersionTLS13", "").expect("a profile"),
+        &pool,
+    )
+    .await;
+    chosen(&old, &default).await.expect_err("TLS 1.3 alone");
+    let (version, _) = chosen(&both, &default).await.expect("TLS 1.3");
+    assert_eq!(version, ProtocolVersion::TLSv1_3);
+    // One that is known, one that nobody knows, and one that is not to be had.
+    let ciphers = format!(" nobody ,{CIPHER},TLS_RSA_WITH_AES_128_CBC_SHA,");
+    for lowest in ["VersionTLS12", "VersionTLS11", "VersionTLS10"] {
+        let one = start(
+            directory.path(),
+            profile(lowest, &ciphers).expect("a profile"),
+            &pool,
+        )
+        .await;
+        let found = chosen(&old, &one).await.expect("TLS 1.2");
+        assert_eq!(found, (ProtocolVersion::TLSv1_2, CIPHER.to_owned()), "{lowest}");
+        let others = Peer {
+            without: Some(CIPHER),
+            ..old.clone()
+        };
+        chosen(&others, &one).await.expect_err("that cipher alone");
+    }
+    let short = profile("VersionTLS12", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305").expect("a profile");
+    let chacha = start(directory.path(), short, &pool).await;
+    let (_, cipher) = chosen(&old, &chacha).await.expect("TLS 1.2");
+    assert_eq!(cipher, "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256");
+
+    let error = profile("VersionTLS99", "").expect_err("no version").to_string();
+    assert_eq!(error, "invalid TLS version \"VersionTLS99\"");
+}

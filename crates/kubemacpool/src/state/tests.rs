@@ -1,0 +1,335 @@
+use super::*;
+use crate::mac::Mac;
+use crate::pool::{Draft, Pending};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+const FIRST: &str = "02:00:00:00:00:01";
+const SECOND: &str = "02:00:00:00:00:02";
+
+fn mac(text: &str) -> Mac {
+    Mac::parse(text).expect("an address")
+}
+
+fn state() -> State {
+    let range = Range::new(mac("02:00:00:00:00:00"), mac("02:00:00:00:00:ff")).expect("a range");
+    State::new(range, range, 0)
+}
+
+/// With pods opted in by a label, and virtual machines opted out by one.
+fn managing(namespaces: &[&str]) -> State {
+    let expression = |name, operator, value: &str| {
+        json!({
+            "name": name, "clientConfig": {}, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "namespaceSelector": { "matchExpressions": [{ "key": name, "operator": operator, "values": [value] }] },
+        })
+    };
+    let configuration = json!({ "metadata": {}, "webhooks": [
+        expression(names::PODS_WEBHOOK, "In", "allocate"),
+        expression(names::MACHINES_WEBHOOK, "NotIn", "ignore"),
+    ] });
+    let configuration = serde_json::from_value(configuration).expect("a configuration");
+    let mut state = state();
+    state.set_rules(Rules::read(Some(&configuration)));
+    for namespace in namespaces {
+        let label = (names::PODS_WEBHOOK.to_owned(), "allocate".to_owned());
+        state.set_namespace(namespace, [label].into());
+    }
+    state
+}
+
+/// A pod with this address.
+fn pod(namespace: &str, name: &str, mac: &str, change: impl FnOnce(&mut Value)) -> Pod {
+    let networks = json!([{ "name": "net", "namespace": namespace, "mac": mac, "cni-args": null }]);
+    let mut pod = json!({
+        "metadata": {
+            "name": name, "namespace": namespace, "uid": name,
+            "annotations": { "k8s.v1.cni.cncf.io/networks": networks.to_string() },
+        },
+        "status": { "phase": "Running" },
+    });
+    change(&mut pod);
+    serde_json::from_value(pod).expect("a pod")
+}
+
+fn of_instance(name: &str) -> impl FnOnce(&mut Value) {
+    let owner = json!([{ "kind": "VirtualMachineInstance", "name": name }]);
+    move |pod| pod["metadata"]["ownerReferences"] = owner
+}
+
+/// A virtual machine with these addresses on interfaces `a`, `b` and so on.
+fn machine(namespace: &str, name: &str, macs: &[&str], change: impl FnOnce(&mut Value)) -> VirtualMachine {
+    let named = |(index, mac): (usize, &&str)| {
+        let name = ["a", "b", "c"][index];
+        (
+            json!({ "name": name, "macAddress": mac, "bridge": {} }),
+            json!({ "name": name, "multus": {} }),
+        )
+    };
+    let (interfaces, networks): (Vec<_>, Vec<_>) = macs.iter().enumerate().map(named).unzip();
+    let spec = json!({ "domain": { "devices": { "interfaces": interfaces } }, "networks": networks });
+    let mut machine = json!({
+        "metadata": { "name": name, "namespace": namespace, "uid": name },
+        "spec": { "template": { "spec": spec } },
+    });
+    change(&mut machine);
+    serde_json::from_value(machine).expect("a virtual machine")
+}
+
+fn plain(_: &mut Value) {}
+
+fn deleting(object: &mut Value) {
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+}
+
+/// Who has an address.
+fn holders(state: &State, text: &str) -> Vec<String> {
+    let holders = state.pool.holders(mac(text)).into_iter();
+    let named = holders.map(|holder| match holder.claimant {
+        Claimant::Named(owner) => format!("{owner}:{}", holder.key),
+        Claimant::Unnamed { request, .. } => request.to_string(),
+    });
+    named.collect()
+}
+
+// kubemacpool#56
+#[test]
+fn a_pod_has_its_addresses_until_it_is_gone() {
+    let mut state = state();
+    state.pod_seen(&pod("ns", "one", FIRST, plain));
+    state.pod_seen(&pod("ns", "two", FIRST, plain));
+    assert_eq!(holders(&state, FIRST), ["pod/ns/one:net", "pod/ns/two:net"]);
+    let completed = |pod: &mut Value| pod["status"]["phase"] = json!("Succeeded");
+    state.pod_seen(&pod("ns", "one", FIRST, completed));
+    assert_eq!(holders(&state, FIRST), ["pod/ns/one:net", "pod/ns/two:net"]);
+    state.pod_gone("ns", "one");
+    assert_eq!(holders(&state, FIRST), ["pod/ns/two:net"]);
+}
+
+// kubemacpool#14, kubemacpool#62
+#[test]
+fn an_address_that_is_in_use_anywhere_is_not_handed_out() {
+    let mut state = managing(&[]);
+    state.pod_seen(&pod("unmanaged", "p", FIRST, plain));
+    state.machine_seen(&machine("ns", "vm", &[SECOND], plain));
+    let mut draft = Draft::new();
+    let handed_out: Vec<_> = std::iter::from_fn(|| state.pool.allocate(&mut draft, "k").ok()).collect();
+    assert!(handed_out.len() > 250, "{}", handed_out.len());
+    assert!(!handed_out.contains(&mac(FIRST)) && !handed_out.contains(&mac(SECOND)));
+}
+
+// kubemacpool#55
+#[test]
+fn the_pod_of_a_virtual_machine_has_nothing_of_its_own() {
+    let mut state = state();
+    state.machine_seen(&machine("ns", "vm", &[FIRST], plain));
+    state.pod_seen(&pod("ns", "launcher", FIRST, of_instance("vm")));
+    assert_eq!(holders(&state, FIRST), ["vm/ns/vm:a"]);
+    state.pod_gone("ns", "launcher");
+    assert_eq!(holders(&state, FIRST), ["vm/ns/vm:a"]);
+    // An instance without a virtual machine is served through its pod.
+    state.pod_seen(&pod("ns", "alone", SECOND, of_instance("other")));
+    assert_eq!(holders(&state, SECOND), ["pod/ns/alone:net"]);
+    // The same name elsewhere is another one.
+    state.pod_seen(&pod("elsewhere", "launcher", SECOND, of_instance("vm")));
+    assert_eq!(
+        holders(&state, SECOND),
+        ["pod/ns/alone:net", "pod/elsewhere/launcher:net"]
+    );
+}
+
+// kubemacpool#55
+#[test]
+fn the_pod_of_a_virtual_machine_may_be_seen_first() {
+    let mut state = state();
+    state.pod_seen(&pod("ns", "launcher", FIRST, of_instance("vm")));
+    state.pod_seen(&pod("ns", "ended", FIRST, of_instance("vm")));
+    state.pod_gone("ns", "ended");
+    assert_eq!(holders(&state, FIRST), ["pod/ns/launcher:net"]);
+    state.machine_seen(&machine("ns", "vm", &[FIRST], plain));
+    assert_eq!(holders(&state, FIRST), ["vm/ns/vm:a"]);
+}
+
+// kubemacpool#47
+#[test]
+fn of_two_virtual_machines_with_an_address_each_has_it_for_itself() {
+    let mut state = state();
+    for name in ["one", "two"] {
+        state.machine_seen(&machine("ns", name, &[FIRST], plain));
+    }
+    // What it runs is on the network until it is gone.
+    state.machine_seen(&machine("ns", "one", &[FIRST], deleting));
+    assert_eq!(holders(&state, FIRST), ["vm/ns/one:a", "vm/ns/two:a"]);
+    state.machine_gone("ns", "one");
+    assert_eq!(holders(&state, FIRST), ["vm/ns/two:a"]);
+    assert!(!state.knows_machine(&Owner::machine("ns", "one")));
+    state.machine_gone("ns", "two");
+    assert!(holders(&state, FIRST).is_empty());
+}
+
+// kubemacpool#48
+#[test]
+fn the_legacy_finalizer_is_removed_when_a_virtual_machine_is_being_deleted() {
+    let mut state = state();
+    let bound = |machine: &mut Value| {
+        machine["metadata"]["finalizers"] = json!(["other", "k8s.v1.cni.cncf.io/kubeMacPool"]);
+    };
+    assert_eq!(state.machine_seen(&machine("ns", "vm", &[FIRST], bound)), None);
+    let vm = machine("ns", "vm", &[FIRST], |object| {
+        bound(object);
+        deleting(object);
+    });
+    assert_eq!(state.machine_seen(&vm), Some(Owner::machine("ns", "vm")));
+    assert_eq!(state.machine_seen(&vm), None, "it is being removed");
+    state.unbound(&Owner::machine("ns", "vm"));
+    assert_eq!(state.machine_seen(&vm), Some(Owner::machine("ns", "vm")));
+    assert_eq!(state.machine_seen(&machine("ns", "vm", &[FIRST], deleting)), None);
+}
+
+// kubemacpool#41
+#[test]
+fn an_admission_is_settled_by_the_virtual_machine_that_includes_it() {
+    let mut state = state();
+    let admitted = Timestamp::parse("2026-01-02T03:04:05.000000002Z").expect("a time");
+    let vm = Owner::machine("ns", "vm");
+    let mut draft = Draft::new();
+    draft.register(mac(SECOND), "a");
+    let pending = Pending {
+        claimant: Claimant::Named(vm),
+        timestamp: admitted,
+        uid: Some("vm".into()),
+        admitted: Instant::now(),
+    };
+    state.pool.admit(draft, pending);
+    let at = |timestamp: &str| {
+        let annotations = json!({ "kubemacpool.io/transaction-timestamp": timestamp });
+        move |machine: &mut Value| machine["metadata"]["annotations"] = annotations
+    };
+    state.machine_seen(&machine(
+        "ns",
+        "vm",
+        &[FIRST],
+        at("2026-01-02T03:04:05.000000001Z"),
+    ));
+    assert_eq!(holders(&state, SECOND), ["vm/ns/vm:a"]);
+    state.machine_seen(&machine(
+        "ns",
+        "vm",
+        &[FIRST],
+        at("2026-01-02T03:04:05.000000002Z"),
+    ));
+    assert!(holders(&state, SECOND).is_empty());
+    assert_eq!(holders(&state, FIRST), ["vm/ns/vm:a"]);
+    // What is no time settles nothing, and what the object has counts.
+    state.machine_seen(&machine("ns", "vm", &[SECOND], at("yesterday")));
+    assert_eq!(holders(&state, SECOND), ["vm/ns/vm:a"]);
+}
+
+// kubemacpool#63
+#[test]
+fn addresses_that_several_virtual_machines_have_are_counted_once_each() {
+    let mut state = managing(&["ns"]);
+    state.set_namespace(
+        "ignored",
+        [(names::MACHINES_WEBHOOK.to_owned(), "ignore".to_owned())].into(),
+    );
+    let owners = ["a", "b", "c"].map(|name| Owner::machine("ns", name));
+    let mut all: Vec<_> = owners.to_vec();
+    all.push(Owner::machine("ignored", "d"));
+    let count = |state: &mut State| -> Vec<String> {
+        state.listed(all.clone());
+        let duplicates = state.count_duplicates().into_iter();
+        duplicates.map(|duplicate| duplicate.to_string()).collect()
+    };
+    state.machine_seen(&machine("ns", "a", &[FIRST, "02-00-00-00-00-02"], plain));
+    state.machine_seen(&machine("ignored", "d", &[FIRST], plain));
+    assert!(
+        count(&mut state).is_empty(),
+        "those of ignored namespaces do not count"
+    );
+    state.machine_seen(&machine("ns", "b", &[FIRST], plain));
+    state.machine_seen(&machine("ns", "c", &[FIRST], plain));
+    let expected = [
+        "mac address 02:00:00:00:00:01 already allocated to vm/ns/a:a, conflict with: vm/ns/b:a",
+        "mac address 02:00:00:00:00:01 already allocated to vm/ns/a:a, vm/ns/b:a, conflict with: vm/ns/c:a",
+    ];
+    assert_eq!(count(&mut state), expected);
+    state.machine_gone("ns", "b");
+    state.machine_gone("ns", "c");
+    assert!(count(&mut state).is_empty());
+    // Pods come first.
+    state.pod_seen(&pod("ns", "p", SECOND, plain));
+    let expected =
+        ["mac address 02:00:00:00:00:02 already allocated to pod/ns/p:net, conflict with: vm/ns/a:b"];
+    assert_eq!(count(&mut state), expected);
+    assert_eq!(state.figures().duplicates, 3, "each time that they are counted");
+    assert!(state.count_duplicates().is_empty(), "they are told once");
+}
+
+// kubemacpool#64
+#[test]
+fn it_is_ready_when_all_lists_are_complete_and_the_configuration_is_understood() {
+    let mut state = managing(&["ns"]);
+    for part in [Part::Namespaces, Part::Rules, Part::Range, Part::Pods] {
+        state.complete(part);
+        assert_eq!(state.is_ready(), Ok(false), "{part:?}");
+    }
+    state.complete(Part::Machines);
+    assert_eq!(state.is_ready(), Ok(true), "instances do not matter");
+    state.found_kubevirt();
+    assert_eq!(state.is_ready(), Ok(true));
+    state.set_rules(Rules::read(None));
+    let error = state.is_ready().expect_err("nothing is known");
+    assert_eq!(
+        error.to_string(),
+        "webhook mutatepods.kubemacpool.io was not found on mutatingWebhookConfig kubemacpool-mutator"
+    );
+}
+
+#[test]
+fn collisions_are_told_once_everything_is_known_and_when_namespaces_come_in() {
+    let mut state = managing(&["ns"]);
+    let attached = |pod: &mut Value| {
+        pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = json!("[]");
+    };
+    for (namespace, name) in [("ns", "one"), ("ns", "two"), ("late", "three")] {
+        state.set_namespace("late", Labels::new());
+        assert!(
+            state.pod_seen(&pod(namespace, name, FIRST, attached)).is_empty(),
+            "not yet"
+        );
+    }
+    let parts = [
+        Part::Namespaces,
+        Part::Rules,
+        Part::Range,
+        Part::Pods,
+        Part::Machines,
+    ];
+    assert!(
+        parts.map(|part| state.complete(part)).concat().is_empty(),
+        "not yet"
+    );
+    let parties = |notices: Vec<Notice>| -> Vec<Vec<String>> {
+        let names = |notice: Notice| {
+            notice
+                .parties
+                .iter()
+                .map(|party| party.reference.to_string())
+                .collect()
+        };
+        notices.into_iter().map(names).collect()
+    };
+    assert_eq!(
+        parties(state.complete(Part::Instances)),
+        [["pod/ns/one", "pod/ns/two"]]
+    );
+    let opted_in = [(names::PODS_WEBHOOK.to_owned(), "allocate".to_owned())];
+    assert_eq!(
+        parties(state.set_namespace("late", opted_in.into())),
+        [["pod/late/three", "pod/ns/one", "pod/ns/two"]]
+    );
+    state.pod_gone("ns", "two");
+    state.pod_gone("late", "three");
+    assert_eq!(state.collisions.colliding().count(), 0);
+}

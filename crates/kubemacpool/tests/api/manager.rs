@@ -1,0 +1,160 @@
+//! The whole manager, in a thread of the test's process.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use cluster::wait;
+use kube_kit::serve::Readiness;
+use kube_kit::tls::Profile;
+use kubemacpool::mac::Mac;
+use kubemacpool::manager::Manager;
+use kubemacpool::metrics::{Bind, Figures};
+use kubemacpool::pool::{Claimant, Owner};
+use kubemacpool::range::Range;
+use kubemacpool::server;
+use kubemacpool::settings::{Settings, Share};
+use kubemacpool::state::{self, Shared};
+
+use crate::fixture::{DEADLINE, NAMESPACE, POD, Stage, Task};
+
+/// A manager that runs until it is dropped.
+pub(crate) struct Managing {
+    /// Where the webhooks are.
+    pub(crate) port: u16,
+    shared: Shared,
+    readiness: Readiness,
+    _task: Task,
+}
+
+pub(crate) fn mac(text: &str) -> Mac {
+    Mac::parse(text).expect("an address")
+}
+
+pub(crate) fn range(start: &str, end: &str) -> Range {
+    Range::new(mac(start), mac(end)).expect("a range")
+}
+
+impl Managing {
+    /// With the range of the manifests. The API server does not ask it yet.
+    pub(crate) fn start(stage: &Stage) -> Self {
+        Self::start_as(stage, |_| ())
+    }
+
+    /// With other settings.
+    pub(crate) fn start_as(stage: &Stage, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings {
+            namespace: NAMESPACE.to_owned(),
+            pod: POD.to_owned(),
+            range: range("02:00:00:00:00:00", "02:ff:ff:ff:ff:ff"),
+            share: Share::WHOLE,
+            wait_time: Duration::from_mins(10),
+            reject_duplicates: false,
+            metrics: Bind::Off,
+            webhooks: server::Settings {
+                address: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+                certificates: stage.certificate().dir().to_owned(),
+                profile: Profile::default(),
+            },
+        };
+        change(&mut settings);
+        let (at, started) = mpsc::channel();
+        let task = stage.task(move |client, shutdown| async move {
+            let manager = Manager::new(settings).expect("a manager");
+            let running = manager.start(client).await.expect("it starts");
+            let port = running.address().port();
+            at.send((port, running.state().clone(), running.readiness().clone()))
+                .expect("a test");
+            shutdown.wait().await;
+            running.stop().await;
+        });
+        let (port, shared, readiness) = started.recv().expect("it starts");
+        Self {
+            port,
+            shared,
+            readiness,
+            _task: task,
+        }
+    }
+
+    /// With everything as the manifests have it: the API server asks it.
+    pub(crate) fn ready(stage: &Stage) -> Self {
+        Self::ready_as(stage, |_| ())
+    }
+
+    /// The same with other settings.
+    pub(crate) fn ready_as(stage: &Stage, change: impl FnOnce(&mut Settings)) -> Self {
+        let manager = Self::start_as(stage, change);
+        stage.configure(manager.port);
+        manager.wait_until_ready();
+        manager
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.readiness.is_ready()
+    }
+
+    pub(crate) fn wait_until_ready(&self) {
+        self.wait("the manager to be ready", |_| {
+            if self.is_ready() {
+                Ok(())
+            } else {
+                Err("it is not".to_owned())
+            }
+        });
+    }
+
+    /// Waits for something about what it knows.
+    pub(crate) fn wait<T>(
+        &self,
+        what: &str,
+        mut condition: impl FnMut(&mut state::State) -> Result<T, String>,
+    ) -> T {
+        wait::until(what, DEADLINE, || condition(&mut state::lock(&self.shared)))
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Who has an address: `pod/ns/name:network`, `vm/ns/name:interface`, with `?` when it was not seen yet.
+    pub(crate) fn holders(&self, address: &str) -> Vec<String> {
+        let holders = state::lock(&self.shared).pool.holders(mac(address));
+        let text = |claimant: &Claimant| match claimant {
+            Claimant::Named(owner) => owner.to_string(),
+            Claimant::Unnamed { .. } => "(no name)".to_owned(),
+        };
+        let holders = holders.iter().map(|holder| {
+            let pending = if holder.pending { "?" } else { "" };
+            format!("{}:{}{pending}", text(&holder.claimant), holder.key)
+        });
+        holders.collect()
+    }
+
+    /// Waits until exactly these have an address.
+    pub(crate) fn wait_for_holders(&self, address: &str, expected: &[&str]) {
+        wait::until(&format!("{address}: {expected:?}"), DEADLINE, || {
+            let holders = self.holders(address);
+            if holders == expected {
+                Ok(())
+            } else {
+                Err(format!("{holders:?}"))
+            }
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Waits until it has seen a virtual machine, or its end.
+    pub(crate) fn wait_until_known(&self, namespace: &str, name: &str, known: bool) {
+        let machine = Owner::machine(namespace, name);
+        self.wait(&format!("{machine} known: {known}"), |state| {
+            if state.knows_machine(&machine) == known {
+                Ok(())
+            } else {
+                Err("not yet".to_owned())
+            }
+        });
+    }
+
+    /// What Prometheus would be told.
+    pub(crate) fn figures(&self) -> Figures {
+        state::lock(&self.shared).figures()
+    }
+}

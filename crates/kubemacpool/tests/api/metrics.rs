@@ -1,0 +1,257 @@
+//! The metrics, as a scraper gets them.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    sync::{Arc, mpsc},
+};
+
+use cluster::wait;
+use kube_kit::tls::Profile;
+use kubemacpool::{
+    mac::Mac,
+    metrics::{Bind, Figures, Metrics, Source},
+    server,
+};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme, StreamOwned,
+    SupportedProtocolVersion,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    version,
+};
+use serde_json::json;
+
+use crate::fixture::{DEADLINE, NAMESPACE, Stage, Task};
+
+/// Checks nothing, as the `ServiceMonitor` says (`insecureSkipVerify`).
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+/// Who scrapes, and how.
+#[derive(Clone)]
+pub(crate) struct Scraper {
+    token: Option<String>,
+    version: &'static SupportedProtocolVersion,
+    /// The certificate to trust, as PEM; without one, any.
+    trusted: Option<String>,
+}
+
+impl Scraper {
+    fn with(token: Option<&str>) -> Self {
+        Self {
+            token: token.map(str::to_owned),
+            version: &version::TLS13,
+            trusted: None,
+        }
+    }
+
+    /// One who may read the metrics, as Prometheus.
+    pub(crate) fn allowed(stage: &Stage) -> Self {
+        let rbac = "rbac.authorization.k8s.io";
+        let account = "prometheus";
+        stage.apply(&json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": { "name": account },
+            "rules": [{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }],
+        }));
+        stage.apply(&json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": account },
+            "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": account },
+            "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": NAMESPACE }],
+        }));
+        Self::with(Some(&token(stage, account)))
+    }
+
+    /// The status code and the text of the answer.
+    pub(crate) fn scrape(&self, address: SocketAddr) -> Result<(u16, String), String> {
+        let text = |error: &dyn std::error::Error| error.to_string();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier: Arc<dyn ServerCertVerifier> = match &self.trusted {
+            None => Arc::new(Anybody),
+            Some(pem) => {
+                let mut roots = RootCertStore::empty();
+                let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");
+                roots.add(certificate).expect("a root");
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+                    .build()
+                    .expect("a verifier")
+            }
+        };
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[self.version])
+            .expect("a version")
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").expect("a name");
+        let session = ClientConnection::new(Arc::new(config), name).expect("a session");
+        let stream = TcpStream::connect(address).map_err(|error| text(&error))?;
+        stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
+        let mut stream = StreamOwned::new(session, stream);
+        let bearer = self
+            .token
+            .as_ref()
+            .map(|token| format!("Authorization: Bearer {token}\r\n"))
+            .unwrap_or_default();
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{bearer}\r\n");
+        stream
+            .write_all(request.as_bytes())
+            .map_err(|error| text(&error))?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(|error| text(&error))?;
+        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let code = code.ok_or(&answer)?;
+        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+        Ok((code, body.unwrap_or_default()))
+    }
+
+    /// Waits until the text has all lines, and of the series that `beginning` says no others.
+    pub(crate) fn wait_for_series(&self, address: SocketAddr, beginning: &str, lines: &[&str]) {
+        wait::until(&format!("{lines:?}"), DEADLINE, || {
+            let (code, text) = self.scrape(address)?;
+            let found: Vec<_> = text.lines().filter(|line| line.starts_with(beginning)).collect();
+            if code == 200 && found == lines {
+                Ok(())
+            } else {
+                Err(format!("{code} {text}"))
+            }
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn wait_for_code(&self, address: SocketAddr, code: u16) -> String {
+        let mut body = String::new();
+        wait::until(&format!("code {code}"), DEADLINE, || match self.scrape(address) {
+            Ok((found, text)) if found == code => {
+                body = text;
+                Ok(())
+            }
+            other => Err(format!("{other:?}")),
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+        body
+    }
+}
+
+/// A token of an account in the manager's namespace, which is made for that.
+fn token(stage: &Stage, account: &str) -> String {
+    stage.apply(&json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": account, "namespace": NAMESPACE },
+    }));
+    let kubectl = stage.kubectl();
+    let token = kubectl
+        .run(["create", "token", account, "-n", NAMESPACE])
+        .expect("a token");
+    token.trim().to_owned()
+}
+
+/// Serves figures that tell of one collision.
+fn serve(stage: &Stage, profile: Profile, certificates: PathBuf) -> (SocketAddr, Task) {
+    let (at, address) = mpsc::channel();
+    let task = stage.task(move |client, shutdown| async move {
+        let source: Source = Arc::new(|| Figures {
+            collisions: vec![(Mac::from_number(0x0200_0000_0050), 2)],
+            ..Figures::default()
+        });
+        let bind: Bind = "127.0.0.1:0".parse().expect("an address");
+        let metrics = Metrics::new(source);
+        let serving = metrics
+            .serve(client, &bind, profile, &certificates, NAMESPACE)
+            .await;
+        let serving = serving.expect("no error").expect("a server");
+        at.send(serving.address()).expect("a test");
+        shutdown.wait().await;
+        serving.stop().await;
+    });
+    (address.recv().expect("an address"), task)
+}
+
+// kubemacpool#89
+#[test]
+fn only_who_has_the_right_reads_the_metrics() {
+    let stage = Stage::start();
+    let (address, _task) = serve(&stage, Profile::default(), "/nonexistent".into());
+    for nobody in [None, Some("invented")] {
+        assert_eq!(
+            Scraper::with(nobody).scrape(address),
+            Ok((401, "Unauthorized".to_owned()))
+        );
+    }
+    let stranger = token(&stage, "stranger");
+    assert_eq!(
+        Scraper::with(Some(&stranger)).scrape(address),
+        Ok((
+            403,
+            format!("Authorization denied for user system:serviceaccount:{NAMESPACE}:stranger")
+        ))
+    );
+    let text = Scraper::allowed(&stage).wait_for_code(address, 200);
+    for line in [
+        r#"kmp_mac_collisions{mac="02:00:00:00:00:50"} 2"#,
+        "kubevirt_kmp_duplicate_macs 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{text}");
+    }
+}
+
+#[test]
+fn the_metrics_are_served_as_the_flags_and_the_mounted_certificate_say() {
+    let stage = Stage::start();
+    let certificates = stage.certificate().dir().to_owned();
+    let profile = server::profile("VersionTLS12", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256");
+    let (address, _task) = serve(&stage, profile.expect("a profile"), certificates);
+    let scraper = Scraper {
+        trusted: Some(stage.certificate().authority.clone()),
+        version: &version::TLS12,
+        token: None,
+    };
+    assert_eq!(scraper.scrape(address).map(|(code, _)| code), Ok(401));
+    let (address, _task) = serve(&stage, Profile::default(), "/nonexistent".into());
+    let error = scraper
+        .scrape(address)
+        .expect_err("TLS 1.3 alone, and another certificate");
+    assert!(error.contains("ProtocolVersion"), "{error}");
+}
