@@ -3,6 +3,8 @@
 mod audit;
 mod cni;
 mod footprint;
+mod harness;
+mod macpool;
 mod memory;
 mod operator;
 
@@ -21,6 +23,8 @@ enum Command {
     Cni(cni::Args),
     /// The operator: time to deploy and to repair, requests while nothing happens, memory among foreign objects
     Operator(operator::Args),
+    /// The MAC pool: reviews over TLS, starts among virtual machines, memory, API calls; needs root
+    Macpool(macpool::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -28,5 +32,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Command::Footprint => footprint::run(),
         Command::Cni(args) => cni::run(args),
         Command::Operator(args) => operator::run(args),
+        Command::Macpool(args) => macpool::run(args),
     }
 }

@@ -33,22 +33,22 @@ pub(crate) const CNI: Program = Program {
     path: "/weft-cni",
     flags: &["-Crelocation-model=static", "-Cpanic=abort"],
 };
+/// All daemons, and the command line.
+pub(crate) const WEFT: Program = Program {
+    package: "weft",
+    name: "weft",
+    path: "/weft",
+    flags: &[],
+};
 /// All programs.
-const PROGRAMS: [Program; 2] = [
-    Program {
-        package: "weft",
-        name: "weft",
-        path: "/weft",
-        flags: &[],
-    },
-    CNI,
-];
+const PROGRAMS: [Program; 2] = [WEFT, CNI];
 
 /// Names under which established images keep their programs, and which of ours answers to them.
 const LINKS: &[(&str, &str)] = &[
     ("/cluster-network-addons-operator", "/weft"),
     ("/manifest-templator", "/weft"),
     ("/usr/bin/csv-generator", "/weft"),
+    ("/manager", "/weft"),
     ("/usr/src/multus-cni/bin/multus-daemon", "/weft"),
     ("/usr/src/multus-cni/bin/install_multus", "/weft"),
     ("/usr/src/multus-cni/bin/multus-shim", "/weft-cni"),
@@ -111,6 +111,11 @@ fn built(name: &str) -> PathBuf {
 /// The plugin program that the image holds.
 pub(crate) fn cni_binary() -> PathBuf {
     built(CNI.name)
+}
+
+/// The program of all daemons that the image holds.
+pub(crate) fn weft_binary() -> PathBuf {
+    built(WEFT.name)
 }
 
 /// What is in the image beside the programs, which are given as (path, content).
@@ -202,6 +207,7 @@ mod tests {
             "var/run",
             "etc/passwd",
             "usr/src/multus-cni/bin/multus-daemon",
+            "manager",
         ] {
             assert!(paths.contains(&path), "{path} is missing in {paths:?}");
         }

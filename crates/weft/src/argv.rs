@@ -5,13 +5,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// Names of established programs, and the command that each means.
-const NAMES: [(&str, &str); 6] = [
+const NAMES: [(&str, &str); 7] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
     ("multus-daemon", "multus-daemon"),
     ("install_multus", "install-multus"),
     ("bridge-marker", "bridge-marker"),
+    ("manager", "kubemacpool"),
 ];
 
 /// Puts the command that the program's name means before the arguments, and turns Go-style flags into those of clap.
@@ -109,6 +110,10 @@ mod tests {
         assert_eq!(
             rewritten(&["/usr/bin/bridge-marker", "-node-name", "n"])[1..],
             ["bridge-marker", "--node-name", "n"]
+        );
+        assert_eq!(
+            rewritten(&["/manager", "-v=production", "-wait-time", "300"])[1..],
+            ["kubemacpool", "-v=production", "--wait-time", "300"]
         );
         assert_eq!(
             rewritten(&["install_multus", "-t", "thick"])[1..],

@@ -36,6 +36,16 @@ pub(crate) enum Format {
     Zap(Lines),
 }
 
+/// What the log of the MAC pool is like: in production JSON, else for people and more of it (kubemacpool §2.1).
+pub(crate) fn zap(production: bool) -> (Format, &'static str) {
+    let (encoder, level) = if production {
+        (Encoder::Json, DEFAULT)
+    } else {
+        (Encoder::Console, "debug")
+    };
+    (Format::Zap(Lines { encoder, time: None }), level)
+}
+
 /// Sends log lines to standard error from now on. `WEFT_LOG` wins over `level`.
 pub(crate) fn start(format: Format, level: &str) {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();

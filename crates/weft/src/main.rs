@@ -8,6 +8,7 @@
 
 mod argv;
 mod logging;
+mod people;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -41,6 +42,10 @@ const AFTER: &str = "\
 WEFT_LOG says what is logged: error, warn, info (the default), debug, trace, or
 more exactly for single modules: info,kube=debug.";
 
+/// The command that ends as Go's programs do when a flag is wrong (kubemacpool §2.1), and the code that it ends with.
+const MAC_POOL: &str = "kubemacpool";
+const WRONG_FLAG: u8 = 2;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "weft",
@@ -64,7 +69,7 @@ enum Command {
     /// Print what OLM installs the operator by; flags that are not known are ignored
     CsvGenerator(operator::manifests::templator::Args),
     #[command(flatten)]
-    ForPeople(operator::cli::Command),
+    ForPeople(people::Command),
     /// Deploy the components that the NetworkAddonsConfig asks for
     Operator(operator::Args),
     /// Attach the pods of this node to more networks than the cluster's
@@ -72,23 +77,30 @@ enum Command {
     InstallMultus(installer::multus::Args),
     InstallPlugins(installer::plugins::Args),
     BridgeMarker(markers::bridge::Args),
+    /// Give virtual machines and pods MAC addresses that nobody else has
+    Kubemacpool(kubemacpool::Args),
 }
 
 fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
-    if operator::cli::is_plugin(&argv) {
+    if people::is_plugin(&argv) {
         logging::start(Format::Text, logging::QUIET);
-        return operator::cli::plugin(argv);
+        return people::plugin(argv);
     }
-    let for_people = operator::cli::is_for_people(&argv);
+    let for_people = people::is_meant(&argv);
     let (arguments, own_name) = if for_people {
         (argv, None)
     } else {
         argv::rewrite(argv.into_iter())
     };
+    let is_go = arguments.get(1).is_some_and(|command| command == MAC_POOL);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) if for_people => return operator::cli::refuse(&error),
+        Err(error) if for_people => return people::refuse(&error),
+        Err(error) if is_go && error.use_stderr() => {
+            refuse(&error, None);
+            return ExitCode::from(WRONG_FLAG);
+        }
         Err(error) => return refuse(&error, own_name.as_ref()),
     };
     match run(cli.command) {
@@ -104,7 +116,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = match command {
         Command::ForPeople(command) => {
             logging::start(Format::Text, logging::QUIET);
-            return Ok(operator::cli::run(command));
+            return Ok(people::run(command));
         }
         Command::Operator(args) => {
             logging::start(Format::Zap(args.zap.lines()), args.log_level());
@@ -128,6 +140,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::BridgeMarker(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(markers::bridge::run(args))?
+        }
+        Command::Kubemacpool(args) => {
+            let (format, level) = logging::zap(args.production());
+            logging::start(format, level);
+            process::run(kubemacpool::run(args))?
         }
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -67,6 +67,13 @@ fn it_answers_to_the_names_of_the_programs_that_it_replaces() {
         error(&output)
     );
 
+    let output = run(&named("manager"), &["--v=production"]);
+    assert!(
+        error(&output).contains("Failed to load pod namespace from environment variable"),
+        "{}",
+        error(&output)
+    );
+
     let install_multus = named("install_multus");
     let output = run(&install_multus, &["-d", "/nowhere"]);
     assert_eq!(
@@ -266,6 +273,12 @@ fn commands_for_people_are_a_plugin_of_kubectl_too() {
     let all = run(&plugin, &["--help"]);
     let all = String::from_utf8_lossy(&all.stdout).into_owned();
     assert!(all.contains("\n  status") && !all.contains("operator  "), "{all}");
+    let who = run(&plugin, &["macpool", "who", "--help"]);
+    let who = String::from_utf8_lossy(&who.stdout).into_owned();
+    assert!(
+        who.contains("Usage: kubectl weft macpool who [OPTIONS] <MAC>"),
+        "{who}"
+    );
 }
 
 #[test]
@@ -284,6 +297,17 @@ fn exit_codes_of_questions_tell_trouble_from_answers() {
             &["status", "--kubeconfig", "/nowhere"],
             2,
             "Name a kubeconfig by --kubeconfig FILE",
+        ),
+        (&["macpool"], 2, "usage"),
+        (
+            &["macpool", "usage", "--kubeconfig", "/nowhere"],
+            2,
+            "Name a kubeconfig by --kubeconfig FILE",
+        ),
+        (
+            &["macpool", "who", "zz"],
+            2,
+            "address zz: invalid MAC address\nWrite it as 02:00:00:00:00:05",
         ),
         (
             &["render", "-f", "/nowhere"],
@@ -385,4 +409,77 @@ fn the_bridge_marker_lives_and_is_healthy_while_the_api_fails() {
     );
     assert!(child.try_wait().expect("its state").is_none(), "it lives");
     child.kill().and_then(|()| child.wait()).expect("ended");
+}
+
+// kubemacpool#87, kubemacpool#9
+#[test]
+fn an_environment_of_the_mac_pool_that_makes_no_sense_ends_it() {
+    let intervals = |rotate| {
+        [
+            ("RUN_CERT_MANAGER", ""),
+            ("CA_ROTATE_INTERVAL", "8760h0m0s"),
+            ("CA_OVERLAP_INTERVAL", "24h0m0s"),
+            ("CERT_ROTATE_INTERVAL", rotate),
+            ("CERT_OVERLAP_INTERVAL", "24h0m0s"),
+        ]
+    };
+    let long = intervals("8761h");
+    let range = |start| {
+        [
+            ("POD_NAME", "p"),
+            ("RANGE_START", start),
+            ("RANGE_END", "02:00:00:00:00:ff"),
+        ]
+    };
+    let (none, bad) = (range("02:00:00:00:00:00"), range("zz"));
+    for (environment, text) in [
+        (
+            &long[..],
+            "failed validating certificate options, 'CertRotateInterval' has to be <= 'CARotateInterval'",
+        ),
+        (
+            &long[..4],
+            "Failed to load CERT_OVERLAP_INTERVAL from environment",
+        ),
+        (&none[..1], "Environment variable RANGE_START don't exist"),
+        (&bad, "address zz: invalid MAC address"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+            .args(["kubemacpool", "--v=production"])
+            .env("POD_NAMESPACE", "pool")
+            .envs(environment.iter().copied())
+            .output()
+            .expect("the program runs");
+        assert_eq!(output.status.code(), Some(1), "{environment:?}");
+        assert!(error(&output).contains(text), "{}", error(&output));
+    }
+}
+
+// kubemacpool#90
+#[test]
+fn a_version_of_tls_that_there_is_not_ends_the_mac_pool() {
+    let output = weft(&["kubemacpool", "--tls-min-version=VersionTLS99"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = error(&output);
+    assert!(
+        text.contains("invalid TLS version") && text.contains("VersionTLS99"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_flag_of_the_mac_pool_that_there_is_not_ends_it_as_in_go() {
+    for arguments in [
+        &["kubemacpool", "-wait-tim=3"][..],
+        &["kubemacpool", "--wait-time=soon"],
+    ] {
+        let output = weft(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(
+            error(&output).contains("Usage: ") || error(&output).contains("--help"),
+            "{}",
+            error(&output)
+        );
+    }
+    assert_eq!(weft(&["kubemacpool", "-help"]).status.code(), Some(0));
 }

@@ -17,6 +17,7 @@
 mod attach;
 mod crash;
 mod dump;
+mod mac_pool;
 mod operator;
 mod pods;
 mod support;

@@ -364,6 +364,18 @@ impl Stage {
             .collect()
     }
 
+    /// Process ids (as this machine counts) of the image's daemons on a node, by whatever name they run.
+    pub fn weft_pids(&self, node: &str) -> Vec<u32> {
+        let is_weft = |pid: &u32| {
+            let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            program.file_name().is_some_and(|name| name == "weft")
+        };
+        let pids = self.cluster.processes(node).into_iter();
+        pids.filter_map(|pid| u32::try_from(pid).ok())
+            .filter(is_weft)
+            .collect()
+    }
+
     pub fn kill_9(&self, pid: u32) {
         // It may be gone by now.
         let _ = run::output(Command::new("kill").args(["-9", &pid.to_string()]));

@@ -1,0 +1,102 @@
+//! Commands for people, and the same as a plugin of kubectl (`kubectl weft …`). They print; they do not log. Flags are
+//! kubectl's, not Go's, and exit codes answer questions.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+/// Name of the program as a plugin of kubectl.
+const PLUGIN: &str = "kubectl-weft";
+
+/// What `kubectl weft --help` says first.
+const ABOUT: &str = "\
+Looks at the network add-ons of a cluster, and at what their operator does
+
+  kubectl weft status              how the add-ons are, and what to do
+  kubectl weft diff -f cr.yaml     what a NetworkAddonsConfig would change
+  kubectl weft render -f cr.yaml   what it means, without a cluster
+  kubectl weft macpool who MAC     which objects have a MAC address
+  kubectl weft macpool usage       how full the range of MAC addresses is";
+
+/// Exit code of a command line that can't be understood, and of an answer that can't be printed.
+const TROUBLE: u8 = 2;
+
+/// Commands for people.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(flatten)]
+    Operator(operator::cli::Command),
+    /// Show who has a MAC address, and how full the pool is
+    Macpool(kubemacpool::cli::Args),
+}
+
+/// The commands alone.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl weft", bin_name = "kubectl weft", version, about = ABOUT, arg_required_else_help = true)]
+struct Plugin {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Whether the program was called as a plugin of kubectl; the first argument is its name.
+pub(crate) fn is_plugin(argv: &[OsString]) -> bool {
+    let program = argv.first().map(Path::new).and_then(Path::file_name);
+    program.is_some_and(|name| name == PLUGIN)
+}
+
+/// Whether a command line is for people.
+pub(crate) fn is_meant(argv: &[OsString]) -> bool {
+    let commands = Command::augment_subcommands(clap::Command::new(PLUGIN));
+    argv.get(1)
+        .and_then(|command| command.to_str())
+        .is_some_and(|name| commands.find_subcommand(name).is_some())
+}
+
+/// Runs the program as a plugin of kubectl.
+pub(crate) fn plugin(argv: Vec<OsString>) -> ExitCode {
+    match Plugin::try_parse_from(argv) {
+        Ok(plugin) => run(plugin.command),
+        Err(error) => refuse(&error),
+    }
+}
+
+/// Shows help, or what is wrong with the arguments.
+pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+    // Nothing can be done when even that can't be shown.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ => ExitCode::from(TROUBLE),
+    }
+}
+
+/// Runs a command: prints what it has to say, and tells by the exit code how it went.
+pub(crate) fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Operator(command) => {
+            let answer = operator::cli::answer(command);
+            print(&answer.text, &answer.remarks, answer.code)
+        }
+        Command::Macpool(args) => {
+            let answer = kubemacpool::cli::answer(args);
+            print(&answer.text, &answer.remarks, answer.code)
+        }
+    }
+}
+
+fn print(text: &str, remarks: &str, code: u8) -> ExitCode {
+    eprint!("{remarks}");
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // Whoever reads only the head of it is no failure.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("error: cannot write to standard output: {error}");
+            ExitCode::from(TROUBLE)
+        }
+        _ => ExitCode::from(code),
+    }
+}

@@ -1,0 +1,194 @@
+//! A connection that is kept: one request after another over TLS, by one thread. No library, so that the time on the
+//! clock is the server's.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+
+/// Longer than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who is asked, and how.
+#[derive(Clone)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    token: Option<String>,
+    tls: Arc<ClientConfig>,
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A connection to a server.
+pub(crate) struct Connection {
+    stream: BufReader<StreamOwned<ClientConnection, TcpStream>>,
+    token: Option<String>,
+}
+
+impl Server {
+    /// A server at a port of this machine; with a token, for whoever asks who we are.
+    pub(crate) fn new(port: u16, token: Option<String>) -> anyhow::Result<Self> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Ours(provider)))
+            .with_no_client_auth();
+        Ok(Self {
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            token,
+            tls: Arc::new(tls),
+        })
+    }
+
+    /// Connects, handshake included.
+    pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
+        let tcp = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(PATIENCE))?;
+        let name = ServerName::from(self.address.ip());
+        let mut tls = ClientConnection::new(Arc::clone(&self.tls), name)?;
+        let mut handshake = &tcp;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut handshake)?;
+        }
+        Ok(Connection {
+            stream: BufReader::new(StreamOwned::new(tls, tcp)),
+            token: self.token.clone(),
+        })
+    }
+}
+
+impl Connection {
+    /// Sends a request and reads the whole answer.
+    pub(crate) fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: &[u8],
+    ) -> anyhow::Result<Answer> {
+        let mut request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        if let Some(token) = &self.token {
+            request.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        }
+        request.push_str("\r\n");
+        let mut request = request.into_bytes();
+        request.extend_from_slice(body);
+        let stream = self.stream.get_mut();
+        stream.write_all(&request)?;
+        stream.flush()?;
+        self.read()
+    }
+
+    fn read(&mut self) -> anyhow::Result<Answer> {
+        let status = self.line()?;
+        let status = status.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = status.context("the answer is not HTTP")?;
+        let mut length = None;
+        loop {
+            let line = self.line()?.to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().ok();
+            }
+        }
+        let body = match length {
+            Some(length) => self.take(length)?,
+            None => self.chunks()?,
+        };
+        Ok(Answer { status, body })
+    }
+
+    fn chunks(&mut self) -> anyhow::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line()?;
+            let length = usize::from_str_radix(line.trim(), 16).context("the answer has no length")?;
+            body.extend(self.take(length)?);
+            self.line()?;
+            if length == 0 {
+                return Ok(body);
+            }
+        }
+    }
+
+    fn take(&mut self, length: usize) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            bail!("the server closed the connection");
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// Trusts whoever answers: both servers were started by this program, on this machine.
+#[derive(Debug)]
+struct Ours(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Ours {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,284 @@
+//! Virtual machines, pods, and the reviews of them, as KubeVirt's users and the API server send them.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+
+/// Namespace of everything that is measured.
+pub(crate) const NAMESPACE: &str = "bench";
+
+/// What is reviewed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Review {
+    PodCreate,
+    MachineCreate,
+    MachineUpdate,
+}
+
+impl Review {
+    pub(crate) const ALL: [Self; 3] = [Self::PodCreate, Self::MachineCreate, Self::MachineUpdate];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::PodCreate => "pod create",
+            Self::MachineCreate => "VM create",
+            Self::MachineUpdate => "VM update",
+        }
+    }
+
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::PodCreate => "/mutate-pods?timeout=10s",
+            Self::MachineCreate | Self::MachineUpdate => "/mutate-virtualmachines?timeout=10s",
+        }
+    }
+
+    /// Reviews that differ in the name of their object.
+    pub(crate) fn template(self) -> Template {
+        let text = self.body(Template::NAME);
+        let name = Template::NAME.as_bytes();
+        let places = (0..text.len())
+            .filter(|at| text[*at..].starts_with(name))
+            .collect();
+        Template { text, places }
+    }
+
+    fn body(self, name: &str) -> Vec<u8> {
+        let (operation, kind, object, old) = match self {
+            Self::PodCreate => ("CREATE", "Pod", pod(name), Value::Null),
+            Self::MachineCreate => ("CREATE", "VirtualMachine", machine(name, None), Value::Null),
+            Self::MachineUpdate => {
+                let old = machine(name, Some(1));
+                let mut object = old.clone();
+                // Another network: what was there is kept, one address is new.
+                let spec = &mut object["spec"]["template"]["spec"];
+                push(
+                    &mut spec["domain"]["devices"]["interfaces"],
+                    json!({ "name": "green", "bridge": {} }),
+                );
+                push(
+                    &mut spec["networks"],
+                    json!({ "name": "green", "multus": { "networkName": "green" } }),
+                );
+                ("UPDATE", "VirtualMachine", object, old)
+            }
+        };
+        let (group, resource) = match self {
+            Self::PodCreate => ("", "pods"),
+            Self::MachineCreate | Self::MachineUpdate => ("kubevirt.io", "virtualmachines"),
+        };
+        json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": format!("0df28fbd-5f5f-11e8-bc74-{name}"),
+                "kind": { "group": group, "version": "v1", "kind": kind },
+                "resource": { "group": group, "version": "v1", "resource": resource },
+                "requestKind": { "group": group, "version": "v1", "kind": kind },
+                "requestResource": { "group": group, "version": "v1", "resource": resource },
+                "name": name,
+                "namespace": NAMESPACE,
+                "operation": operation,
+                "userInfo": { "username": "admin", "groups": ["system:masters", "system:authenticated"] },
+                "object": object,
+                "oldObject": old,
+                "dryRun": false,
+                "options": { "kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1" },
+            },
+        })
+        .to_string()
+        .into_bytes()
+    }
+}
+
+/// A review whose object has yet to get its name: writing one must cost nothing, for the server has the same processors.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    text: Vec<u8>,
+    places: Vec<usize>,
+}
+
+impl Template {
+    /// Stands for a name; all names are as long.
+    const NAME: &str = "review-00000000";
+
+    /// The review of an object that no other review of this run has.
+    pub(crate) fn next(&mut self) -> &[u8] {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("review-{:08}", COUNT.fetch_add(1, Ordering::Relaxed));
+        for place in &self.places {
+            self.text[*place..*place + Self::NAME.len()].copy_from_slice(name.as_bytes());
+        }
+        &self.text
+    }
+}
+
+fn push(list: &mut Value, item: Value) {
+    if let Some(list) = list.as_array_mut() {
+        list.push(item);
+    }
+}
+
+/// A pod with one network, and about as much of the rest as pods have.
+pub(crate) fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": { "app": "bench", "pod-template-hash": "6bf7d8c9f" },
+            "annotations": { "k8s.v1.cni.cncf.io/networks": r#"[{"name":"blue"}]"# },
+        },
+        "spec": {
+            "containers": [{
+                "name": "main",
+                "image": "registry.example/app:1",
+                "env": [{ "name": "MODE", "value": "production" }, { "name": "LEVEL", "value": "info" }],
+                "resources": { "requests": { "cpu": "100m", "memory": "64Mi" } },
+                "ports": [{ "containerPort": 8080, "protocol": "TCP" }],
+            }],
+            "restartPolicy": "Always",
+            "schedulerName": "default-scheduler",
+        },
+    })
+}
+
+/// A virtual machine as KubeVirt's examples are, with two interfaces; with a number, they have its addresses.
+pub(crate) fn machine(name: &str, number: Option<u32>) -> Value {
+    let mut default = json!({ "name": "default", "masquerade": {}, "model": "virtio" });
+    let mut blue = json!({ "name": "blue", "bridge": {}, "model": "virtio" });
+    if let Some(number) = number {
+        // Beyond the range that is handed out of.
+        let [_, high, middle, low] = number.to_be_bytes();
+        for (interface, octet) in [(&mut default, 0xa0), (&mut blue, 0xa1)] {
+            interface["macAddress"] = json!(format!("06:00:{octet:02x}:{high:02x}:{middle:02x}:{low:02x}"));
+        }
+    }
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": { "kubevirt.io/vm": name },
+            "annotations": {
+                "kubevirt.io/latest-observed-api-version": "v1",
+                "kubemacpool.io/transaction-timestamp": "2026-01-02T03:04:05.123456789Z",
+            },
+        },
+        "spec": {
+            "runStrategy": "Always",
+            "template": {
+                "metadata": { "labels": { "kubevirt.io/vm": name, "kubevirt.io/size": "small" } },
+                "spec": {
+                    "architecture": "amd64",
+                    "domain": {
+                        "cpu": { "cores": 2, "sockets": 1, "threads": 1 },
+                        "devices": {
+                            "disks": [
+                                { "name": "root", "disk": { "bus": "virtio" } },
+                                { "name": "cloudinit", "disk": { "bus": "virtio" } },
+                            ],
+                            "interfaces": [default, blue],
+                            "rng": {},
+                        },
+                        "machine": { "type": "q35" },
+                        "memory": { "guest": "2Gi" },
+                        "resources": { "requests": { "memory": "2Gi" } },
+                    },
+                    "networks": [
+                        { "name": "default", "pod": {} },
+                        { "name": "blue", "multus": { "networkName": "blue" } },
+                    ],
+                    "terminationGracePeriodSeconds": 180,
+                    "volumes": [
+                        { "name": "root", "containerDisk": { "image": "registry.example/fedora:40" } },
+                        { "name": "cloudinit", "cloudInitNoCloud": { "userData": "#cloud-config\npassword: fedora\n" } },
+                    ],
+                },
+            },
+        },
+        "status": { "created": true, "ready": true, "printableStatus": "Running" },
+    })
+}
+
+/// What the manager finds in a cluster: KubeVirt's kinds, its webhook configuration and its range.
+pub(crate) fn installation() -> Value {
+    let definition = |kind: &str| {
+        let singular = kind.to_lowercase();
+        let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": { "name": format!("{singular}s.kubevirt.io") },
+            "spec": {
+                "group": "kubevirt.io",
+                "names": { "kind": kind, "listKind": format!("{kind}List"), "singular": singular, "plural": format!("{singular}s") },
+                "scope": "Namespaced",
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": { "openAPIV3Schema": {
+                        "type": "object", "properties": { "spec": anything, "status": anything },
+                    } },
+                }],
+            },
+        })
+    };
+    let webhook = |name: &str, operator: &str, value: &str| {
+        json!({
+            "name": name,
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "NoneOnDryRun",
+            "clientConfig": { "url": "https://127.0.0.1:8000/" },
+            // What is measured, this program asks by itself: the API server has nothing to ask.
+            "rules": [],
+            "namespaceSelector": { "matchExpressions": [{ "key": name, "operator": operator, "values": [value] }] },
+        })
+    };
+    let namespace = |name: &str, labels: Value| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
+    json!({ "apiVersion": "v1", "kind": "List", "items": [
+        definition("VirtualMachine"),
+        definition("VirtualMachineInstance"),
+        namespace(NAMESPACE, json!({ "mutatepods.kubemacpool.io": "allocate" })),
+        namespace(MANAGER_NAMESPACE, json!({})),
+        {
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "kubemacpool-mac-range-config", "namespace": MANAGER_NAMESPACE },
+            "data": { "RANGE_START": RANGE.0, "RANGE_END": RANGE.1 },
+        },
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": { "name": "kubemacpool-mutator" },
+            "webhooks": [
+                webhook("mutatepods.kubemacpool.io", "In", "allocate"),
+                webhook("mutatevirtualmachines.kubemacpool.io", "NotIn", "ignore"),
+            ],
+        },
+    ] })
+}
+
+/// Namespace of the manager.
+pub(crate) const MANAGER_NAMESPACE: &str = "kubemacpool-system";
+/// The range of the manifests.
+pub(crate) const RANGE: (&str, &str) = ("02:00:00:00:00:00", "02:FF:FF:FF:FF:FF");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reviews_differ_in_all_places_of_the_name() {
+        for review in Review::ALL {
+            let mut template = review.template();
+            let first = template.next().to_vec();
+            let second: Value = serde_json::from_slice(template.next()).expect("JSON");
+            let first: Value = serde_json::from_slice(&first).expect("JSON");
+            let name = |review: &Value| review["request"]["name"].as_str().expect("a name").to_owned();
+            assert_ne!(name(&first), name(&second));
+            assert_eq!(second["request"]["object"]["metadata"]["name"], name(&second));
+            assert_ne!(first["request"]["uid"], second["request"]["uid"]);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The tables, for a terminal of 80 columns.
+
+use std::time::Duration;
+
+use crate::load::Figures;
+use crate::objects::Review;
+
+/// What a start came to, among so many virtual machines.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) machines: usize,
+    /// Until it was ready, sorted.
+    pub(crate) ready: Vec<Duration>,
+    /// Kibibytes, proportional and anonymous.
+    pub(crate) memory: (u64, u64),
+    /// From the last answer before it was killed to the first of the next one.
+    pub(crate) outage: Duration,
+}
+
+/// How it starts.
+pub(crate) fn starts(starts: &[Start]) -> String {
+    let mut text = format!(
+        "\n{:<16}{:>24}{:>12}{:>12}{:>14}\n",
+        "VMs", "ready s (least, most)", "Pss MiB", "anon MiB", "outage s"
+    );
+    for start in starts {
+        let seconds =
+            |time: Option<&Duration>| format!("{:.2}", time.copied().unwrap_or_default().as_secs_f64());
+        let middle = start.ready.get(start.ready.len() / 2);
+        let ready = format!(
+            "{} ({}, {})",
+            seconds(middle),
+            seconds(start.ready.first()),
+            seconds(start.ready.last())
+        );
+        text.push_str(&format!(
+            "{:<16}{ready:>24}{:>12}{:>12}{:>14}\n",
+            start.machines,
+            mebibytes(start.memory.0),
+            mebibytes(start.memory.1),
+            seconds(Some(&start.outage)),
+        ));
+    }
+    text.push_str(&format!(
+        "{:<16}{:>24}{:>12}{:>12}{:>14}\n",
+        "established", "5.6 to 8.7", "120", "", "12"
+    ));
+    text.push_str("(the established one with 10,000 virtual machines)\n");
+    text
+}
+
+/// How it answers.
+pub(crate) fn reviews(reviews: &[(Review, usize, Figures)]) -> String {
+    let mut text = format!(
+        "\n{:<16}{:>8}{:>14}{:>10}{:>10}{:>14}\n",
+        "review", "clients", "reviews/s", "p50 ms", "p99 ms", "CPU us each"
+    );
+    for (review, clients, figures) in reviews {
+        text.push_str(&format!(
+            "{:<16}{clients:>8}{:>14.0}{:>10.2}{:>10.2}{:>14}\n",
+            review.name(),
+            figures.per_second,
+            figures.p50.as_secs_f64() * 1e3,
+            figures.p99.as_secs_f64() * 1e3,
+            figures.cpu.as_micros(),
+        ));
+    }
+    let (kind, clients, rate, p99) = ("established", 8, "2300 to 2600", "14 to 26");
+    text.push_str(&format!("{kind:<16}{clients:>8}{rate:>14}{:>10}{p99:>10}\n", ""));
+    text
+}
+
+fn mebibytes(kibibytes: u64) -> String {
+    format!("{}.{}", kibibytes / 1024, kibibytes % 1024 * 10 / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_fit_a_terminal() {
+        let start = Start {
+            machines: 50_000,
+            ready: [1, 2, 30].map(Duration::from_secs).to_vec(),
+            memory: (15_872, 2048),
+            outage: Duration::from_millis(123),
+        };
+        let figures = Figures {
+            per_second: 12_345.6,
+            p50: Duration::from_micros(456),
+            p99: Duration::from_millis(4),
+            cpu: Duration::from_micros(78),
+        };
+        let text = starts(&[start]) + &reviews(&[(Review::MachineUpdate, 8, figures)]);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(
+            text.contains(
+                "\n50000                 2.00 (1.00, 30.00)        15.5         2.0          0.12\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nVM update              8         12346      0.46      4.00            78\n"),
+            "{text}"
+        );
+    }
+}
