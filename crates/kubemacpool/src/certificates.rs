@@ -71,7 +71,11 @@ impl<'a> Manager<'a> {
                 namespace: settings.namespace.clone(),
             },
             objects,
-            applier: Applier::with_cache(client, Policy::default(), cache),
+            applier: Applier::with_cache(
+                client,
+                Policy::owned_by(object::MUTATING_WEBHOOK_CONFIGURATION.kind),
+                cache,
+            ),
             changes,
             queue: Queue::new(),
             unseen: BTreeSet::new(),
@@ -121,14 +125,15 @@ impl<'a> Manager<'a> {
 
     async fn keep(&mut self) {
         self.look_again = None;
-        if self.applier.cache().lookup(&self.objects.configuration) == Lookup::Absent {
+        let Lookup::Present(configuration) = self.applier.cache().lookup(&self.objects.configuration) else {
             // What would be issued now would be issued anew as soon as it is there.
             tracing::info!(id = %self.objects.configuration, "waiting for the webhook configuration");
             self.queue.succeeded(&());
             return;
-        }
+        };
+        let objects = owned(&self.objects, &configuration);
         let intervals = &self.settings.intervals;
-        match certificates::keep(&self.applier, &self.objects, &self.identity, intervals).await {
+        match certificates::keep(&self.applier, &objects, &self.identity, intervals).await {
             Ok(kept) => {
                 self.unseen.extend(kept.created);
                 self.look_again = Some(kept.look_again);
@@ -159,6 +164,20 @@ fn objects(settings: &Settings) -> Objects {
         serving: secret(names::SERVING, names::TLS),
         configuration: object::MUTATING_WEBHOOK_CONFIGURATION.object(None, WEBHOOK_CONFIGURATION),
     }
+}
+
+/// The same objects, whose Secrets go with the webhook configuration: nobody else has a use for them.
+fn owned(objects: &Objects, configuration: &Value) -> Objects {
+    let kind = object::MUTATING_WEBHOOK_CONFIGURATION;
+    let owner = json!([{
+        "apiVersion": kind.api_version(), "kind": kind.kind,
+        "name": WEBHOOK_CONFIGURATION, "uid": configuration["metadata"]["uid"],
+    }]);
+    let mut objects = objects.clone();
+    for secret in [&mut objects.authority, &mut objects.serving] {
+        secret["metadata"]["ownerReferences"] = owner.clone();
+    }
+    objects
 }
 
 fn ids(objects: &Objects) -> [ObjectId; 3] {

@@ -192,6 +192,14 @@ fn what_is_created_has_the_established_form_within_the_rights_of_the_shipped_rol
             })
         );
     }
+    // They go with the configuration.
+    let owner = json!([{
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "name": "kubemacpool-mutator", "uid": configuration["metadata"]["uid"],
+    }]);
+    for secret in [&serving, &authority] {
+        assert_eq!(secret["metadata"]["ownerReferences"], owner);
+    }
     let ca = certificates_in(&bytes(&authority["data"]["ca.crt"]));
     for bundle in bundles(&configuration) {
         assert_eq!(certificates_in(&bundle), ca);
