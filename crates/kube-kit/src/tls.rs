@@ -107,6 +107,16 @@ fn is_tls12(suite: &SupportedCipherSuite) -> bool {
     suite.version().version == ProtocolVersion::TLSv1_2
 }
 
+/// Names by which a Service is reached in its cluster.
+pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
+    vec![
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("{service}.{namespace}"),
+        service.to_owned(),
+    ]
+}
+
 /// A certificate with its key: who a server is.
 #[derive(Clone)]
 pub struct Identity(Arc<CertifiedKey>);

@@ -174,7 +174,9 @@ impl Metrics {
         let identity = match files.read() {
             Ok(Some(identity)) => identity,
             // What is wrong with one that is there is told by what follows the files.
-            Ok(None) | Err(_) => Identity::self_signed(&server_names(namespace))?,
+            Ok(None) | Err(_) => {
+                Identity::self_signed(&tls::service_names(names::METRICS_SERVICE, namespace))?
+            }
         };
         let tls = Tls::new(identity)?;
         tls.set_profile(profile)?;
@@ -236,17 +238,6 @@ async fn resolve(host: &str, port: u16) -> Result<SocketAddr, Error> {
     addresses
         .next()
         .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
-}
-
-/// Names by which the Service of the metrics is reached.
-fn server_names(namespace: &str) -> Vec<String> {
-    let service = names::METRICS_SERVICE;
-    vec![
-        format!("{service}.{namespace}.svc"),
-        format!("{service}.{namespace}.svc.cluster.local"),
-        format!("{service}.{namespace}"),
-        service.to_owned(),
-    ]
 }
 
 /// How things are in the pool, looked at whenever somebody asks.

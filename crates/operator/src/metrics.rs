@@ -49,7 +49,10 @@ impl Metrics {
     /// # Errors
     /// When no certificate can be made.
     pub fn new(settings: &Settings) -> Result<Self, tls::Error> {
-        let identity = Identity::self_signed(&server_names(&settings.operand_namespace))?;
+        let identity = Identity::self_signed(&tls::service_names(
+            names::METRICS_SERVICE,
+            &settings.operand_namespace,
+        ))?;
         Ok(Self {
             state: State::default(),
             reconciles: Reconciles::new(names::CONTROLLER),
@@ -125,17 +128,6 @@ impl Collector for State {
     }
 }
 
-/// Names by which the Service of the metrics is reached.
-fn server_names(namespace: &str) -> Vec<String> {
-    let service = names::METRICS_SERVICE;
-    vec![
-        format!("{service}.{namespace}.svc"),
-        format!("{service}.{namespace}.svc.cluster.local"),
-        format!("{service}.{namespace}"),
-        service.to_owned(),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,7 +179,7 @@ mod tests {
     #[test]
     fn the_certificate_is_for_the_service() {
         assert_eq!(
-            server_names("addons"),
+            tls::service_names(names::METRICS_SERVICE, "addons"),
             [
                 "cluster-network-addons-operator-prometheus-metrics.addons.svc",
                 "cluster-network-addons-operator-prometheus-metrics.addons.svc.cluster.local",

@@ -6,13 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{CertificateParams, KeyPair};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, ProtocolVersion, RootCertStore, SignatureScheme,
-    SupportedProtocolVersion, version,
-};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion, version};
+use tls_client::Anybody;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -21,47 +18,6 @@ use webhook::admission::{self, Request, Verdict};
 use super::*;
 
 const NAME: &str = "kubemacpool-service.kubemacpool-system.svc";
-
-/// Trusts anybody, as the kubelet does.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
-}
 
 /// A client that trusts one certificate, or anybody.
 #[derive(Clone)]
@@ -100,7 +56,7 @@ impl Peer {
             .cipher_suites
             .retain(|suite| self.without.is_none() || suite.suite().as_str() != self.without);
         let provider = Arc::new(provider);
-        let config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&self.versions)
             .expect("versions");
         let config = match &self.trusted {
@@ -111,7 +67,7 @@ impl Peer {
             }
             None => config
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Anybody))
+                .with_custom_certificate_verifier(Anybody::new(provider))
                 .with_no_client_auth(),
         };
         let stream = TcpStream::connect(address).await?;

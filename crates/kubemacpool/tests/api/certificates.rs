@@ -1,6 +1,6 @@
 //! The certificate manager on the shipped manifest, with the rights of the shipped role and no others.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use cluster::wait;
 use k8s_openapi::ByteString;
@@ -9,10 +9,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize, SerialNumber,
 };
-use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
-};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 
 use crate::{
@@ -82,37 +79,8 @@ fn certificates_in(pem: &[u8]) -> Vec<CertificateDer<'static>> {
 
 /// A TLS handshake with what a Secret holds on one side and what a bundle holds on the other.
 fn handshake(secret: &Value, bundle: &[u8]) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let chain = certificates_in(&bytes(&secret["data"]["tls.crt"]));
-    let key = PrivateKeyDer::from_pem_slice(&bytes(&secret["data"]["tls.key"])).map_err(|e| text(&e))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|e| text(&e))?;
-    let mut roots = RootCertStore::empty();
-    for root in certificates_in(bundle) {
-        roots.add(root).map_err(|e| text(&e))?;
-    }
-    let client = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| text(&e))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let host = ServerName::try_from(HOST).map_err(|e| text(&e))?;
-    let mut client = ClientConnection::new(Arc::new(client), host).map_err(|e| text(&e))?;
-    let mut server = ServerConnection::new(Arc::new(server)).map_err(|e| text(&e))?;
-    while client.is_handshaking() || server.is_handshaking() {
-        let mut wire = Vec::new();
-        client.write_tls(&mut wire).map_err(|e| text(&e))?;
-        server.read_tls(&mut wire.as_slice()).map_err(|e| text(&e))?;
-        server.process_new_packets().map_err(|e| text(&e))?;
-        let mut wire = Vec::new();
-        server.write_tls(&mut wire).map_err(|e| text(&e))?;
-        client.read_tls(&mut wire.as_slice()).map_err(|e| text(&e))?;
-        client.process_new_packets().map_err(|e| text(&e))?;
-    }
-    Ok(())
+    let [certificates, key] = ["tls.crt", "tls.key"].map(|key| bytes(&secret["data"][key]));
+    tls_client::handshake(&certificates, &key, bundle, HOST)
 }
 
 /// A handshake with what each webhook trusts.

@@ -15,60 +15,16 @@ use kubemacpool::{
     server,
 };
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme, StreamOwned,
-    SupportedProtocolVersion,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::aws_lc_rs,
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
     version,
 };
 use serde_json::json;
+use tls_client::Anybody;
 
 use crate::fixture::{DEADLINE, NAMESPACE, Stage, Task};
-
-/// Checks nothing, as the `ServiceMonitor` says (`insecureSkipVerify`).
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
-}
 
 /// Who scrapes, and how.
 #[derive(Clone)]
@@ -109,7 +65,7 @@ impl Scraper {
         let text = |error: &dyn std::error::Error| error.to_string();
         let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier: Arc<dyn ServerCertVerifier> = match &self.trusted {
-            None => Arc::new(Anybody),
+            None => Anybody::new(Arc::clone(&provider)),
             Some(pem) => {
                 let mut roots = RootCertStore::empty();
                 let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");

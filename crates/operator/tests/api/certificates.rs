@@ -1,14 +1,9 @@
 //! The certificate that the operator issues for the webhook of KubeVirt IPAM, and how it trades places with
 //! cert-manager.
 
-use std::sync::Arc;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster::wait;
-use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
-};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 
 use crate::{
@@ -39,42 +34,8 @@ fn annotation(configuration: &Value) -> &Value {
 
 /// A TLS handshake with what a Secret holds on one side and what a bundle holds on the other.
 fn handshake(secret: &Value, bundle: &[u8], host: &str) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_slice_iter(&bytes(&secret["data"]["tls.crt"])).collect();
-    let key = PrivateKeyDer::from_pem_slice(&bytes(&secret["data"]["tls.key"])).map_err(|e| text(&e))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .and_then(|config| {
-            config
-                .with_no_client_auth()
-                .with_single_cert(chain.unwrap_or_default(), key)
-        })
-        .map_err(|e| text(&e))?;
-    let mut roots = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok) {
-        roots.add(root).map_err(|e| text(&e))?;
-    }
-    let client = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| text(&e))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let host = ServerName::try_from(host.to_owned()).map_err(|e| text(&e))?;
-    let mut client = ClientConnection::new(Arc::new(client), host).map_err(|e| text(&e))?;
-    let mut server = ServerConnection::new(Arc::new(server)).map_err(|e| text(&e))?;
-    while client.is_handshaking() || server.is_handshaking() {
-        let mut wire = Vec::new();
-        client.write_tls(&mut wire).map_err(|e| text(&e))?;
-        server.read_tls(&mut wire.as_slice()).map_err(|e| text(&e))?;
-        server.process_new_packets().map_err(|e| text(&e))?;
-        let mut wire = Vec::new();
-        server.write_tls(&mut wire).map_err(|e| text(&e))?;
-        client.read_tls(&mut wire.as_slice()).map_err(|e| text(&e))?;
-        client.process_new_packets().map_err(|e| text(&e))?;
-    }
-    Ok(())
+    let [certificates, key] = ["tls.crt", "tls.key"].map(|key| bytes(&secret["data"][key]));
+    tls_client::handshake(&certificates, &key, bundle, host)
 }
 
 /// What is served, and what is trusted; read in this order, the second trusts the first at any time.

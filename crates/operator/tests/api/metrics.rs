@@ -8,61 +8,21 @@ use std::{
 
 use cluster::{Kubectl, wait};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
-    SupportedProtocolVersion,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    ClientConfig, ClientConnection, StreamOwned, SupportedProtocolVersion,
     crypto::{
         CryptoProvider,
         aws_lc_rs::{self, kx_group},
     },
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    pki_types::ServerName,
     version,
 };
 use serde_json::{Value, json};
+use tls_client::Anybody;
 
 use crate::{
     fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE, VERSION},
     outage::Line,
 };
-
-/// Checks nothing, as the `ServiceMonitor` says (`insecureSkipVerify`).
-#[derive(Debug)]
-struct Anybody(CryptoProvider);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
 
 /// Who scrapes, and how.
 #[derive(Clone)]
@@ -88,7 +48,7 @@ impl Scraper {
             .with_protocol_versions(&[self.version])
             .expect("a version")
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(self.provider.clone())))
+            .with_custom_certificate_verifier(Anybody::new(Arc::new(self.provider.clone())))
             .with_no_client_auth();
         let name = ServerName::try_from("localhost").expect("a name");
         let session = ClientConnection::new(Arc::new(config), name).expect("a session");
