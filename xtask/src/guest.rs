@@ -53,13 +53,17 @@ pub(crate) fn run(packages: &BTreeSet<String>, steps: &mut Steps) -> anyhow::Res
 /// Builds the programs; what cargo says tells where they are.
 fn build(packages: &BTreeSet<String>, steps: &mut Steps) -> anyhow::Result<Boot> {
     steps.step("building the test programs, static");
-    let mut cargo = paths::cargo();
-    cargo.env(image::STATIC.0, image::STATIC.1);
-    cargo.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]);
-    cargo.args(["--target", &image::triple()]);
-    cargo.args(packages.iter().flat_map(|name| ["--package", name]));
-    cargo.args(["--test", crate::test::Tier::Vm.name()]);
-    boot(&run::output(&mut cargo)?)
+    let mut messages = String::new();
+    for packages in crate::test::commands(packages) {
+        let mut cargo = paths::cargo();
+        cargo.env(image::STATIC.0, image::STATIC.1);
+        cargo.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]);
+        cargo.args(["--target", &image::triple()]);
+        cargo.args(packages.iter().flat_map(|name| ["--package", name]));
+        cargo.args(["--test", crate::test::Tier::Vm.name()]);
+        messages.push_str(&run::output(&mut cargo)?);
+    }
+    boot(&messages)
 }
 
 /// Reads cargo's messages: one JSON object a line.

@@ -40,8 +40,15 @@ pub(crate) const WEFT: Program = Program {
     path: "/weft",
     flags: &[],
 };
+/// Node network state: the one program that holds the nmstate library.
+pub(crate) const NMSTATE: Program = Program {
+    package: "weft-nmstate",
+    name: "weft-nmstate",
+    path: "/weft-nmstate",
+    flags: &[],
+};
 /// All programs.
-const PROGRAMS: [Program; 2] = [WEFT, CNI];
+const PROGRAMS: [Program; 3] = [WEFT, CNI, NMSTATE];
 
 /// Names under which established images keep their programs, and which of ours answers to them.
 const LINKS: &[(&str, &str)] = &[
@@ -49,6 +56,8 @@ const LINKS: &[(&str, &str)] = &[
     ("/manifest-templator", "/weft"),
     ("/usr/bin/csv-generator", "/weft"),
     ("/manager", "/weft"),
+    ("/usr/local/bin/manager", "/weft-nmstate"),
+    ("/usr/bin/nmstatectl", "/weft-nmstate"),
     ("/usr/src/multus-cni/bin/multus-daemon", "/weft"),
     ("/usr/src/multus-cni/bin/install_multus", "/weft"),
     ("/usr/src/multus-cni/bin/multus-shim", "/weft-cni"),

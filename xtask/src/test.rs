@@ -208,19 +208,15 @@ fn checks(steps: &mut Steps) -> Totals {
     );
     steps.step("checking lints");
     let log = paths::target().join(format!("clippy-{}.log", std::process::id()));
-    let mut clippy = paths::cargo();
-    clippy.args([
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "--deny",
-        "warnings",
-    ]);
-    check(
-        "lints",
-        run::watched(&mut clippy, &log, steps).map_err(Into::into),
-    );
+    for (name, which) in [
+        ("lints", &TOGETHER[..]),
+        ("lints of what is built apart", &["--package", APART]),
+    ] {
+        let mut clippy = paths::cargo();
+        clippy.arg("clippy").args(which);
+        clippy.args(["--all-targets", "--", "--deny", "warnings"]);
+        check(name, run::watched(&mut clippy, &log, steps).map_err(Into::into));
+    }
     steps.step("checking citations of conformance cases");
     check("citations", crate::cases::check());
     totals
@@ -260,18 +256,47 @@ fn select(tier: Tier, metadata: &serde_json::Value) -> (BTreeSet<String>, BTreeS
     (packages, programs)
 }
 
-/// The command that runs a tier, or `None` when it has no tests.
-fn command(tier: Tier) -> anyhow::Result<Option<Command>> {
+/// The package that is never built in one command with others (see the head of its Cargo.toml).
+pub(crate) const APART: &str = "weft-nmstate";
+
+/// All other packages.
+const TOGETHER: [&str; 3] = ["--workspace", "--exclude", APART];
+
+/// The packages that go into one command, command by command.
+pub(crate) fn commands(packages: &BTreeSet<String>) -> Vec<BTreeSet<String>> {
+    let (apart, together): (BTreeSet<_>, BTreeSet<_>) =
+        packages.iter().cloned().partition(|name| name == APART);
+    let mut commands = vec![together, apart];
+    commands.retain(|packages| !packages.is_empty());
+    commands
+}
+
+/// The commands that run a tier: none when it has no tests.
+fn tests(tier: Tier) -> anyhow::Result<Vec<Command>> {
     let (packages, programs) = programs(tier)?;
-    let mut cargo = paths::cargo();
-    cargo.args(["test", "--no-fail-fast"]);
-    if tier == Tier::Unit {
-        cargo.args(["--workspace", "--lib", "--bins"]);
-    } else {
-        cargo.args(packages.iter().flat_map(|name| ["--package", name]));
+    let test = || {
+        let mut cargo = paths::cargo();
+        cargo.args(["test", "--no-fail-fast"]);
+        cargo
+    };
+    let integration = |cargo: &mut Command| {
+        cargo.args(programs.iter().flat_map(|name| ["--test", name]));
+    };
+    if tier != Tier::Unit {
+        let commands = commands(&packages).into_iter().map(|packages| {
+            let mut cargo = test();
+            cargo.args(packages.iter().flat_map(|name| ["--package", name]));
+            integration(&mut cargo);
+            cargo
+        });
+        return Ok(commands.collect());
     }
-    cargo.args(programs.iter().flat_map(|name| ["--test", name]));
-    Ok((tier == Tier::Unit || !packages.is_empty()).then_some(cargo))
+    let mut together = test();
+    together.args(TOGETHER).args(["--lib", "--bins"]);
+    integration(&mut together);
+    let mut apart = test();
+    apart.args(["--package", APART, "--lib", "--bins"]);
+    Ok(vec![together, apart])
 }
 
 /// How many tests of a program run at a time; those of the API tier mostly wait.
@@ -279,10 +304,15 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
 /// Runs a tier's tests and shows what matters of their output.
 fn cargo_test(tier: Tier, environment: &[(&str, PathBuf)], steps: &mut Steps) -> anyhow::Result<Totals> {
-    let Some(mut cargo) = command(tier)? else {
-        return Ok(Totals::default());
-    };
     steps.step(&format!("running the tests of tier {}", tier.name()));
+    let mut totals = Totals::default();
+    for cargo in tests(tier)? {
+        totals += run_tests(tier, cargo, environment)?;
+    }
+    Ok(totals)
+}
+
+fn run_tests(tier: Tier, mut cargo: Command, environment: &[(&str, PathBuf)]) -> anyhow::Result<Totals> {
     cargo
         .args(["--", "--show-output"])
         .envs(environment.iter().map(|(name, value)| (name, value)));
@@ -316,14 +346,11 @@ fn cargo_test(tier: Tier, environment: &[(&str, PathBuf)], steps: &mut Steps) ->
 
 /// Counts a tier's tests as skipped, without running them.
 fn count(tier: Tier) -> anyhow::Result<Totals> {
-    let Some(mut cargo) = command(tier)? else {
-        return Ok(Totals::default());
-    };
-    let list = run::output(cargo.args(["--", "--list"]))?;
-    Ok(Totals {
-        skipped: listed(&list),
-        ..Totals::default()
-    })
+    let mut totals = Totals::default();
+    for mut cargo in tests(tier)? {
+        totals.skipped += listed(&run::output(cargo.args(["--", "--list"]))?);
+    }
+    Ok(totals)
 }
 
 pub(crate) fn is_root() -> bool {

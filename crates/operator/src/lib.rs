@@ -41,7 +41,6 @@ pub mod status;
 pub mod tls;
 pub mod watches;
 pub mod workloads;
-pub mod zap;
 
 use std::path::PathBuf;
 
@@ -69,7 +68,7 @@ pub struct Args {
     pub kubeconfig: Option<PathBuf>,
     /// What is logged, and how.
     #[command(flatten)]
-    pub zap: zap::Flags,
+    pub zap: program::zap::Flags,
 }
 
 impl Args {

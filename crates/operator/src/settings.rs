@@ -97,25 +97,6 @@ impl Settings {
     }
 }
 
-/// The log level that flag and environment ask for: `--zap-log-level` wins over `CNAO_LOG_LEVEL`, and
-/// what can't be understood is `info`.
-pub fn log_level(flag: Option<&str>, environment: Option<&str>) -> &'static str {
-    match flag {
-        Some("debug") => return "debug",
-        Some("info") => return "info",
-        Some("error" | "panic") => return "error",
-        // A number counts the steps of verbosity above info.
-        Some(number) if number.parse::<u8>().is_ok_and(|steps| steps > 0) => return "debug",
-        _ => {}
-    }
-    match environment.and_then(|level| level.trim().parse::<i8>().ok()) {
-        Some(..=-1) => "debug",
-        Some(1) => "warn",
-        Some(2..) => "error",
-        _ => "info",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,23 +183,6 @@ mod tests {
                 error.to_string(),
                 "runbook URL template must have exactly 1 %s substring"
             );
-        }
-    }
-
-    #[test]
-    fn the_flag_decides_about_the_log_before_the_environment() {
-        for (flag, environment, level) in [
-            (None, None, "info"),
-            (None, Some("0"), "info"),
-            (None, Some("-1"), "debug"),
-            (None, Some("1"), "warn"),
-            (None, Some("2"), "error"),
-            (None, Some("loud"), "info"),
-            (Some("error"), Some("-1"), "error"),
-            (Some("3"), Some("2"), "debug"),
-            (Some("?"), Some("2"), "error"),
-        ] {
-            assert_eq!(log_level(flag, environment), level, "{flag:?} {environment:?}");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Arguments as they come, in the form that clap understands.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
 use std::path::Path;
+
+use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means.
 const NAMES: [(&str, &str); 7] = [
@@ -26,7 +27,7 @@ pub(crate) fn rewrite(mut argv: impl Iterator<Item = OsString>) -> (Vec<OsString
         .map(|(_, command)| *command);
     let mut rewritten = vec![program];
     rewritten.extend(command.map(OsString::from));
-    rewritten.extend(flags(argv));
+    rewritten.extend(go_flags(argv));
     (forgiving(rewritten), command.map(|_| name))
 }
 
@@ -43,31 +44,6 @@ fn forgiving(mut argv: Vec<OsString>) -> Vec<OsString> {
         argv.extend(operator::manifests::templator::known(arguments));
     }
     argv
-}
-
-/// Go programs accept one dash before long names; clap would take `-node-name` for a row of short ones. Single letters
-/// stay as they are, and so does everything after `--`.
-fn flags(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
-    let mut verbatim = false;
-    arguments.map(move |argument| {
-        verbatim |= argument == "--";
-        if verbatim || !is_go_flag(&argument) {
-            return argument;
-        }
-        let mut bytes = b"-".to_vec();
-        bytes.extend(argument.as_bytes());
-        OsString::from_vec(bytes)
-    })
-}
-
-/// `-name` or `-name=value` with a name of two characters at least that is not a number.
-fn is_go_flag(argument: &OsStr) -> bool {
-    let bytes = argument.as_bytes();
-    let name = bytes.split(|byte| *byte == b'=').next().unwrap_or_default();
-    match name {
-        [b'-', first, _, ..] => first.is_ascii_alphabetic(),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

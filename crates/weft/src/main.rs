@@ -7,14 +7,13 @@
 //! ```
 
 mod argv;
-mod logging;
 mod people;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use kube_kit::process;
 use kube_kit::shutdown::Shutdown;
-use logging::Format;
+use program::logging::{self, Format};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use tokio::sync::oneshot;

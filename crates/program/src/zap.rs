@@ -1,13 +1,11 @@
-//! The log flags of the established operator: what lines look like, and which are written (operator §2).
+//! The log flags of established programs: what lines look like, and which are written (operator §2, nmstate §13.2).
 
 use clap::{ArgAction, ValueEnum};
-
-use crate::settings;
 
 /// Log flags.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Flags {
-    /// Log level: debug, info, error, or a number of steps above info. Wins over `CNAO_LOG_LEVEL`
+    /// Log level: debug, info, error, or a number of steps above info. Wins over the environment
     #[arg(long = "zap-log-level", value_name = "LEVEL", value_parser = level)]
     level: Option<String>,
     /// For developers: log level debug, readable lines
@@ -79,7 +77,7 @@ impl Flags {
     /// The log level that flags and environment ask for.
     pub fn level(&self, environment: Option<&str>) -> &'static str {
         let devel = self.devel.then_some("debug");
-        settings::log_level(self.level.as_deref().or(devel), environment)
+        log_level(self.level.as_deref().or(devel), environment)
     }
 }
 
@@ -90,6 +88,25 @@ fn level(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("neither debug, info, error, panic nor a number above 0".to_owned())
+    }
+}
+
+/// The log level that flag and environment ask for: the flag wins, the environment has zap's number, and
+/// what can't be understood is `info`.
+fn log_level(flag: Option<&str>, environment: Option<&str>) -> &'static str {
+    match flag {
+        Some("debug") => return "debug",
+        Some("info") => return "info",
+        Some("error" | "panic") => return "error",
+        // A number counts the steps of verbosity above info.
+        Some(number) if number.parse::<u8>().is_ok_and(|steps| steps > 0) => return "debug",
+        _ => {}
+    }
+    match environment.and_then(|level| level.trim().parse::<i8>().ok()) {
+        Some(..=-1) => "debug",
+        Some(1) => "warn",
+        Some(2..) => "error",
+        _ => "info",
     }
 }
 
@@ -168,6 +185,23 @@ mod tests {
             ["--zap-colour"],
         ] {
             assert!(parse(&flags).is_err(), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn the_flag_decides_about_the_log_before_the_environment() {
+        for (flag, environment, level) in [
+            (None, None, "info"),
+            (None, Some("0"), "info"),
+            (None, Some("-1"), "debug"),
+            (None, Some("1"), "warn"),
+            (None, Some("2"), "error"),
+            (None, Some("loud"), "info"),
+            (Some("error"), Some("-1"), "error"),
+            (Some("3"), Some("2"), "debug"),
+            (Some("?"), Some("2"), "error"),
+        ] {
+            assert_eq!(log_level(flag, environment), level, "{flag:?} {environment:?}");
         }
     }
 }

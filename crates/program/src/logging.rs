@@ -1,6 +1,6 @@
 //! Where log lines go and what they look like.
 
-use operator::zap::{Encoder, Lines, TimeEncoding};
+use crate::zap::{Encoder, Lines, TimeEncoding};
 use serde_json::{Map, Value};
 use std::fmt::{self, Write as _};
 use std::io;
@@ -15,10 +15,10 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// What is logged unless somebody says otherwise.
-pub(crate) const DEFAULT: &str = "info";
+pub const DEFAULT: &str = "info";
 
 /// What commands log that print for people.
-pub(crate) const QUIET: &str = "error";
+pub const QUIET: &str = "error";
 
 /// The variable that says otherwise.
 const VARIABLE: &str = "WEFT_LOG";
@@ -29,7 +29,7 @@ const NOISY: &str = "hyper=info,hyper_util=info,tower=info,rustls=info,kube_clie
 
 /// What a line looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// Time, level, module, text: for people.
     Text,
     /// As the established operator logs, and its flags say (operator.md §2).
@@ -37,7 +37,7 @@ pub(crate) enum Format {
 }
 
 /// What the log of the MAC pool is like: in production JSON, else for people and more of it (kubemacpool §2.1).
-pub(crate) fn zap(production: bool) -> (Format, &'static str) {
+pub fn zap(production: bool) -> (Format, &'static str) {
     let (encoder, level) = if production {
         (Encoder::Json, DEFAULT)
     } else {
@@ -47,7 +47,7 @@ pub(crate) fn zap(production: bool) -> (Format, &'static str) {
 }
 
 /// Sends log lines to standard error from now on. `WEFT_LOG` wins over `level`.
-pub(crate) fn start(format: Format, level: &str) {
+pub fn start(format: Format, level: &str) {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     let filter = filter(&wanted, level);
     let lines = tracing_subscriber::fmt::layer()
@@ -225,7 +225,7 @@ mod tests {
         let value: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(value["level"], "warn");
         assert_eq!(value["msg"], "something \"odd\"");
-        assert_eq!(value["logger"], "weft::logging::tests");
+        assert_eq!(value["logger"], "program::logging::tests");
         assert_eq!(
             (&value["count"], &value["object"]),
             (&Value::from(3), &Value::from("a/b"))
@@ -245,7 +245,7 @@ mod tests {
             parts[1..],
             [
                 "WARN",
-                "weft::logging::tests",
+                "program::logging::tests",
                 "something \"odd\"",
                 "{\"count\":3,\"object\":\"a/b\"}"
             ]

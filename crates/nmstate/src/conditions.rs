@@ -1,0 +1,113 @@
+//! Conditions as this API has them: a plain list, in the order in which they were first set (nmstate §2.1).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Whether something is so.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub enum Status {
+    /// It is.
+    True,
+    /// It is not.
+    False,
+    /// Nobody knows yet.
+    Unknown,
+}
+
+/// One aspect of an object's state.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Which aspect.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whether it is so.
+    pub status: Status,
+    /// Why, in one word.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When it was last set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heartbeat_time: Option<Time>,
+    /// When `status` last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+}
+
+/// Sets an aspect: a new one goes to the end of the list.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    kind: &str,
+    status: Status,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) {
+    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    if let Some(condition) = conditions.iter_mut().find(|condition| condition.kind == kind) {
+        if condition.status != status {
+            condition.status = status;
+            condition.last_transition_time = Some(now.clone());
+        }
+        reason.clone_into(&mut condition.reason);
+        message.clone_into(&mut condition.message);
+        condition.last_heartbeat_time = Some(now);
+        return;
+    }
+    conditions.push(Condition {
+        kind: kind.to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_heartbeat_time: Some(now.clone()),
+        last_transition_time: Some(now),
+    });
+}
+
+/// How an aspect is, if it was ever set.
+pub fn status(conditions: &[Condition], kind: &str) -> Option<Status> {
+    conditions
+        .iter()
+        .find(|condition| condition.kind == kind)
+        .map(|condition| condition.status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transition_time_moves_with_the_status_and_the_heartbeat_always() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let mut conditions = Vec::new();
+        set(&mut conditions, "Available", Status::Unknown, "", "", at(1));
+        set(&mut conditions, "Degraded", Status::False, "Reason", "", at(2));
+        set(
+            &mut conditions,
+            "Available",
+            Status::True,
+            "Reason",
+            "text",
+            at(3),
+        );
+        set(&mut conditions, "Available", Status::True, "Other", "", at(4));
+        let kinds: Vec<&str> = conditions
+            .iter()
+            .map(|condition| condition.kind.as_str())
+            .collect();
+        assert_eq!(kinds, ["Available", "Degraded"]);
+        let available = &conditions[0];
+        assert_eq!(
+            (available.reason.as_str(), available.message.as_str()),
+            ("Other", "")
+        );
+        assert_eq!(available.last_heartbeat_time, Some(Time(at(4))));
+        assert_eq!(available.last_transition_time, Some(Time(at(3))));
+        assert_eq!(status(&conditions, "Degraded"), Some(Status::False));
+        assert_eq!(status(&conditions, "Progressing"), None);
+    }
+}
