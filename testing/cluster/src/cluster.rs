@@ -3,11 +3,13 @@
 mod assembly;
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use self::assembly::{Assembly, Heartbeat};
@@ -19,6 +21,7 @@ use crate::home::Home;
 use crate::image;
 use crate::kubectl::Kubectl;
 use crate::kubernetes::{Program, Programs};
+use crate::network_manager;
 use crate::progress::Progress;
 use crate::run;
 use crate::space::Space;
@@ -36,10 +39,13 @@ pub struct Options {
     pub name: String,
     /// Number of nodes, at least 1; they are called `node01`, `node02` and so on.
     pub nodes: usize,
+    /// Whether NetworkManager runs on the nodes. It manages `eth1`, and what it is asked to configure.
+    pub network_manager: bool,
 }
 
 impl Options {
-    /// Two nodes, in the home of [`Home::from_env`], with the name in `WEFT_CLUSTER`, by default `weft`.
+    /// Two nodes with NetworkManager, in the home of [`Home::from_env`], with the name in `WEFT_CLUSTER`, by default
+    /// `weft`.
     pub fn from_env() -> Result<Self> {
         let name = std::env::var("WEFT_CLUSTER").ok().filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
@@ -52,6 +58,7 @@ impl Options {
             home: Home::from_env()?,
             name,
             nodes: 2,
+            network_manager: true,
         })
     }
 }
@@ -154,12 +161,12 @@ impl Cluster {
             .iter()
             .map(|program| component(&self.control, program))
             .collect();
+        let mut programs = vec!["containerd", "kubelet", "kube-proxy"];
+        if self.options.network_manager {
+            programs.extend([network_manager::BUS_PROGRAM, network_manager::PROGRAM]);
+        }
         for node in &self.nodes {
-            all.extend(
-                ["containerd", "kubelet", "kube-proxy"]
-                    .iter()
-                    .map(|program| component(node, program)),
-            );
+            all.extend(programs.iter().map(|program| component(node, program)));
         }
         all
     }
@@ -168,6 +175,9 @@ impl Cluster {
     pub fn prepare(&self, progress: &mut dyn Progress) -> Result<()> {
         must_be_root()?;
         Packages::ensure(&self.options.home, progress)?;
+        if self.options.network_manager {
+            Packages::ensure_network_manager(&self.options.home, progress)?;
+        }
         Programs::ensure(&self.options.home, &Program::ALL, progress).map(drop)
     }
 
@@ -278,6 +288,24 @@ impl Cluster {
         argv: impl IntoIterator<Item = S>,
     ) -> Result<Command> {
         self.space(node)?.command(argv)
+    }
+
+    /// A socket on the network of a node, or of `control`, whoever uses it.
+    pub(crate) fn udp_socket(&self, node: &str, address: SocketAddr) -> Result<UdpSocket> {
+        let network = self.space(node)?.network()?;
+        let bind = || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(network.as_fd(), kind)?;
+            UdpSocket::bind(address)
+        };
+        // The thread that goes there does not come back.
+        let bound = std::thread::scope(|scope| scope.spawn(bind).join());
+        bound
+            .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
+            .map_err(|source| Error::Io {
+                what: format!("cannot listen on {address} of {node}"),
+                source,
+            })
     }
 
     /// Numbers, as the host sees them, of all processes of a node, or of `control`.

@@ -1,4 +1,5 @@
-//! Programs that come from Debian packages: those of the nodes, what a virtual machine is made of, and Prometheus.
+//! Programs that come from Debian packages: those of the nodes, what a virtual machine is made of, Prometheus and
+//! NetworkManager.
 //!
 //! They are unpacked into the cache, each set in a folder of its own, so that nobody waits for what he does not use:
 //! nothing is installed on the host and no service of theirs is ever started there. Those of the nodes are laid over
@@ -51,6 +52,17 @@ const PROMETHEUS: Set = Set {
     folder: "debian-prometheus",
     programs: &[],
     apart: &[("usr/bin/promtool", "prometheus")],
+    for_root: false,
+};
+
+/// What configures hosts, with the bus that one talks to it by.
+const NETWORK_MANAGER: Set = Set {
+    folder: "debian-network-manager",
+    programs: &[
+        ("usr/sbin/NetworkManager", "network-manager"),
+        ("usr/bin/dbus-daemon", "dbus"),
+    ],
+    apart: &[],
     for_root: false,
 };
 
@@ -125,6 +137,11 @@ impl Packages {
         self.unpacked.as_deref()
     }
 
+    /// The directory to lay over `/usr`, if anything had to be unpacked.
+    pub(crate) fn layer(&self) -> Option<String> {
+        self.unpacked().map(|root| root.join("usr").display().to_string())
+    }
+
     /// A file by its place below `/`, such as `usr/lib/cni/ptp`.
     pub fn file(&self, path: &str) -> PathBuf {
         match &self.unpacked {
@@ -146,6 +163,11 @@ impl Packages {
     /// Brings in `usr/bin/prometheus`, and `usr/bin/promtool`, which asks it, and checks and tests the rules of alerts.
     pub fn ensure_prometheus(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         PROMETHEUS.ensure(home, progress)
+    }
+
+    /// Brings in NetworkManager and the D-Bus daemon.
+    pub fn ensure_network_manager(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        NETWORK_MANAGER.ensure(home, progress)
     }
 }
 

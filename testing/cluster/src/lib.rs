@@ -14,7 +14,9 @@
 //!
 //! * [`Cluster`] is a whole cluster,
 //! * [`ApiServer`] an API server with an etcd and nothing else, ready in seconds,
+//! * [`NameServer`] answers the nodes' questions for names,
 //! * [`Kubectl`], [`Helm`] and [`wait`] help to use both,
+//! * [`NetworkManager`] is a host that NetworkManager configures,
 //! * [`image`] makes container images without a container engine.
 
 pub mod image;
@@ -32,7 +34,9 @@ mod go;
 mod helm;
 mod home;
 mod kubectl;
+mod name_server;
 mod network;
+mod network_manager;
 mod node;
 mod pki;
 mod progress;
@@ -45,4 +49,6 @@ pub use error::{Error, Result};
 pub use helm::Helm;
 pub use home::Home;
 pub use kubectl::Kubectl;
+pub use name_server::NameServer;
+pub use network_manager::NetworkManager;
 pub use progress::{Progress, Quiet, Steps};

@@ -28,8 +28,8 @@ pub(crate) struct Space {
 /// What a new space is made from.
 #[derive(Debug)]
 pub(crate) struct Blueprint<'a> {
-    /// Unpacked packages to lay over `/usr`.
-    pub(crate) packages: Option<&'a Path>,
+    /// Directories of unpacked packages to lay over `/usr`, the first above the others.
+    pub(crate) layers: Vec<String>,
     /// Files and directories of the host (first) and their places in the space (second).
     pub(crate) binds: Vec<(PathBuf, String)>,
     /// The space whose end ends this one too.
@@ -117,7 +117,7 @@ impl Space {
             .env("SPACE", &self.dir)
             .env("NAME", &self.name);
         command
-            .env("DEBIAN", blueprint.packages.unwrap_or(Path::new("")))
+            .env("LAYERS", blueprint.layers.join(":"))
             .env("CGROUPS", self.groups.mounts());
         let log = self.log_file("space")?;
         command

@@ -6,7 +6,7 @@
 #
 # SPACE   directory of the space: etc/, var/, opt/, the list `binds`, an empty root/, receives `pid`
 # NAME    host name
-# DEBIAN  unpacked packages to lay over /usr, may be empty
+# LAYERS  directories of unpacked packages to lay over /usr, separated by colons, may be empty
 # CGROUPS one line a hierarchy: "DIRECTORY-NAME OPTIONS" of version 1, or the single line "- -" for version 2,
 #         further lines "NAME v2" for a version 2 hierarchy beside version 1
 set -eu
@@ -35,13 +35,13 @@ for d in bin sbin lib lib32 lib64 libx32; do
     fi
 done
 mkdir .usr .usr/changes .usr/work
-if [ -n "$DEBIAN" ]; then
-    lower=$DEBIAN/usr:/usr
+if [ -n "$LAYERS" ]; then
+    lower=$LAYERS:/usr
 else
     lower=/usr
 fi
 if ! mount -t overlay -o "lowerdir=$lower,upperdir=$root/.usr/changes,workdir=$root/.usr/work" weft usr; then
-    if [ -n "$DEBIAN" ]; then
+    if [ -n "$LAYERS" ]; then
         echo "cannot lay the unpacked packages over /usr: this kernel has no overlayfs" >&2
         exit 1
     fi

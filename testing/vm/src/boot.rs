@@ -14,6 +14,7 @@ use crate::console::{Console, Event};
 use crate::cpio::Archive;
 use crate::error::{At, Error, Result};
 use crate::kernel::Kernel;
+use crate::libraries;
 use crate::plan::{self, Step};
 
 /// The modules that tests may rely on, beside what is part of the kernel.
@@ -45,7 +46,7 @@ const TOOLS: &[&str] = &["sh", "cat", "ip", "ls", "echo", "sleep"];
 const INIT: &str = "/init";
 const SHELL: &str = "/bin/busybox";
 /// Memory of the guest: the programs twice, while the initramfs is unpacked, and what tests need.
-const MEBIBYTES: &str = "1024";
+const MEBIBYTES: &str = "2048";
 /// How long the guest may say nothing, and how long all of it may take. Its processor is emulated: seconds elsewhere
 /// are minutes here.
 const PATIENCE: Patience = Patience {
@@ -71,10 +72,14 @@ pub struct Vm {
 pub struct Boot {
     /// The program `vm-init`, static.
     pub init: PathBuf,
-    /// Names and paths of the test programs, static.
+    /// Names and paths of the test programs.
     pub tests: Vec<(String, PathBuf)>,
     /// Further programs, static. Everything has the same path in the guest as here.
     pub programs: Vec<PathBuf>,
+    /// Programs with their paths in the guest.
+    pub tools: Vec<(PathBuf, PathBuf)>,
+    /// Where the libraries of these are looked for before the usual places. Test programs may need libraries too.
+    pub libraries: Option<PathBuf>,
 }
 
 /// A test program that ended.
@@ -136,6 +141,14 @@ impl Vm {
         }
         for path in &boot.programs {
             add(path, path, 0o755)?;
+        }
+        for (file, path) in &boot.tools {
+            add(file, path, 0o755)?;
+        }
+        let programs = boot.tests.iter().map(|(_, path)| path);
+        let programs = programs.chain(boot.tools.iter().map(|(file, _)| file));
+        for (file, path) in libraries::of(programs, boot.libraries.as_deref()) {
+            add(&file, &path, 0o755)?;
         }
         add(&boot.init, Path::new(INIT), 0o755)?;
         add(&self.packages.file("usr/bin/busybox"), Path::new(SHELL), 0o755)?;

@@ -17,6 +17,7 @@ mod boot;
 mod cpio;
 mod error;
 mod kernel;
+mod libraries;
 mod modules;
 
 pub use boot::{Boot, Ended, Vm};

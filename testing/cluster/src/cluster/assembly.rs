@@ -13,6 +13,7 @@ use crate::error::{At, Error, Result};
 use crate::image;
 use crate::kubernetes::{Program, Programs};
 use crate::network::{self, HostLink};
+use crate::network_manager;
 use crate::node;
 use crate::pki::Pki;
 use crate::progress::Progress;
@@ -29,6 +30,8 @@ const PATIENCE: Duration = Duration::from_mins(5);
 pub(super) struct Assembly<'a> {
     cluster: &'a Cluster,
     packages: Packages,
+    /// NetworkManager's, where the nodes have it.
+    network_manager: Option<Packages>,
     programs: Programs,
     link: HostLink,
     pki: Pki,
@@ -40,6 +43,11 @@ impl<'a> Assembly<'a> {
     /// Brings in the parts, chooses addresses, and makes certificates.
     pub(super) fn prepare(cluster: &'a Cluster, progress: &mut dyn Progress) -> Result<Self> {
         let packages = Packages::ensure(&cluster.options.home, progress)?;
+        let network_manager = if cluster.options.network_manager {
+            Some(Packages::ensure_network_manager(&cluster.options.home, progress)?)
+        } else {
+            None
+        };
         let programs = Programs::ensure(&cluster.options.home, &Program::ALL, progress)?;
         raise_watch_limit(progress)?;
         progress.step("creating namespaces, bridges and certificates");
@@ -51,6 +59,7 @@ impl<'a> Assembly<'a> {
         Ok(Self {
             cluster,
             packages,
+            network_manager,
             programs,
             link,
             pki,
@@ -113,9 +122,8 @@ impl<'a> Assembly<'a> {
                     .iter()
                     .map(|(program, path)| (path.to_owned(), inside(program))),
             );
-            let packages = self.packages.unpacked();
             control.create(&Blueprint {
-                packages,
+                layers: self.packages.layer().into_iter().collect(),
                 binds,
                 parent: None,
             })?;
@@ -162,19 +170,25 @@ impl<'a> Assembly<'a> {
 
     fn create_node(&self, index: usize, node: &Space) -> Result<()> {
         let Cluster { control, nodes, .. } = self.cluster;
-        if node.pid().is_none() {
+        // One that was made without NetworkManager lacks its program.
+        let without = self.network_manager.is_some() && !network_manager::is_installed(node);
+        if node.pid().is_none() || without {
             let wanted = [Program::Kubelet, Program::Proxy];
             let binds = wanted
                 .map(|program| (self.programs.path(program), inside(program)))
                 .into();
+            let packages = self.network_manager.iter().chain([&self.packages]);
             node.create(&Blueprint {
-                packages: self.packages.unpacked(),
+                layers: packages.filter_map(Packages::layer).collect(),
                 binds,
                 parent: Some(control),
             })?;
         }
         network::connect_node(control, node, index, nodes.len())?;
         node::write_files(node, index, &self.pki, &self.packages, &self.server)?;
+        if self.network_manager.is_some() {
+            network_manager::start_on(node)?;
+        }
         let [(name, argv), ..] = node::programs(node, index);
         node.start(name, &argv).map(drop)
     }
