@@ -1,19 +1,35 @@
 //! The connection to the API server.
 
 use axum::http::{HeaderValue, header::USER_AGENT};
-use kube::client::ClientBuilder;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 use tower::layer::layer_fn;
+use tower::retry::RetryLayer;
+use tower::{BoxError, ServiceBuilder};
 
 use crate::metrics::Requests;
 
 /// Longer than the longest silence of a healthy watch (290 s and a margin of 5 s), so that it only ever ends requests
 /// whose answer was lost.
 const SILENCE: Duration = Duration::from_secs(310);
+
+/// How long a connection may be silent before the kernel asks whether the other end is still there, and how often it asks
+/// then.
+const IDLE: Duration = Duration::from_secs(30);
+const ASKED_AGAIN: Duration = Duration::from_secs(10);
+/// How long the other end may leave something unacknowledged. A connection that lost its way, for the address of the host
+/// has changed or the API server's host is gone, is noticed so soon; otherwise a watch over it would be blind for
+/// minutes, and so would be whoever waits for an answer.
+const LOST: Duration = Duration::from_secs(45);
 
 /// Why there is no client.
 #[derive(Debug, Error)]
@@ -64,12 +80,21 @@ pub async fn counted_client_from(
     kubeconfig: Option<&Path>,
     requests: &Requests,
 ) -> Result<Client, Error> {
+    let config = configuration(component, kubeconfig).await?;
+    counted(config, requests).map_err(|source| Error::Client(Box::new(source)))
+}
+
+/// What a client is made from, for those who need one again and again that has no connections yet.
+///
+/// # Errors
+/// When no configuration is found, or it is unusable.
+pub async fn configuration(component: &str, kubeconfig: Option<&Path>) -> Result<Config, Error> {
     let mut config = config(kubeconfig).await?;
     let agent = HeaderValue::from_str(&format!("weft/{component}")).map_err(Error::UserAgent)?;
     config.headers.push((USER_AGENT, agent));
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
-    counted(config, requests).map_err(|source| Error::Client(Box::new(source)))
+    Ok(config)
 }
 
 /// A client whose requests are counted.
@@ -78,8 +103,38 @@ pub async fn counted_client_from(
 /// When TLS or authentication can't be set up from the configuration.
 pub fn counted(config: Config, requests: &Requests) -> Result<Client, kube::Error> {
     let host = config.cluster_url.authority().map(ToString::to_string);
-    let layer = layer_fn(|service| requests.count(host.as_deref().unwrap_or_default(), service));
-    Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
+    let host = host.as_deref().unwrap_or_default();
+    if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
+        // People's ways to a cluster, which the library knows best.
+        let layer = layer_fn(|service| requests.count(host, service));
+        return Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build());
+    }
+    // The process' own; whoever is first may have set it already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_keepalive(Some(IDLE));
+    tcp.set_keepalive_interval(Some(ASKED_AGAIN));
+    tcp.set_tcp_user_timeout(Some(LOST));
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let retry = config
+        .default_retry
+        .then(|| RetryLayer::new(RetryPolicy::server_retry()));
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(retry)
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    let layer = layer_fn(|service| requests.count(host, service));
+    let builder = ClientBuilder::new(service, config.default_namespace);
+    Ok(builder.with_layer(&layer).build())
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {
@@ -129,4 +184,39 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn the_kernel_asks_whether_the_other_end_is_still_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let port = listener.local_addr().expect("an address").port();
+        let url = format!("http://127.0.0.1:{port}").parse().expect("a URL");
+        let client = counted(Config::new(url), &Requests::default()).expect("a client");
+        let asks = tokio::spawn(async move { client.apiserver_version().await });
+        let (held, _) = listener.accept().await.expect("a connection");
+        // The client has nothing to wait for but the answer: `02` is the timer of questions.
+        let remote = format!("0100007F:{port:04X}");
+        let found = tokio::time::timeout(Duration::from_secs(60), async {
+            loop {
+                let table = fs::read_to_string("/proc/thread-self/net/tcp").expect("connections");
+                let mut ours = table
+                    .lines()
+                    .map(|line| line.split_whitespace().collect::<Vec<_>>());
+                if ours.any(|line| line.get(2) == Some(&remote.as_str()) && line[5].starts_with("02:")) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        let table = fs::read_to_string("/proc/thread-self/net/tcp").expect("connections");
+        assert!(found.await.is_ok(), "{table}");
+        drop(held);
+        asks.abort();
+    }
 }

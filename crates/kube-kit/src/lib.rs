@@ -34,6 +34,7 @@ pub mod shutdown;
 pub mod tls;
 pub mod watch;
 pub mod watch_dir;
+pub mod workload;
 
 /// The client library that this crate's interfaces are written in, so that users of both agree on one version.
 pub use kube;

@@ -76,6 +76,12 @@ kinds! {
     /// Who may refuse objects on their way in.
     VALIDATING_WEBHOOK_CONFIGURATION = "admissionregistration.k8s.io" "v1" "ValidatingWebhookConfiguration"
         "validatingwebhookconfigurations" cluster;
+    /// What objects have to be like on their way in.
+    VALIDATING_ADMISSION_POLICY = "admissionregistration.k8s.io" "v1" "ValidatingAdmissionPolicy"
+        "validatingadmissionpolicies" cluster;
+    /// What becomes of those that are not.
+    VALIDATING_ADMISSION_POLICY_BINDING = "admissionregistration.k8s.io" "v1" "ValidatingAdmissionPolicyBinding"
+        "validatingadmissionpolicybindings" cluster;
     /// What Prometheus scrapes.
     SERVICE_MONITOR = "monitoring.coreos.com" "v1" "ServiceMonitor" "servicemonitors" namespaced;
     /// What Prometheus records and alerts on.
@@ -99,6 +105,12 @@ kinds! {
         "networkaddonsoperator.network.kubevirt.io" "v1" "NetworkAddonsConfig" "networkaddonsconfigs" cluster;
     /// The configuration of OpenShift's network operator.
     OPENSHIFT_NETWORK = "operator.openshift.io" "v1" "Network" "networks" cluster;
+    /// What OpenShift's API servers are told, such as their TLS profile.
+    OPENSHIFT_API_SERVER = "config.openshift.io" "v1" "APIServer" "apiservers" cluster;
+    /// OpenShift's web console.
+    OPENSHIFT_CONSOLE = "operator.openshift.io" "v1" "Console" "consoles" cluster;
+    /// Pages that somebody adds to that console.
+    CONSOLE_PLUGIN = "console.openshift.io" "v1" "ConsolePlugin" "consoleplugins" cluster;
     /// The facts about the infrastructure below OpenShift.
     OPENSHIFT_INFRASTRUCTURE = "config.openshift.io" "v1" "Infrastructure" "infrastructures" cluster;
 }

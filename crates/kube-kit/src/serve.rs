@@ -19,7 +19,10 @@ use crate::shutdown::Shutdown;
 use crate::tls::Tls;
 use secure::SecureListener;
 
+mod certified;
 mod secure;
+
+pub use certified::{Bind, Certified, InvalidBind, NoServer, Serving};
 
 /// How long requests that are being answered may take when the server stops, where nobody says otherwise.
 const GRACE: Duration = Duration::from_secs(2);

@@ -16,7 +16,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, ServerConfig};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CipherSuite, ProtocolVersion, SupportedCipherSuite, version};
+use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite, version};
 use thiserror::Error;
 
 use crate::lock;
@@ -60,6 +60,10 @@ pub enum Error {
 pub struct Profile {
     /// Ciphers of TLS 1.2, best first; none: TLS 1.3 alone is spoken.
     tls12: Vec<SupportedCipherSuite>,
+    /// Ciphers of TLS 1.3; none: all that there are.
+    tls13: Vec<SupportedCipherSuite>,
+    /// Groups of the key exchange, best first; none: all that there are, as the library prefers them.
+    groups: Vec<NamedGroup>,
     /// Ciphers that were asked for and that we don't have.
     lacking: Vec<String>,
 }
@@ -67,7 +71,7 @@ pub struct Profile {
 impl Profile {
     /// Reads a lowest version such as `VersionTLS12`, and ciphers below TLS 1.3 by IANA's names, best first. No ciphers
     /// mean all that there are. A version below 1.2, or one that nobody knows, is served as 1.2. Ciphers that we don't
-    /// have are left out; where that leaves none, TLS 1.3 is spoken alone: its ciphers can't be chosen.
+    /// have are left out; where that leaves none, TLS 1.3 is spoken alone, with all its ciphers.
     pub fn read(min_version: &str, ciphers: &[impl AsRef<str>]) -> Self {
         let ours = || {
             aws_lc_rs::ALL_CIPHER_SUITES
@@ -91,16 +95,49 @@ impl Profile {
         profile
     }
 
-    /// TLS 1.3 with all its ciphers, and the chosen ones of TLS 1.2.
-    fn provider(&self) -> CryptoProvider {
-        let tls13 = aws_lc_rs::ALL_CIPHER_SUITES
+    /// Narrowed to these ciphers of TLS 1.3 and these groups of the key exchange, both by IANA's names, the groups best
+    /// first. What we don't have is left out; where that leaves none, all stay.
+    #[must_use]
+    pub fn narrowed(mut self, ciphers: &[impl AsRef<str>], groups: &[impl AsRef<str>]) -> Self {
+        let asked = |suite: &&SupportedCipherSuite| {
+            // The library has names of its own for them.
+            let name = suite.suite().as_str().unwrap_or_default();
+            let name = name.replace("TLS13_", "TLS_");
+            ciphers.iter().any(|cipher| cipher.as_ref() == name)
+        };
+        self.tls13 = tls13().filter(asked).copied().collect();
+        let known = aws_lc_rs::default_provider().kx_groups;
+        let find = |group: &str| known.iter().find(|it| it.name().as_str() == Some(group));
+        self.groups = groups
             .iter()
-            .filter(|suite| !is_tls12(suite));
-        CryptoProvider {
-            cipher_suites: tls13.chain(&self.tls12).copied().collect(),
-            ..aws_lc_rs::default_provider()
-        }
+            .filter_map(|group| find(group.as_ref()))
+            .map(|group| group.name())
+            .collect();
+        self
     }
+
+    /// The chosen ciphers and groups.
+    fn provider(&self) -> CryptoProvider {
+        let mut provider = aws_lc_rs::default_provider();
+        let mut suites: Vec<_> = self.tls13.clone();
+        if suites.is_empty() {
+            suites.extend(tls13());
+        }
+        suites.extend(&self.tls12);
+        provider.cipher_suites = suites;
+        if !self.groups.is_empty() {
+            let known = std::mem::take(&mut provider.kx_groups);
+            let find = |name: &NamedGroup| known.iter().copied().find(|group| group.name() == *name);
+            provider.kx_groups = self.groups.iter().filter_map(find).collect();
+        }
+        provider
+    }
+}
+
+fn tls13() -> impl Iterator<Item = &'static SupportedCipherSuite> {
+    aws_lc_rs::ALL_CIPHER_SUITES
+        .iter()
+        .filter(|suite| !is_tls12(suite))
 }
 
 fn is_tls12(suite: &SupportedCipherSuite) -> bool {

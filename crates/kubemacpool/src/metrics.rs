@@ -2,10 +2,7 @@
 //! to whom the cluster lets read it.
 
 use std::fmt;
-use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,9 +13,8 @@ use axum::response::Response;
 use kube::Client;
 use kube_kit::auth;
 use kube_kit::metrics::{Process, Requests};
-use kube_kit::serve::{self, Server};
-use kube_kit::tls::files::Files;
-use kube_kit::tls::{self, Identity, Profile, Tls};
+use kube_kit::serve::{self, Certified, Limits, NoServer, Readiness};
+use kube_kit::tls::{self, Profile};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -27,11 +23,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tokio::task::JoinSet;
 
 use crate::mac::Mac;
 use crate::messages::help;
 use crate::names::{self, metric};
+
+pub use kube_kit::serve::{Bind, InvalidBind, Serving};
 
 #[cfg(test)]
 mod tests;
@@ -43,63 +40,10 @@ const REVIEW_TIMES: [f64; 15] = [
 /// Codes that are there from the start.
 const CODES: [u16; 2] = [200, 500];
 
-/// Where `--metrics-addr` says that the metrics are served.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Bind {
-    /// Nowhere: `0`.
-    Off,
-    /// On a port of all addresses: `:8443`.
-    Everywhere(u16),
-    /// On an address: `127.0.0.1:8443`, `[::1]:8443`, `localhost:8443`.
-    At(String, u16),
-}
-
-/// `--metrics-addr` says no address.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("invalid metrics address {0:?}, expected host:port or :port")]
-pub struct InvalidBind(String);
-
-impl FromStr for Bind {
-    type Err = InvalidBind;
-
-    fn from_str(text: &str) -> Result<Self, InvalidBind> {
-        let invalid = || InvalidBind(text.to_owned());
-        if text == "0" {
-            return Ok(Self::Off);
-        }
-        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
-        let port = port.parse().map_err(|_| invalid())?;
-        let bracketed = host.strip_prefix('[').map(|host| host.strip_suffix(']'));
-        match bracketed {
-            Some(Some(host)) if !host.is_empty() => Ok(Self::At(host.to_owned(), port)),
-            Some(_) => Err(invalid()),
-            None if host.is_empty() => Ok(Self::Everywhere(port)),
-            // Without brackets it would be guessed which colon is the last.
-            None if host.contains(':') => Err(invalid()),
-            None => Ok(Self::At(host.to_owned(), port)),
-        }
-    }
-}
-
-/// Why the metrics can't be served.
+/// The metrics can't be served.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// TLS can't be set up.
-    #[error("cannot set up TLS of the metrics")]
-    Tls(#[from] tls::Error),
-    /// It can't listen.
-    #[error("the metrics")]
-    Listen(#[from] serve::Error),
-    /// A host of that name has no address.
-    #[error("cannot find an address of {host:?} for the metrics")]
-    Host {
-        /// Its name.
-        host: String,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-}
+#[error("the metrics")]
+pub struct Error(#[from] NoServer);
 
 /// What is so at the moment of a scrape.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -170,31 +114,16 @@ impl Metrics {
         certificates: &Path,
         namespace: &str,
     ) -> Result<Option<Serving>, Error> {
-        let mut files = Files::new(certificates);
-        let identity = match files.read() {
-            Ok(Some(identity)) => identity,
-            // What is wrong with one that is there is told by what follows the files.
-            Ok(None) | Err(_) => {
-                Identity::self_signed(&tls::service_names(names::METRICS_SERVICE, namespace))?
-            }
-        };
-        let tls = Tls::new(identity)?;
-        tls.set_profile(profile)?;
         let router = serve::metrics(self.registry().into());
         let router = auth::guarded(router, client, names::METRICS_PATH);
-        let server = match bind {
-            Bind::Off => return Ok(None),
-            Bind::Everywhere(port) => Server::on_port_tls(*port, router, &tls).await?,
-            Bind::At(host, port) => {
-                let address = resolve(host, *port).await?;
-                Server::start_tls(address, router, &tls).await?
-            }
+        let server = Certified {
+            certificates: certificates.is_dir().then(|| certificates.to_owned()),
+            names: tls::service_names(names::METRICS_SERVICE, namespace),
+            profile,
+            http2: false,
+            limits: Limits::default(),
         };
-        let mut follower = JoinSet::new();
-        if certificates.is_dir() {
-            follower.spawn(async move { files.follow(&tls, || ()).await });
-        }
-        Ok(Some(Serving { server, follower }))
+        Ok(server.serve(bind, router, &Readiness::new()).await?)
     }
 
     fn registry(&self) -> Registry {
@@ -205,39 +134,6 @@ impl Metrics {
         Process.register(&mut registry);
         registry
     }
-}
-
-/// The metrics' server, which runs until it is stopped or dropped.
-#[derive(Debug)]
-pub struct Serving {
-    server: Server,
-    /// Keeps to the files of the certificate; ends when it is dropped.
-    follower: JoinSet<()>,
-}
-
-impl Serving {
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.server.address()
-    }
-
-    /// Takes no more connections, and ends when the requests under way are answered.
-    pub async fn stop(self) {
-        let Self { server, follower } = self;
-        drop(follower);
-        server.stop().await;
-    }
-}
-
-async fn resolve(host: &str, port: u16) -> Result<SocketAddr, Error> {
-    let failed = |source| Error::Host {
-        host: host.to_owned(),
-        source,
-    };
-    let mut addresses = tokio::net::lookup_host((host, port)).await.map_err(failed)?;
-    addresses
-        .next()
-        .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
 }
 
 /// How things are in the pool, looked at whenever somebody asks.

@@ -42,6 +42,8 @@ pub mod env {
 pub const WEBHOOK_PORT: u16 = 8000;
 /// Name of the Service in front of it.
 pub const SERVICE: &str = "kubemacpool-service";
+/// The Secret of the authority that vouches for the server.
+pub const AUTHORITY: &str = "kubemacpool-mutator-ca";
 /// Where the kubelet puts the Secret with the serving certificate.
 pub const SERVING_CERTIFICATES: &str = "/tmp/k8s-webhook-server/serving-certs";
 /// Path of the webhook for pods.

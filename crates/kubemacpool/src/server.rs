@@ -19,26 +19,13 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use kube_kit::serve::{self, Limits, Readiness, Server};
-use kube_kit::tls::files::Files;
-use kube_kit::tls::{Identity, Profile, Tls};
-use tokio::task::JoinHandle;
+use kube_kit::serve::{Bind, Certified, Limits, NoServer, Readiness, Serving};
+use kube_kit::tls::Profile;
 
 use crate::{messages, names};
 
 /// How long the API server waits for an answer where it does not say so: its default.
 const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why the server can't run.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// TLS can't be set up.
-    #[error("cannot set up TLS")]
-    Tls(#[from] kube_kit::tls::Error),
-    /// It can't listen.
-    #[error(transparent)]
-    Listen(#[from] serve::Error),
-}
 
 /// The flag `--tls-min-version` names no version.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -72,8 +59,8 @@ fn in_full(cipher: &str) -> String {
 /// Where and as whom to serve.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen; without one, on [`names::WEBHOOK_PORT`] of all addresses.
-    pub address: Option<SocketAddr>,
+    /// Where to listen.
+    pub bind: Bind,
     /// Directory with `tls.crt` and `tls.key`.
     pub certificates: PathBuf,
     /// Versions and ciphers.
@@ -82,53 +69,45 @@ pub struct Settings {
 
 /// A server that runs until it is stopped or dropped.
 #[derive(Debug)]
-pub struct Webhooks {
-    server: Server,
-    follower: JoinHandle<()>,
-}
+pub struct Webhooks(Serving);
 
 impl Webhooks {
     /// Serves the webhooks of `router`, whose requests wait until `pool` is ready, and the probes.
     ///
     /// # Errors
     /// When it can't listen, or TLS can't be set up at all. A certificate that is missing is waited for.
-    pub async fn start(settings: Settings, pool: Readiness, router: Router) -> Result<Self, Error> {
+    pub async fn start(settings: Settings, pool: Readiness, router: Router) -> Result<Self, NoServer> {
+        let Settings {
+            bind,
+            certificates,
+            profile,
+        } = settings;
         let certified = Readiness::new();
-        let mut files = Files::new(settings.certificates);
-        let identity = match files.read() {
-            Ok(Some(identity)) => {
-                certified.set(true);
-                identity
-            }
-            // What is missing or wrong is told by what follows the files.
-            Ok(None) | Err(_) => Identity::self_signed(&[names::SERVICE.to_owned()])?,
-        };
-        let tls = Tls::with_http2(identity)?;
-        tls.set_profile(settings.profile)?;
         let router = Router::new()
             .merge(router.layer(from_fn({
                 let pool = pool.clone();
                 move |request, next| wait_for_pool(pool.clone(), request, next)
             })))
             .merge(probes(pool, certified.clone()));
-        let server = match settings.address {
-            Some(address) => Server::start_tls_within(address, router, &tls, Limits::webhook()).await?,
-            None => Server::on_port_tls_within(names::WEBHOOK_PORT, router, &tls, Limits::webhook()).await?,
+        let server = Certified {
+            certificates: Some(certificates),
+            names: vec![names::SERVICE.to_owned()],
+            profile,
+            http2: true,
+            limits: Limits::webhook(),
         };
-        let follower = tokio::spawn(async move { files.follow(&tls, || certified.set(true)).await });
-        Ok(Self { server, follower })
+        let serving = server.serve(&bind, router, &certified).await?;
+        serving.map(Self).ok_or(NoServer::Nowhere)
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.server.address()
+        self.0.address()
     }
 
     /// Takes no more connections, and ends when the requests under way are answered, or after 5 s.
     pub async fn stop(self) {
-        let Self { server, follower } = self;
-        server.stop().await;
-        follower.abort();
+        self.0.stop().await;
     }
 }
 

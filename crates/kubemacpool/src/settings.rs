@@ -194,7 +194,7 @@ impl Settings {
 
 fn webhooks(profile: Profile) -> server::Settings {
     server::Settings {
-        address: None,
+        bind: Bind::Everywhere(names::WEBHOOK_PORT),
         certificates: names::SERVING_CERTIFICATES.into(),
         profile,
     }

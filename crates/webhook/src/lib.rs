@@ -4,10 +4,11 @@
 //! API server ── AdmissionReview ──> admission::router ── Request ──> the component's decision
 //!            <── AdmissionReview ──                   <── Verdict ──
 //!
-//! reconcile ──> certificates::keep ──> Secret of the authority, bundles of the webhooks, Secret of the server
+//! manager ────> certificates::keep ──> Secret of the authority, bundles of the webhooks, Secret of the server
 //!     ^                 │
 //!     └── look again ───┘
 //! ```
 
 pub mod admission;
 pub mod certificates;
+pub mod manager;

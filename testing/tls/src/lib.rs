@@ -1,7 +1,10 @@
 //! TLS clients of tests and benchmarks.
 
 use std::fmt::Display;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
@@ -9,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
-    ServerConnection, SignatureScheme,
+    ServerConnection, SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
 
 /// Trusts whoever answers, as a kubelet does, and a `ServiceMonitor` with `insecureSkipVerify`; but he has to have the key
@@ -106,4 +109,56 @@ pub fn handshake(certificates: &[u8], key: &[u8], bundle: &[u8], host: &str) -> 
         client.process_new_packets().map_err(|e| text(&e))?;
     }
     Ok(())
+}
+
+/// What a client of HTTPS speaks, and whom it trusts.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Versions of TLS.
+    pub versions: Vec<&'static SupportedProtocolVersion>,
+    /// The certificate to trust, as PEM; without one, any.
+    pub trusted: Option<String>,
+    /// How long to wait for more of an answer.
+    pub patience: Duration,
+}
+
+impl Peer {
+    /// Sends a request of HTTP/1.1, head and body, with `Connection: close` in it; returns the code and the body of the
+    /// answer.
+    ///
+    /// # Errors
+    /// Why there is none, for people.
+    pub fn ask(&self, address: SocketAddr, request: &[u8]) -> Result<(u16, String), String> {
+        let text = |error: &dyn Display| error.to_string();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&self.versions)
+            .map_err(|e| text(&e))?;
+        let config = match &self.trusted {
+            None => config
+                .dangerous()
+                .with_custom_certificate_verifier(Anybody::new(provider))
+                .with_no_client_auth(),
+            Some(pem) => {
+                let mut roots = RootCertStore::empty();
+                let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| text(&e))?;
+                roots.add(certificate).map_err(|e| text(&e))?;
+                config.with_root_certificates(roots).with_no_client_auth()
+            }
+        };
+        let name = ServerName::try_from("localhost").map_err(|e| text(&e))?;
+        let session = ClientConnection::new(Arc::new(config), name).map_err(|e| text(&e))?;
+        let stream = TcpStream::connect(address).map_err(|e| text(&e))?;
+        stream
+            .set_read_timeout(Some(self.patience))
+            .map_err(|e| text(&e))?;
+        let mut stream = StreamOwned::new(session, stream);
+        stream.write_all(request).map_err(|e| text(&e))?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(|e| text(&e))?;
+        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let code = code.ok_or_else(|| answer.clone())?;
+        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+        Ok((code, body.unwrap_or_default()))
+    }
 }

@@ -45,6 +45,35 @@ fn tls_1_3_is_spoken_alone_where_it_is_asked_for_or_nothing_else_is_left() {
 }
 
 #[test]
+fn a_profile_is_narrowed_to_ciphers_of_tls_1_3_and_to_groups() {
+    let groups = |profile: &Profile| {
+        let groups = profile.provider().kx_groups;
+        let names = groups.iter().map(|group| group.name().as_str());
+        names.map(Option::unwrap_or_default).collect::<Vec<_>>()
+    };
+    let usual = Profile::default();
+    assert_eq!(
+        groups(&usual),
+        ["X25519MLKEM768", "X25519", "secp256r1", "secp384r1"]
+    );
+    let narrowed = usual.clone().narrowed(
+        &["TLS_AES_256_GCM_SHA384", "TLS_AES_128_CCM_SHA256", ECDSA_AES],
+        &["secp384r1", "secp521r1", "X25519"],
+    );
+    assert_eq!(groups(&narrowed), ["secp384r1", "X25519"]);
+    let suites: Vec<_> = narrowed
+        .provider()
+        .cipher_suites
+        .iter()
+        .map(SupportedCipherSuite::suite)
+        .collect();
+    assert_eq!(suites, [CipherSuite::TLS13_AES_256_GCM_SHA384]);
+    // What leaves nothing changes nothing.
+    let nothing = usual.clone().narrowed(&[ECDSA_AES], &["secp521r1"]);
+    assert_eq!(nothing, usual);
+}
+
+#[test]
 fn a_fresh_certificate_is_for_its_names_and_for_a_long_time() {
     let names = ["metrics.addons.svc".to_owned(), "metrics".to_owned()];
     let identity = Identity::self_signed(&names).expect("an identity");

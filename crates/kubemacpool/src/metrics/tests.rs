@@ -129,27 +129,6 @@ async fn a_review_whose_sender_went_away_runs_no_more() {
     assert_lines(&metrics, &[&running(0)]);
 }
 
-#[test]
-fn addresses_to_listen_on_are_read_as_go_does() {
-    let at = |host: &str, port| Ok(Bind::At(host.to_owned(), port));
-    for (text, expected) in [
-        (":8443", Ok(Bind::Everywhere(8443))),
-        ("0", Ok(Bind::Off)),
-        ("127.0.0.1:8443", at("127.0.0.1", 8443)),
-        ("localhost:1", at("localhost", 1)),
-        ("[::1]:8443", at("::1", 8443)),
-    ] {
-        assert_eq!(text.parse::<Bind>(), expected, "{text}");
-    }
-    for text in ["", "8443", ":", ":x", ":65536", "::1:8443", "[::1:8443", "[]:1"] {
-        let error = text.parse::<Bind>().expect_err(text);
-        assert_eq!(
-            error.to_string(),
-            format!("invalid metrics address {text:?}, expected host:port or :port")
-        );
-    }
-}
-
 #[tokio::test]
 async fn what_cannot_be_listened_on_is_said() {
     // Nobody is asked before somebody scrapes.

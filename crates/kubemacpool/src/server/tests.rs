@@ -127,7 +127,7 @@ async fn decide(request: Request) -> Verdict {
 
 async fn start(directory: &Path, profile: Profile, pool: &Readiness) -> Webhooks {
     let settings = Settings {
-        address: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)),
+        bind: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into(),
         certificates: directory.to_owned(),
         profile,
     };

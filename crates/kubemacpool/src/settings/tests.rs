@@ -45,7 +45,7 @@ fn without_flags_everything_is_as_it_was_with_the_established_program() {
     assert!(!settings.reject_duplicates);
     assert!(args(&[]).production());
     assert_eq!(settings.webhooks.profile, Profile::default());
-    assert_eq!(settings.webhooks.address, None);
+    assert_eq!(settings.webhooks.bind, Bind::Everywhere(8000));
     assert_eq!(
         settings.webhooks.certificates.to_str(),
         Some("/tmp/k8s-webhook-server/serving-certs")

@@ -46,7 +46,7 @@ impl Running {
             Some(value.to_owned())
         };
         let mut settings = Settings::read(&args, environment).expect("settings");
-        settings.webhooks.address = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        settings.webhooks.bind = SocketAddr::from(([127, 0, 0, 1], 0)).into();
         settings.webhooks.certificates = stage.certificate().dir().to_owned();
         settings.metrics = Bind::At("127.0.0.1".to_owned(), 0);
         let (at, addresses) = mpsc::channel();

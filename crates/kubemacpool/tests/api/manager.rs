@@ -52,7 +52,7 @@ impl Managing {
             reject_duplicates: false,
             metrics: Bind::Off,
             webhooks: server::Settings {
-                address: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+                bind: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
                 certificates: stage.certificate().dir().to_owned(),
                 profile: Profile::default(),
             },

@@ -1,8 +1,7 @@
 //! The metrics, as a scraper gets them.
 
 use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     path::PathBuf,
     sync::{Arc, mpsc},
 };
@@ -14,15 +13,9 @@ use kubemacpool::{
     metrics::{Bind, Figures, Metrics, Source},
     server,
 };
-use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
-    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
-    version,
-};
+use rustls::{SupportedProtocolVersion, version};
 use serde_json::json;
-use tls_client::Anybody;
+use tls_client::Peer;
 
 use crate::fixture::{DEADLINE, NAMESPACE, Stage, Task};
 
@@ -62,45 +55,18 @@ impl Scraper {
 
     /// The status code and the text of the answer.
     pub(crate) fn scrape(&self, address: SocketAddr) -> Result<(u16, String), String> {
-        let text = |error: &dyn std::error::Error| error.to_string();
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier: Arc<dyn ServerCertVerifier> = match &self.trusted {
-            None => Anybody::new(Arc::clone(&provider)),
-            Some(pem) => {
-                let mut roots = RootCertStore::empty();
-                let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");
-                roots.add(certificate).expect("a root");
-                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-                    .build()
-                    .expect("a verifier")
-            }
+        let peer = Peer {
+            versions: vec![self.version],
+            trusted: self.trusted.clone(),
+            patience: DEADLINE,
         };
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[self.version])
-            .expect("a version")
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        let name = ServerName::try_from("localhost").expect("a name");
-        let session = ClientConnection::new(Arc::new(config), name).expect("a session");
-        let stream = TcpStream::connect(address).map_err(|error| text(&error))?;
-        stream.set_read_timeout(Some(DEADLINE)).expect("a time limit");
-        let mut stream = StreamOwned::new(session, stream);
         let bearer = self
             .token
             .as_ref()
             .map(|token| format!("Authorization: Bearer {token}\r\n"))
             .unwrap_or_default();
         let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{bearer}\r\n");
-        stream
-            .write_all(request.as_bytes())
-            .map_err(|error| text(&error))?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).map_err(|error| text(&error))?;
-        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let code = code.ok_or(&answer)?;
-        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-        Ok((code, body.unwrap_or_default()))
+        peer.ask(address, request.as_bytes())
     }
 
     /// Waits until the text has all lines, and of the series that `beginning` says no others.

@@ -59,7 +59,7 @@ fn serve(stage: &Stage, pool: &Readiness) -> (Task, u16) {
     let (at, address) = mpsc::channel();
     let task = stage.task(move |_, shutdown| async move {
         let settings = Settings {
-            address: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            bind: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
             certificates,
             profile: Profile::default(),
         };

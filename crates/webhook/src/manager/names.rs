@@ -1,11 +1,5 @@
-//! Literals of the certificate manager alone (kubemacpool §1).
+//! Literals of certificate managers (kubemacpool §1, nmstate §8, §13).
 
-use crate::names;
-
-/// The Secret of the authority.
-pub(super) const AUTHORITY: &str = "kubemacpool-mutator-ca";
-/// The Secret of the server, named after its Service.
-pub(super) const SERVING: &str = names::SERVICE;
 /// Annotation of both Secrets.
 pub(super) const ANNOTATION: &str = "kubevirt.io/kube-admission-webhook";
 /// Type of the authority's Secret.
@@ -22,6 +16,9 @@ pub(super) struct Interval {
     pub(super) variable: &'static str,
     pub(super) option: &'static str,
 }
+
+/// The variable with the namespace of the pod.
+pub(super) const POD_NAMESPACE: &str = "POD_NAMESPACE";
 
 /// Life of an authority.
 pub(super) const CA_ROTATE: Interval = Interval {

@@ -1,12 +1,11 @@
-//! Environment of the certificate manager, checked (kubemacpool §2.2, §15.1).
+//! Environment of a certificate manager, checked (kubemacpool §2.2, §15.1; nmstate §8).
 
 use super::names::{self, Interval};
-use crate::names::env;
+use crate::certificates::Intervals;
 use kube_kit::duration::{self, GoDuration};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use thiserror::Error;
-use webhook::certificates::Intervals;
 
 /// Life of an authority when the variable says `0`.
 const USUAL: Duration = Duration::from_hours(8760);
@@ -68,7 +67,7 @@ impl Settings {
             .into_iter()
             .filter_map(|(variable, label)| Some((label, set(variable)?)));
         Ok(Self {
-            namespace: set(env::POD_NAMESPACE).ok_or(InvalidSettings::Namespace)?,
+            namespace: set(names::POD_NAMESPACE).ok_or(InvalidSettings::Namespace)?,
             intervals: intervals(&lookup)?,
             labels: labels.collect(),
         })
