@@ -5,6 +5,7 @@
 //! user ── NetworkAttachmentDefinition ──> multus  (net_attach_def)
 //! KubeVirt IPAM ── IPAMClaim ──> CNI plugin       (ipam_claim)
 //! user ── NMState ──> node state operator         (node_state)
+//! user ── policies ──> handlers ──> reports       (node_state)
 //! ```
 //!
 //! Types and schemas only: nothing here does I/O. The custom resource definitions are generated

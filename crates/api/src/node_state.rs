@@ -1,134 +1,65 @@
-//! `NMState`: the wish for the node state components, and how they are set up (nmstate §2.2).
+//! Node network state (nmstate §2): how it is deployed, what nodes' networks are, and what they are to be.
+//!
+//! ```text
+//! NMState ──> what is deployed
+//! node's network ──> NodeNetworkState (status; in the original design also a wish, in spec)
+//! NodeNetworkConfigurationPolicy ──> NodeNetworkConfigurationEnactment, one a node
+//! ```
+//!
+//! Documents of the nmstate library are held as JSON: what is in them is the library's business. Every version of a
+//! kind has the same schema, with the fields of all of them: what is stored in one version loses nothing in another
+//! (nmstate §3.2-1).
 
-use std::collections::BTreeMap;
+mod definition;
+mod enactment;
+mod policy;
+mod report;
+mod wish;
 
-use k8s_openapi::{
-    api::core::v1::{Affinity, Toleration},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-        CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
-    },
-    apimachinery::pkg::apis::meta::v1::Time,
-};
-use kube::CustomResource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use crate::{Error, schema};
+pub use enactment::{
+    CapturedState, DocumentMetaInfo, NodeNetworkConfigurationEnactment,
+    NodeNetworkConfigurationEnactmentStatus, crd as enactment_crd,
+};
+pub use policy::{
+    NodeNetworkConfigurationPolicy, NodeNetworkConfigurationPolicySpec, NodeNetworkConfigurationPolicyStatus,
+    crd as policy_crd,
+};
+pub use report::{NodeNetworkState, NodeNetworkStateSpec, NodeNetworkStateStatus, crd as network_state_crd};
+pub use wish::{
+    DnsProbe, HandlerConfiguration, MetricsConfiguration, NMState, NMStateSpec, NMStateStatus,
+    ProbeConfiguration, SelfSignConfiguration, crd,
+};
 
-/// Version for manifests of former releases.
-const OLD_VERSION: &str = "v1beta1";
+/// Group of all kinds.
+pub const GROUP: &str = "nmstate.io";
 
-/// How the node state components are set up. What is not said is the node state operator's choice.
-#[derive(Clone, CustomResource, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(
-    group = "nmstate.io",
-    version = "v1",
-    kind = "NMState",
-    plural = "nmstates",
-    singular = "nmstate",
-    status = "NMStateStatus",
-    derive = "PartialEq",
-    printcolumn = r#"{"name":"Status","type":"string","jsonPath":".status.conditions[?(@.status==\"True\")].type"}"#,
-    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.status==\"True\")].reason"}"#,
-    doc = "Deploys the node state components of the cluster."
-)]
-#[serde(rename_all = "camelCase")]
-pub struct NMStateSpec {
-    /// Affinity of the handler, which runs on the nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub affinity: Option<Affinity>,
-    /// Nodes on which the handler runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_selector: Option<BTreeMap<String, String>>,
-    /// Taints that the handler tolerates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tolerations: Option<Vec<Toleration>>,
-    /// Affinity of everything but the handler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub infra_affinity: Option<Affinity>,
-    /// Nodes on which everything but the handler runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub infra_node_selector: Option<BTreeMap<String, String>>,
-    /// Taints that everything but the handler tolerates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub infra_tolerations: Option<Vec<Toleration>>,
-    /// Intervals of the webhook's certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub self_sign_configuration: Option<SelfSignConfiguration>,
-    /// How a node is probed after its configuration was changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub probe_configuration: Option<ProbeConfiguration>,
-    /// Where metrics are served.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metrics_configuration: Option<MetricsConfiguration>,
-    /// How much the handler logs: info or debug.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(schema_with = "log_level")]
-    pub log_level: String,
+/// Whether something is so.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
+pub enum Status {
+    /// It is.
+    True,
+    /// It is not.
+    False,
+    /// Nobody knows yet.
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
-/// Intervals of certificates, as Go writes durations.
-#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SelfSignConfiguration {
-    /// How long a certificate authority lives.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub ca_rotate_interval: String,
-    /// How long before its end a certificate authority gets a successor.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub ca_overlap_interval: String,
-    /// How long a certificate lives.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub cert_rotate_interval: String,
-    /// How long before its end a certificate gets a successor.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub cert_overlap_interval: String,
-}
-
-/// How a node is probed.
-#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(default)]
-pub struct ProbeConfiguration {
-    /// Look-ups of names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dns: Option<DnsProbe>,
-}
-
-/// A look-up of a name.
-#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-pub struct DnsProbe {
-    /// Name that is looked up.
-    pub host: String,
-}
-
-/// Where metrics are served.
-#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct MetricsConfiguration {
-    /// Address and port; 0 serves none.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub bind_address: String,
-}
-
-/// How the deployment is going.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(default)]
-pub struct NMStateStatus {
-    /// Aspects of the state of the deployment.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-}
-
-/// One aspect of the state of the deployment.
+/// One aspect of an object's state (nmstate §2.1).
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Aspect: Available, Progressing or Degraded.
+    /// Which aspect.
     #[serde(rename = "type")]
     pub kind: String,
     /// True, False or Unknown.
-    pub status: String,
+    #[schemars(with = "String")]
+    pub status: Status,
     /// Why, in one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -141,90 +72,22 @@ pub struct Condition {
     /// When the status of the condition last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
+    /// Generation of the object that the condition is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
 }
 
-fn log_level(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "enum": ["info", "debug"] })
+/// A document of the nmstate library; a definition says nothing about what is in it.
+fn document(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// The definition of the resource in both versions.
-///
-/// # Errors
-/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
-pub fn crd() -> Result<CustomResourceDefinition, Error> {
-    use kube::CustomResourceExt;
-    let texts = [
-        "How the node state components are set up.",
-        "How the deployment is going.",
-    ];
-    let mut crd = schema::finish(NMState::crd(), &[], &texts)?;
-    let mut old = crd.spec.versions.clone();
-    for version in &mut old {
-        OLD_VERSION.clone_into(&mut version.name);
-        version.storage = false;
-        version.deprecated = Some(true);
-        version.deprecation_warning = Some("nmstate/v1beta1 deprecated, use nmstate/v1 instead".into());
-    }
-    crd.spec.versions.extend(old);
-    for version in &mut crd.spec.versions {
-        let schema = version.schema.as_mut();
-        let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) else {
-            continue;
-        };
-        for name in ["affinity", "infraAffinity", "tolerations", "infraTolerations"] {
-            if let Some(node) = descend(root, &["spec", name]) {
-                // Kubernetes' own texts would be nine tenths of the definition.
-                without_texts(node, false);
-            }
-        }
-        set_default(root, &["spec"], json!({}));
-        set_default(root, &["spec", "probeConfiguration"], json!({}));
-        let host = "root-servers.net";
-        set_default(
-            root,
-            &["spec", "probeConfiguration", "dns"],
-            json!({ "host": host }),
-        );
-        set_default(root, &["spec", "probeConfiguration", "dns", "host"], json!(host));
-        if version.storage {
-            set_default(root, &["spec", "metricsConfiguration"], json!({}));
-        }
-        set_default(
-            root,
-            &["spec", "metricsConfiguration", "bindAddress"],
-            json!(":8089"),
-        );
-        set_default(root, &["spec", "logLevel"], json!("info"));
-    }
-    Ok(crd)
+/// A document of the nmstate library that may also be `null`: nothing is requested.
+fn nullable_document(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
 
-fn descend<'a>(root: &'a mut JSONSchemaProps, path: &[&str]) -> Option<&'a mut JSONSchemaProps> {
-    let mut node = root;
-    for name in path {
-        node = node.properties.as_mut()?.get_mut(*name)?;
-    }
-    Some(node)
-}
-
-fn set_default(root: &mut JSONSchemaProps, path: &[&str], value: serde_json::Value) {
-    if let Some(node) = descend(root, path) {
-        node.default = Some(JSON(value));
-    }
-}
-
-/// Drops the descriptions below a node, and its own if it is a part of another one.
-fn without_texts(node: &mut JSONSchemaProps, part: bool) {
-    if part {
-        node.description = None;
-    }
-    for property in node.properties.iter_mut().flat_map(BTreeMap::values_mut) {
-        without_texts(property, true);
-    }
-    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut node.items {
-        without_texts(items, true);
-    }
-    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut node.additional_properties {
-        without_texts(values, true);
-    }
+/// Any JSON.
+fn anything(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }

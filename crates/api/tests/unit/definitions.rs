@@ -591,7 +591,13 @@ fn descriptions_flow() {
         let members = node.as_object().into_iter().flat_map(|members| members.values());
         members.for_each(check);
     }
-    for crd in [api::network_addons::crd(), api::node_state::crd()] {
+    for crd in [
+        api::network_addons::crd(),
+        api::node_state::crd(),
+        api::node_state::network_state_crd(),
+        api::node_state::policy_crd(),
+        api::node_state::enactment_crd(),
+    ] {
         let crd = serde_json::to_value(crd.expect("a definition")).expect("JSON");
         for version in crd["spec"]["versions"].as_array().expect("versions") {
             check(&version["schema"]["openAPIV3Schema"]);

@@ -23,6 +23,18 @@ fn checked_in_definitions_are_fresh() {
         &crds.join("nmstate.crd.yaml"),
         &api::node_state::crd().expect("a definition"),
     );
+    check(
+        &crds.join("node-network-state.crd.yaml"),
+        &api::node_state::network_state_crd().expect("a definition"),
+    );
+    check(
+        &crds.join("node-network-configuration-policy.crd.yaml"),
+        &api::node_state::policy_crd().expect("a definition"),
+    );
+    check(
+        &crds.join("node-network-configuration-enactment.crd.yaml"),
+        &api::node_state::enactment_crd().expect("a definition"),
+    );
 }
 
 fn check(path: &Path, definition: &impl Serialize) {
