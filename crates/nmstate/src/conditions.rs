@@ -2,41 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
-/// Whether something is so.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub enum Status {
-    /// It is.
-    True,
-    /// It is not.
-    False,
-    /// Nobody knows yet.
-    Unknown,
-}
-
-/// One aspect of an object's state.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Condition {
-    /// Which aspect.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Whether it is so.
-    pub status: Status,
-    /// Why, in one word.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// Why, for people.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    /// When it was last set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_heartbeat_time: Option<Time>,
-    /// When `status` last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_transition_time: Option<Time>,
-}
+pub use api::node_state::{Condition, Status};
 
 /// Sets an aspect: a new one goes to the end of the list.
 pub fn set(
@@ -65,6 +32,7 @@ pub fn set(
         message: message.to_owned(),
         last_heartbeat_time: Some(now.clone()),
         last_transition_time: Some(now),
+        observed_generation: None,
     });
 }
 

@@ -6,14 +6,34 @@
 //!         <── answer ──
 //! ```
 
+mod difference;
+mod expression;
+mod journal;
+mod kernel;
 mod library;
+mod mistake;
+mod order;
+mod pending;
+mod tool;
+mod version;
+
+pub use tool::{Options, Tool};
+pub use version::program;
 
 use std::io;
+use std::path::Path;
 use std::thread;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
+
+use pending::Pending;
+
+/// Kind of an error: a document that is none, and will not be one the next time.
+pub const MALFORMED: &str = "Malformed";
+/// Kind of an error: there is nothing to undo.
+pub const NOTHING_PENDING: &str = "NothingPending";
 
 /// How hosts are configured.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -35,6 +55,15 @@ pub struct Error {
     pub text: String,
     /// What the library logged meanwhile, the last lines of it.
     pub log: String,
+}
+
+/// What works on the host.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Versions {
+    /// The library's, as its tool prints it: `nmstatectl 2.2.62`.
+    pub engine: String,
+    /// `NetworkManager`'s; none where it does not run.
+    pub network_manager: Option<String>,
 }
 
 /// What policies are made of (nmstate §6).
@@ -60,6 +89,8 @@ pub struct Filled {
 /// What the thread is asked for, each with the way back. Documents are what the library calls a network state, as JSON.
 #[derive(Debug)]
 pub enum Request {
+    /// What works on the host.
+    Versions(oneshot::Sender<Result<Versions, Error>>),
     /// The state of the host, complete, with secrets hidden.
     Report(oneshot::Sender<Result<Value, Error>>),
     /// Fills in a template by the host's state.
@@ -75,6 +106,11 @@ pub enum Request {
     Commit(oneshot::Sender<Result<(), Error>>),
     /// Undoes what was applied and not committed, by whomever. An error when there is nothing of the kind.
     Rollback(oneshot::Sender<Result<(), Error>>),
+    /// Undoes what this engine applied and did not commit, if there is anything of the kind. It does nothing after
+    /// that.
+    Leave(oneshot::Sender<Result<(), Error>>),
+    /// What people at a terminal ask for.
+    Tool(Tool, oneshot::Sender<Result<Value, Error>>),
 }
 
 /// The way to the engine's thread.
@@ -89,13 +125,26 @@ impl Engine {
     /// # Errors
     /// When there can't be a thread, or it can't wait for the network.
     pub fn start(backend: Backend) -> io::Result<Self> {
+        Self::begin(Pending::new(backend, None), backend)
+    }
+
+    /// Starts the thread with the library on it, for the one that changes this host: how to undo what is under way is
+    /// kept in `directory` too, and what a predecessor did not commit is undone first.
+    ///
+    /// # Errors
+    /// When there can't be a thread, or it can't wait for the network.
+    pub fn start_in(backend: Backend, directory: &Path) -> io::Result<Self> {
+        Self::begin(Pending::new(backend, Some(directory.to_owned())), backend)
+    }
+
+    fn begin(pending: Pending, backend: Backend) -> io::Result<Self> {
         let (engine, requests) = Self::asked();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         thread::Builder::new()
             .name("engine".to_owned())
-            .spawn(move || runtime.block_on(library::answer(backend, requests)))?;
+            .spawn(move || runtime.block_on(library::answer(backend, pending, requests)))?;
         Ok(engine)
     }
 
@@ -103,6 +152,11 @@ impl Engine {
     pub fn asked() -> (Self, mpsc::UnboundedReceiver<Request>) {
         let (requests, asked) = mpsc::unbounded_channel();
         (Self { requests }, asked)
+    }
+
+    /// See [`Request::Versions`].
+    pub async fn versions(&self) -> Result<Versions, Error> {
+        self.ask(Request::Versions).await
     }
 
     /// See [`Request::Report`].
@@ -138,6 +192,16 @@ impl Engine {
     /// See [`Request::Rollback`].
     pub async fn rollback(&self) -> Result<(), Error> {
         self.ask(Request::Rollback).await
+    }
+
+    /// See [`Request::Leave`].
+    pub async fn leave(&self) -> Result<(), Error> {
+        self.ask(Request::Leave).await
+    }
+
+    /// See [`Tool`].
+    pub async fn tool(&self, tool: Tool) -> Result<Value, Error> {
+        self.ask(|back| Request::Tool(tool, back)).await
     }
 
     async fn ask<T>(

@@ -7,54 +7,78 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
+use tokio::time::timeout_at;
 
-use super::{Backend, Error, Filled, Request, Template};
-
-/// How long a change may go without being committed, in seconds; then NetworkManager undoes it.
-const CHECKPOINT: u32 = 480;
+use super::journal::{self, kept};
+use super::pending::Pending;
+use super::{
+    Backend, Error, Filled, MALFORMED, Request, Template, difference, expression, kernel, mistake, order,
+    tool, version,
+};
 
 /// Answers until nobody can ask any more.
-pub(super) async fn answer(backend: Backend, mut requests: mpsc::UnboundedReceiver<Request>) {
+pub(super) async fn answer(
+    backend: Backend,
+    mut pending: Pending,
+    mut requests: mpsc::UnboundedReceiver<Request>,
+) {
+    journal::listen();
+    pending.recover().await;
     // Whoever no longer waits for the answer needs none.
-    while let Some(request) = requests.recv().await {
-        match request {
-            Request::Report(back) => drop(back.send(report(backend).await)),
-            Request::Fill(template, back) => drop(back.send(fill(backend, template).await)),
-            Request::Features(desired, back) => drop(back.send(features(backend, desired).await)),
-            Request::Diff(desired, back) => drop(back.send(diff(backend, desired).await)),
-            Request::Apply(desired, back) => drop(back.send(apply(backend, desired).await)),
-            Request::Commit(back) => {
-                drop(
-                    back.send(
-                        NetworkState::checkpoint_commit_async("")
-                            .await
-                            .map_err(Error::from),
-                    ),
-                );
+    loop {
+        let asked = match pending.due() {
+            None => requests.recv().await,
+            Some(due) => {
+                let Ok(asked) = timeout_at(due, requests.recv()).await else {
+                    pending.try_again().await;
+                    continue;
+                };
+                asked
             }
-            Request::Rollback(back) => {
-                drop(
-                    back.send(
-                        NetworkState::checkpoint_rollback_async("")
-                            .await
-                            .map_err(Error::from),
-                    ),
-                );
+        };
+        let Some(request) = asked else { return };
+        let nothing = Value::Null;
+        match request {
+            Request::Versions(back) => {
+                drop(back.send(kept(&nothing, version::versions(backend)).await));
+            }
+            Request::Report(back) => drop(back.send(kept(&nothing, report(backend)).await)),
+            Request::Fill(template, back) => {
+                let document = template.desired.clone();
+                drop(back.send(kept(&document, fill(backend, template)).await));
+            }
+            Request::Features(desired, back) => {
+                drop(back.send(kept(&desired, features(backend, desired.clone())).await));
+            }
+            Request::Diff(desired, back) => {
+                drop(back.send(kept(&desired, diff(backend, desired.clone())).await));
+            }
+            Request::Apply(desired, back) => {
+                drop(back.send(kept(&desired, pending.apply(desired.clone())).await));
+            }
+            Request::Commit(back) => drop(back.send(kept(&nothing, pending.commit()).await)),
+            Request::Rollback(back) => drop(back.send(kept(&nothing, pending.rollback()).await)),
+            Request::Leave(back) => {
+                drop(back.send(kept(&nothing, pending.leave()).await));
+                return;
+            }
+            Request::Tool(tool, back) => {
+                drop(back.send(kept(&nothing, tool::answer(backend, tool)).await));
             }
         }
     }
 }
 
-async fn current(backend: Backend) -> Result<NetworkState, Error> {
+pub(super) async fn current(backend: Backend) -> Result<NetworkState, Error> {
     let mut state = NetworkState::new();
     state.set_kernel_only(backend == Backend::Kernel);
     state.retrieve_async().await?;
     Ok(state)
 }
 
-async fn report(backend: Backend) -> Result<Value, Error> {
+pub(super) async fn report(backend: Backend) -> Result<Value, Error> {
     let state = current(backend).await?;
-    from(&state)
+    Ok(order::put(from(&state)?))
 }
 
 async fn fill(backend: Backend, template: Template) -> Result<Filled, Error> {
@@ -63,14 +87,27 @@ async fn fill(backend: Backend, template: Template) -> Result<Filled, Error> {
         desired,
         captured,
     } = template;
-    let policy: NetworkPolicy = to(json!({ "capture": capture, "desiredState": desired }))?;
-    let found: HashMap<String, NetworkState> = if captured.is_empty() {
-        policy.capture.execute(&current(backend).await?)?
+    let explained = |error: Error| expression::explained(error, &capture);
+    let found: HashMap<String, NetworkState> = if captured.is_empty() && !capture.is_empty() {
+        if let Some(missing) = expression::missing(&capture) {
+            return Err(missing);
+        }
+        let expressions: NetworkPolicy = to(json!({ "capture": &capture })).map_err(explained)?;
+        let found = expressions.capture.execute(&current(backend).await?);
+        found.map_err(|error| explained(error.into()))?
     } else {
         let states = captured.into_iter().map(|(name, state)| Ok((name, to(state)?)));
         states.collect::<Result<_, Error>>()?
     };
-    let desired = from(&policy.desired.fill_with_captured_data(&found)?)?;
+    let policy: NetworkPolicy = to(json!({ "desiredState": &desired }))?;
+    let filled = policy.desired.fill_with_captured_data(&found).map_err(|error| {
+        // Where the template itself is what can't be read, the place is known.
+        match read(&desired) {
+            Err(same) if same.msg().ends_with(error.msg()) => malformed(&same, &desired),
+            _ => error.into(),
+        }
+    });
+    let desired = from(&filled?)?;
     let captured = found.iter().map(|(name, state)| Ok((name.clone(), from(state)?)));
     Ok(Filled {
         desired,
@@ -79,7 +116,7 @@ async fn fill(backend: Backend, template: Template) -> Result<Filled, Error> {
 }
 
 async fn features(backend: Backend, desired: Value) -> Result<Vec<String>, Error> {
-    let desired: NetworkState = to(desired)?;
+    let desired = document(&desired)?;
     let mut running = NetworkState::new();
     running.set_kernel_only(backend == Backend::Kernel);
     running.set_running_config_only(true);
@@ -89,25 +126,45 @@ async fn features(backend: Backend, desired: Value) -> Result<Vec<String>, Error
 }
 
 async fn diff(backend: Backend, desired: Value) -> Result<Value, Error> {
-    let desired: NetworkState = to(desired)?;
-    from(&desired.gen_diff(&current(backend).await?)?)
+    let desired = match backend {
+        Backend::NetworkManager => desired,
+        Backend::Kernel => kernel::supported(desired)?,
+    };
+    let desired = document(&desired)?;
+    let now = current(backend).await?;
+    let difference = from(&desired.gen_diff(&now)?)?;
+    Ok(difference::left(&difference, &from(&now)?))
 }
 
-async fn apply(backend: Backend, desired: Value) -> Result<(), Error> {
-    let mut desired: NetworkState = to(desired)?;
-    desired.set_kernel_only(backend == Backend::Kernel);
-    desired.set_commit(false);
-    desired.set_verify_change(true);
-    desired.set_timeout(CHECKPOINT);
-    // Large enough to be kept off the stack.
-    Ok(Box::pin(desired.apply_async()).await?)
+/// A document as the library reads it.
+///
+/// # Errors
+/// When it is none: with the path of the mistake.
+pub(super) fn document(document: &Value) -> Result<NetworkState, Error> {
+    read(document).map_err(|error| malformed(&error, document))
 }
 
-fn to<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
+fn read(document: &Value) -> Result<NetworkState, NmstateError> {
+    Ok(serde_json::from_value(document.clone())?)
+}
+
+/// What is wrong with a document that can't be read, and where.
+fn malformed(error: &NmstateError, document: &Value) -> Error {
+    let complaint = |document: &Value| read(document).err().map(|error| error.msg().to_owned());
+    let place = mistake::path(document, &complaint);
+    let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+    Error {
+        kind: MALFORMED.to_owned(),
+        text: format!("{}: {place}{}", error.kind(), error.msg()),
+        log: String::new(),
+    }
+}
+
+pub(super) fn to<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     serde_json::from_value(value).map_err(|error| NmstateError::from(error).into())
 }
 
-fn from<T: Serialize>(value: &T) -> Result<Value, Error> {
+pub(super) fn from<T: Serialize>(value: &T) -> Result<Value, Error> {
     serde_json::to_value(value).map_err(|error| NmstateError::from(error).into())
 }
 

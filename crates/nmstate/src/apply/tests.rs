@@ -1,0 +1,341 @@
+//! The order of things on every path, on an engine that is asked.
+
+use std::sync::{Arc, Mutex};
+
+use axum::http::{Request as HttpRequest, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+use super::*;
+use crate::engine::Request;
+
+/// What a host does when it is asked.
+#[derive(Clone, Default)]
+struct Host {
+    asked: Arc<Mutex<Vec<&'static str>>>,
+    /// Requests that fail, by name.
+    fails: Vec<&'static str>,
+    /// Whether there is something to roll back.
+    pending: Arc<Mutex<bool>>,
+}
+
+impl Host {
+    fn error(what: &str) -> engine::Error {
+        engine::Error {
+            kind: "Bug".to_owned(),
+            text: format!("{what} failed"),
+            log: String::new(),
+        }
+    }
+
+    fn outcome(&self, what: &'static str) -> Result<(), engine::Error> {
+        self.asked.lock().unwrap().push(what);
+        if self.fails.contains(&what) {
+            return Err(Self::error(what));
+        }
+        Ok(())
+    }
+
+    fn engine(&self) -> Engine {
+        let (engine, mut requests) = Engine::asked();
+        let host = self.clone();
+        tokio::spawn(async move {
+            while let Some(request) = requests.recv().await {
+                match request {
+                    Request::Report(back) => drop(back.send(Ok(json!({})))),
+                    Request::Apply(_, back) => {
+                        let outcome = host.outcome("apply");
+                        *host.pending.lock().unwrap() = outcome.is_ok();
+                        drop(back.send(outcome));
+                    }
+                    Request::Commit(back) => drop(back.send(host.outcome("commit"))),
+                    Request::Rollback(back) => {
+                        let outcome = host.outcome("rollback");
+                        let pending = std::mem::take(&mut *host.pending.lock().unwrap());
+                        let outcome = outcome.and_then(|()| {
+                            if pending {
+                                Ok(())
+                            } else {
+                                Err(Self::error("rollback"))
+                            }
+                        });
+                        drop(back.send(outcome));
+                    }
+                    other => panic!("not expected: {other:?}"),
+                }
+            }
+        });
+        engine
+    }
+
+    fn asked(&self) -> Vec<&'static str> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// An API server that answers by path, with what `answer` says: none is silence.
+fn server(answer: fn(&str) -> Option<(u16, Value)>) -> Client {
+    let service = tower::service_fn(move |request: HttpRequest<Body>| async move {
+        let Some((code, body)) = answer(request.uri().path()) else {
+            return std::future::pending().await;
+        };
+        let body = Body::from(serde_json::to_vec(&body).unwrap());
+        Ok::<_, std::convert::Infallible>(Response::builder().status(code).body(body).unwrap())
+    });
+    Client::new(service, "default")
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "servers may be silent, others are")]
+fn healthy(path: &str) -> Option<(u16, Value)> {
+    Some((
+        200,
+        match path {
+            "/api/v1/namespaces/default" => {
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+            }
+            "/api/v1/nodes/node01" => {
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node01"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+            }
+            other => panic!("not expected: {other}"),
+        },
+    ))
+}
+
+fn not_ready(path: &str) -> Option<(u16, Value)> {
+    let (code, mut object) = healthy(path)?;
+    if path.contains("nodes") {
+        object["status"]["conditions"][0]["status"] = json!("False");
+    }
+    Some((code, object))
+}
+
+fn silent(_: &str) -> Option<(u16, Value)> {
+    None
+}
+
+fn pipeline(host: &Host, client: Client) -> Pipeline {
+    Pipeline::new(host.engine(), client, "node01".to_owned(), Settings::default())
+}
+
+fn desired() -> Value {
+    json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up", "802.1x": {"password": "hunter2"}}]})
+}
+
+// nmstate#48
+#[tokio::test(start_paused = true)]
+async fn a_host_without_gateway_and_name_servers_is_not_asked_for_them() {
+    let host = Host::default();
+    let pipeline = pipeline(&host, server(healthy));
+    assert_eq!(
+        pipeline.apply(&desired()).await,
+        Ok("successfully reconciled".to_owned())
+    );
+    assert_eq!(host.asked(), ["rollback", "apply", "commit"]);
+}
+
+// nmstate#51
+#[tokio::test]
+async fn an_empty_document_touches_nothing() {
+    let host = Host::default();
+    let pipeline = pipeline(&host, server(silent));
+    for empty in [Value::Null, json!({})] {
+        assert_eq!(
+            pipeline.apply(&empty).await,
+            Ok("successfully reconciled".to_owned())
+        );
+    }
+    assert_eq!(host.asked(), [] as [&str; 0]);
+}
+
+// nmstate#44
+#[tokio::test]
+async fn what_somebody_left_pending_is_rolled_back_first() {
+    let host = Host::default();
+    *host.pending.lock().unwrap() = true;
+    let settings = Settings {
+        probes: false,
+        ..Settings::default()
+    };
+    let pipeline = Pipeline::new(host.engine(), server(silent), "node01".to_owned(), settings);
+    assert!(pipeline.apply(&desired()).await.is_ok());
+    assert_eq!(host.asked(), ["rollback", "apply", "commit"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_fails_is_told_and_not_probed() {
+    let host = Host {
+        fails: vec!["apply"],
+        ..Host::default()
+    };
+    let failure = pipeline(&host, server(healthy))
+        .apply(&desired())
+        .await
+        .unwrap_err();
+    assert_eq!((failure.text.as_str(), failure.retry), ("apply failed", true));
+    assert_eq!(host.asked(), ["rollback", "apply"]);
+}
+
+// nmstate#49
+#[tokio::test(start_paused = true)]
+async fn a_host_that_lost_the_api_server_is_rolled_back_within_the_time_of_a_probe() {
+    let host = Host::default();
+    let started = tokio::time::Instant::now();
+    let failure = pipeline(&host, server(silent))
+        .apply(&desired())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        failure.text,
+        "API server: no answer (for 120 s): rolling back desired state configuration: failed runnig probes after \
+         network changes: failed runnig probe 'api-server' with after network reconfiguration; rolled back, but probe \
+         'api-server' still fails: API server: no answer (for 120 s)"
+    );
+    assert!(failure.retry);
+    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
+    // The choice of probes, the probes after the change, and those after it was undone.
+    assert!(
+        started.elapsed() <= Duration::from_secs(10 + 120 + 120 + 5),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+/// A healthy API server that keeps connections open, and how many connections and requests there were.
+async fn listening() -> (kube::Config, Arc<Mutex<(usize, usize)>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let counts = Arc::new(Mutex::new((0, 0)));
+    let counted = Arc::clone(&counts);
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            counted.lock().unwrap().0 += 1;
+            let counted = Arc::clone(&counted);
+            tokio::spawn(async move {
+                let mut connection = BufReader::new(connection);
+                let mut line = String::new();
+                while connection.read_line(&mut line).await.is_ok_and(|read| read > 0) {
+                    let path = line.split(' ').nth(1).unwrap().to_owned();
+                    while line.trim() != "" {
+                        line.clear();
+                        connection.read_line(&mut line).await.unwrap();
+                    }
+                    line.clear();
+                    counted.lock().unwrap().1 += 1;
+                    let body = healthy(&path).unwrap().1.to_string();
+                    let answer = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
+                    connection.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    (config, counts)
+}
+
+// nmstate#49: what was connected before the change proves nothing.
+#[tokio::test]
+async fn probes_ask_the_api_server_over_connections_of_their_own() {
+    let (config, counts) = listening().await;
+    let host = Host::default();
+    let settings = Settings {
+        selection: Duration::ZERO,
+        cluster: Some(config),
+        ..Settings::default()
+    };
+    let pipeline = Pipeline::new(host.engine(), server(silent), "node01".to_owned(), settings);
+    for _ in 0..2 {
+        pipeline.apply(&desired()).await.unwrap();
+    }
+    // Two changes, two probes.
+    assert_eq!(*counts.lock().unwrap(), (4, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_no_longer_ready_is_rolled_back() {
+    let host = Host::default();
+    let failure = pipeline(&host, server(not_ready))
+        .apply(&desired())
+        .await
+        .unwrap_err();
+    assert!(
+        failure.text.starts_with(
+            "node node01 is not Ready (for 120 s): rolling back desired state configuration: failed runnig probes \
+             after network changes: failed runnig probe 'node-readiness' with after network reconfiguration"
+        ),
+        "{failure}"
+    );
+    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_cannot_be_undone_says_so() {
+    let host = Host {
+        fails: vec!["rollback"],
+        ..Host::default()
+    };
+    let failure = pipeline(&host, server(not_ready))
+        .apply(&desired())
+        .await
+        .unwrap_err();
+    assert!(
+        failure.text.ends_with(
+            "; the configuration could not be rolled back, manual intervention needed: rollback failed"
+        ),
+        "{failure}"
+    );
+}
+
+// nmstate#50
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_fails_is_told_and_nothing_is_rolled_back() {
+    let host = Host {
+        fails: vec!["commit"],
+        ..Host::default()
+    };
+    let failure = pipeline(&host, server(healthy))
+        .apply(&desired())
+        .await
+        .unwrap_err();
+    assert_eq!(failure.text, "commit failed");
+    assert_eq!(host.asked(), ["rollback", "apply", "commit"]);
+}
+
+#[tokio::test]
+async fn only_one_change_is_under_way_at_a_time() {
+    let host = Host::default();
+    let settings = Settings {
+        probes: false,
+        ..Settings::default()
+    };
+    let pipeline = Pipeline::new(host.engine(), server(silent), "node01".to_owned(), settings);
+    let desired = desired();
+    let (first, second) = tokio::join!(pipeline.apply(&desired), pipeline.apply(&desired));
+    assert!(first.is_ok() && second.is_ok());
+    assert_eq!(
+        host.asked(),
+        ["rollback", "apply", "commit", "rollback", "apply", "commit"]
+    );
+}
+
+#[tokio::test]
+async fn without_network_manager_the_success_does_not_claim_to_last() {
+    let host = Host::default();
+    let settings = Settings {
+        probes: false,
+        backend: Backend::Kernel,
+        ..Settings::default()
+    };
+    let pipeline = Pipeline::new(host.engine(), server(silent), "node01".to_owned(), settings);
+    assert_eq!(
+        pipeline.apply(&desired()).await,
+        Ok(
+            "successfully reconciled, until the host restarts: without NetworkManager nothing is persistent"
+                .to_owned()
+        )
+    );
+}

@@ -1,0 +1,41 @@
+//! The certificate manager of the webhook, outside OpenShift (nmstate §8): `webhook::manager` with our names.
+
+use anyhow::Context as _;
+use kube_kit::{client, shutdown::Shutdown};
+use webhook::manager::{self, Names, Settings};
+
+use crate::{Args, names, settings};
+
+/// What the objects are called.
+pub const NAMES: Names = Names {
+    configuration: names::WEBHOOK_CONFIGURATION,
+    authority: names::WEBHOOK_AUTHORITY,
+    service: names::WEBHOOK_SERVICE,
+};
+
+/// What they are called in an installation whose names begin with something (nmstate §10.4).
+fn names_with(prefix: Option<String>) -> Names {
+    let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) else {
+        return NAMES;
+    };
+    // Once a process, and needed as long as it runs.
+    let with = |name: &str| -> &'static str { Box::leak(format!("{prefix}-{name}").into_boxed_str()) };
+    Names {
+        configuration: with(NAMES.configuration),
+        authority: with(NAMES.authority),
+        service: with(NAMES.service),
+    }
+}
+
+/// Runs until SIGTERM.
+///
+/// # Errors
+/// When a variable is missing or makes no sense, or there is no way to the cluster.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
+    let settings = Settings::read(settings::variable)?;
+    let client = client::client_from(names::COMPONENT, args.kubeconfig.as_deref()).await?;
+    let names = names_with(settings::variable(names::env::PREFIX));
+    manager::run(names, &settings, client, &shutdown).await;
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Changes that `NetworkManager` tells about: configurations, name servers, LLDP neighbours.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+
+use futures::{Stream, StreamExt as _};
+use zbus::zvariant::Value;
+use zbus::{Connection, MatchRule, Message, MessageStream, connection};
+
+/// The service.
+const NETWORK_MANAGER: &str = "org.freedesktop.NetworkManager";
+/// The bus itself, which tells when the service comes and goes.
+const BUS: (&str, &str) = ("org.freedesktop.DBus", "NameOwnerChanged");
+/// The signal that names an interface first, whose properties changed.
+const PROPERTIES_CHANGED: &str = "PropertiesChanged";
+/// Interfaces whose properties change all the time, and are in no report.
+const NOISY: [&str; 5] = [
+    "org.freedesktop.NetworkManager.AccessPoint",
+    "org.freedesktop.NetworkManager.Checkpoint",
+    "org.freedesktop.NetworkManager.Device.Statistics",
+    "org.freedesktop.NetworkManager.Device.Wireless",
+    "org.freedesktop.NetworkManager.WifiP2PPeer",
+];
+
+/// The bus with `NetworkManager` on it.
+pub struct Bus {
+    signals: Pin<Box<dyn Stream<Item = zbus::Result<Message>> + Send>>,
+}
+
+/// The connection ended.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the connection to the bus ended")]
+pub(super) struct Ended;
+
+impl Bus {
+    /// Begins to listen on the bus at this address; on the system's where none is given.
+    ///
+    /// # Errors
+    /// When there is no bus, or it refuses. That `NetworkManager` is not there is no error.
+    pub async fn open(address: Option<&str>) -> zbus::Result<Self> {
+        let connection = match address {
+            Some(address) => connection::Builder::address(address)?.build().await?,
+            None => Connection::system().await?,
+        };
+        let from = MatchRule::builder()
+            .msg_type(zbus::message::Type::Signal)
+            .sender(NETWORK_MANAGER)?
+            .build();
+        let (interface, member) = BUS;
+        let owner = MatchRule::builder()
+            .msg_type(zbus::message::Type::Signal)
+            .sender(interface)?
+            .interface(interface)?
+            .member(member)?
+            .arg(0, NETWORK_MANAGER)?
+            .build();
+        let signals = MessageStream::for_match_rule(from, &connection, None).await?;
+        let owners = MessageStream::for_match_rule(owner, &connection, None).await?;
+        Ok(Self {
+            signals: Box::pin(futures::stream::select(signals, owners)),
+        })
+    }
+
+    /// Waits until something changed.
+    ///
+    /// # Errors
+    /// When the connection ended.
+    pub async fn changed(&mut self) -> anyhow::Result<()> {
+        loop {
+            let message = self.signals.next().await.ok_or(Ended)??;
+            if is_change(&message) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Whether a signal tells of something that reports have.
+fn is_change(message: &Message) -> bool {
+    let header = message.header();
+    let interface = header.interface().map(|name| name.as_str().to_owned());
+    let is_properties = header
+        .member()
+        .is_some_and(|member| member.as_str() == PROPERTIES_CHANGED);
+    let about = if is_properties {
+        let body = message.body();
+        let about = body.deserialize::<(&str, HashMap<&str, Value<'_>>, Vec<&str>)>();
+        about.ok().map(|(about, _, _)| about.to_owned()).or(interface)
+    } else {
+        interface
+    };
+    !about.is_some_and(|about| NOISY.contains(&about.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn properties(about: &str) -> Message {
+        let changed: HashMap<&str, Value<'_>> = HashMap::from([("RxBytes", Value::from(1_u64))]);
+        Message::signal(
+            "/org/freedesktop/NetworkManager/Devices/1",
+            "org.freedesktop.DBus.Properties",
+            PROPERTIES_CHANGED,
+        )
+        .expect("a signal")
+        .build(&(about, changed, Vec::<String>::new()))
+        .expect("a message")
+    }
+
+    #[test]
+    fn what_changes_all_the_time_is_left_out() {
+        assert!(!is_change(&properties(
+            "org.freedesktop.NetworkManager.Device.Statistics"
+        )));
+        assert!(!is_change(&properties(
+            "org.freedesktop.NetworkManager.AccessPoint"
+        )));
+        assert!(is_change(&properties(
+            "org.freedesktop.NetworkManager.DnsManager"
+        )));
+        assert!(is_change(&properties("org.freedesktop.NetworkManager.Device")));
+        let added = Message::signal("/org/freedesktop/NetworkManager", NETWORK_MANAGER, "DeviceAdded")
+            .expect("a signal")
+            .build(&())
+            .expect("a message");
+        assert!(is_change(&added));
+    }
+}

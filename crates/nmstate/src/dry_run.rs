@@ -1,0 +1,151 @@
+//! Policies that are only tried: the enactment says what would change, and nothing is applied.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::{apply, secrets};
+
+/// Interfaces that are named in one line.
+const NAMES: usize = 8;
+
+/// What a policy would do to this host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// What the host does not have yet, for `status.diff` of the enactment; an empty object when nothing would change.
+    pub diff: Value,
+    /// The same in one line, for the condition.
+    pub message: String,
+}
+
+/// Whether a policy with these annotations is only to be tried.
+pub fn asked(annotations: &BTreeMap<String, String>) -> bool {
+    annotations
+        .get(crate::names::DRY_RUN)
+        .is_some_and(|value| value == "true")
+}
+
+/// Finds out what a rendered document would change.
+///
+/// # Errors
+/// When the document is refused, or the host's state can't be had.
+pub async fn outcome(engine: &Engine, desired: &Value) -> Result<Outcome, Failure> {
+    let diff = if apply::is_empty(desired) {
+        Value::Null
+    } else {
+        let diff = engine.diff(desired.clone()).await;
+        diff.map_err(|error| Failure::of_unchanged(&error, desired))?
+    };
+    let mut diff = secrets::hidden(&diff);
+    if summary(&diff).is_none() {
+        diff = json!({});
+    }
+    Ok(Outcome {
+        message: message(&diff),
+        diff,
+    })
+}
+
+/// A difference in one line.
+fn message(diff: &Value) -> String {
+    match summary(diff) {
+        None => "dry run: nothing would change".to_owned(),
+        Some(parts) => format!("dry run, nothing was applied; would change: {parts}"),
+    }
+}
+
+/// What a difference is about: its interfaces by name, of the rest the sections. `None` when there is none.
+pub(crate) fn summary(diff: &Value) -> Option<String> {
+    let sections = diff.as_object().into_iter().flatten();
+    // An empty configuration of name servers is a wish too, that there be none.
+    let is_there = |section: &Value| match section {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        _ => true,
+    };
+    let sections = sections.filter(|(_, section)| is_there(section));
+    let parts: Vec<String> = sections
+        .map(|(name, section)| match section.as_array() {
+            Some(interfaces) if name == "interfaces" => {
+                let names = interfaces
+                    .iter()
+                    .filter_map(|interface| interface["name"].as_str());
+                let shown: Vec<&str> = names.clone().take(NAMES).collect();
+                let more = names.count().saturating_sub(shown.len());
+                let more = if more > 0 {
+                    format!(" and {more} more")
+                } else {
+                    String::new()
+                };
+                format!("{name} {}{more}", shown.join(", "))
+            }
+            _ => name.clone(),
+        })
+        .collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_fits_a_line() {
+        assert_eq!(message(&json!({})), "dry run: nothing would change");
+        assert_eq!(
+            message(&json!({"interfaces": []})),
+            "dry run: nothing would change"
+        );
+        assert_eq!(
+            message(&json!({"interfaces": [], "dns-resolver": {"config": {}}})),
+            "dry run, nothing was applied; would change: dns-resolver"
+        );
+        assert_eq!(
+            message(&json!({
+                "interfaces": [{"name": "br1"}, {"name": "eth1"}],
+                "routes": {"config": [{"destination": "0.0.0.0/0"}]},
+                "dns-resolver": {"config": {"server": ["192.0.2.1"]}}})),
+            "dry run, nothing was applied; would change: interfaces br1, eth1; routes; dns-resolver"
+        );
+        let many: Vec<Value> = (0..12)
+            .map(|index| json!({"name": format!("eth{index}")}))
+            .collect();
+        assert_eq!(
+            summary(&json!({"interfaces": many})).as_deref(),
+            Some("interfaces eth0, eth1, eth2, eth3, eth4, eth5, eth6, eth7 and 4 more")
+        );
+    }
+
+    #[test]
+    fn only_true_asks_for_it() {
+        let annotations = |value: &str| [("nmstate.io/dry-run".to_owned(), value.to_owned())].into();
+        assert!(asked(&annotations("true")));
+        assert!(!asked(&annotations("false")));
+        assert!(!asked(&BTreeMap::new()));
+    }
+
+    #[tokio::test]
+    async fn the_difference_is_told_without_secrets() {
+        let (engine, mut requests) = Engine::asked();
+        tokio::spawn(async move {
+            while let Some(request) = requests.recv().await {
+                if let crate::engine::Request::Diff(desired, back) = request {
+                    drop(back.send(Ok(desired)));
+                }
+            }
+        });
+        let desired = json!({"interfaces": [{"name": "eth1", "802.1x": {"password": "hunter2"}}]});
+        let outcome = outcome(&engine, &desired).await.expect("an outcome");
+        assert_eq!(
+            outcome.diff["interfaces"][0]["802.1x"]["password"],
+            secrets::HIDDEN
+        );
+        assert_eq!(
+            outcome.message,
+            "dry run, nothing was applied; would change: interfaces eth1"
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! Mistakes in captures, told the same way whatever finds them: what is wrong, the expression, and a caret below the
+//! place (nmstate §6.1).
+
+use serde_json::{Map, Value};
+
+use super::Error;
+
+/// Kind of such errors, and how their texts begin.
+const KIND: &str = "PolicyError";
+const BEGIN: &str = "PolicyError: ";
+/// What references to other captures begin with.
+const CAPTURE: &str = "capture.";
+/// How the library begins to say that an expression is about something that it does not know.
+const UNKNOWN: &str = "Unsupported capture keyword '";
+
+/// The first reference to a capture that there is not.
+pub(super) fn missing(captures: &Map<String, Value>) -> Option<Error> {
+    captures
+        .values()
+        .filter_map(Value::as_str)
+        .find_map(|expression| {
+            let (at, name) = references(expression).find(|(_, name)| !captures.contains_key(*name))?;
+            Some(error(&format!("Capture {name} not found"), expression, at))
+        })
+}
+
+/// An error of the library about captures, without what it wraps around them, and with the place where it does not
+/// say that.
+pub(super) fn explained(mut told: Error, captures: &Map<String, Value>) -> Error {
+    if let Some(at) = told.text.find(BEGIN) {
+        KIND.clone_into(&mut told.kind);
+        told.text.drain(..at);
+        return told;
+    }
+    let unknown = told
+        .text
+        .split_once(UNKNOWN)
+        .and_then(|(_, rest)| rest.split_once('\''));
+    if let Some((keyword, _)) = unknown {
+        let mut expressions = captures.values().filter_map(Value::as_str);
+        let found = expressions.find_map(|expression| {
+            let at = words(expression)
+                .find(|(_, word)| word.split('.').next() == Some(keyword))?
+                .0;
+            Some((expression, at))
+        });
+        if let Some((expression, at)) = found {
+            let log = std::mem::take(&mut told.log);
+            return Error {
+                log,
+                ..error(&format!("{UNKNOWN}{keyword}'"), expression, at)
+            };
+        }
+    }
+    told
+}
+
+fn error(what: &str, expression: &str, at: usize) -> Error {
+    let dots = ".".repeat(at);
+    Error {
+        kind: KIND.to_owned(),
+        text: format!("{BEGIN}{what}\n| {expression}\n| {dots}^"),
+        log: String::new(),
+    }
+}
+
+/// Names of captures that an expression refers to, with their places.
+fn references(expression: &str) -> impl Iterator<Item = (usize, &str)> {
+    words(expression).filter_map(|(at, word)| {
+        let name = word.strip_prefix(CAPTURE)?;
+        Some((at, name.split('.').next().unwrap_or(name)))
+    })
+}
+
+/// What stands in an expression outside of quotes, with its place, in characters.
+fn words(expression: &str) -> impl Iterator<Item = (usize, &str)> {
+    let outside = expression.split('"').scan(0, |at, part| {
+        let begin = *at;
+        *at += part.chars().count() + 1;
+        Some((begin, part))
+    });
+    // Every second part is between quotes.
+    outside.step_by(2).flat_map(|(begin, part)| {
+        let ends = |character: char| character.is_whitespace() || "=!|:".contains(character);
+        part.split(ends)
+            .scan(begin, |at, word| {
+                let begin = *at;
+                *at += word.chars().count() + 1;
+                Some((begin, word))
+            })
+            .filter(|(_, word)| !word.is_empty())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn captures(captures: &Value) -> Map<String, Value> {
+        captures.as_object().cloned().unwrap_or_default()
+    }
+
+    fn library(text: &str) -> Error {
+        Error {
+            kind: "InvalidArgument".to_owned(),
+            text: text.to_owned(),
+            log: "logged".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_capture_that_is_missing_is_pointed_at() {
+        let gone = captures(&json!({"a": "interfaces.name==capture.b.interfaces.0.name"}));
+        assert_eq!(
+            missing(&gone).map(|error| error.text).as_deref(),
+            Some(
+                "PolicyError: Capture b not found\n| interfaces.name==capture.b.interfaces.0.name\n| .................^"
+            )
+        );
+        let there = captures(
+            &json!({"a": "capture.b | interfaces.name:=\"capture.c\"", "b": "interfaces.name==\"x\""}),
+        );
+        assert_eq!(missing(&there), None);
+        let piped = captures(&json!({"a": "capture.z|interfaces.name:=\"x\""}));
+        assert_eq!(
+            missing(&piped).map(|error| error.text).as_deref(),
+            Some("PolicyError: Capture z not found\n| capture.z|interfaces.name:=\"x\"\n| ^")
+        );
+    }
+
+    #[test]
+    fn what_the_library_wraps_around_is_taken_off() {
+        let told = explained(
+            library(
+                "InvalidArgument: Invalid property : PolicyError: No ending double quote\n| a.b==\"\n| .....^",
+            ),
+            &Map::new(),
+        );
+        assert_eq!(
+            (told.kind.as_str(), told.text.as_str(), told.log.as_str()),
+            (
+                "PolicyError",
+                "PolicyError: No ending double quote\n| a.b==\"\n| .....^",
+                "logged"
+            )
+        );
+        let other = library("PluginFailure: no bus");
+        assert_eq!(explained(other.clone(), &Map::new()), other);
+    }
+
+    #[test]
+    fn an_unknown_section_is_pointed_at() {
+        let told = explained(
+            library("InvalidArgument: Unsupported capture keyword 'links'"),
+            &captures(&json!({"a": "interfaces.name==\"links\"", "b": "capture.a | links.name:=\"x\""})),
+        );
+        assert_eq!(
+            told.text,
+            "PolicyError: Unsupported capture keyword 'links'\n| capture.a | links.name:=\"x\"\n| ............^"
+        );
+        assert_eq!(told.log, "logged");
+    }
+}

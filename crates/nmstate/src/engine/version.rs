@@ -1,0 +1,93 @@
+//! What works on the host.
+
+use zbus::zvariant::OwnedObjectPath;
+use zbus::{Connection, Proxy};
+
+use super::{Backend, Error, Versions};
+
+/// Version of the library.
+const LIBRARY: &str = "2.2.62";
+
+/// `NetworkManager` on the bus, and its property.
+const NETWORK_MANAGER: &str = "org.freedesktop.NetworkManager";
+const PATH: &str = "/org/freedesktop/NetworkManager";
+const VERSION: &str = "Version";
+const CHECKPOINTS: &str = "Checkpoints";
+
+/// The version of the library as its tool prints it.
+pub fn program() -> String {
+    format!("nmstatectl {LIBRARY}")
+}
+
+/// The version of the library as its tool prints it, of `NetworkManager` as it says on the bus.
+pub(super) async fn versions(backend: Backend) -> Result<Versions, Error> {
+    let network_manager = match backend {
+        Backend::Kernel => None,
+        Backend::NetworkManager => Some(network_manager().await.map_err(|error| Error {
+            kind: "PluginFailure".to_owned(),
+            text: format!("cannot ask NetworkManager for its version: {error}"),
+            log: String::new(),
+        })?),
+    };
+    Ok(Versions {
+        engine: program(),
+        network_manager,
+    })
+}
+
+/// Which NetworkManager runs: the bus and its name there, `<id of the bus> :1.7`. Names alone tell nothing: each start
+/// of the bus counts from the beginning, so that the same one is had again after a restart of the machine.
+///
+/// # Errors
+/// When none runs.
+pub(super) async fn owner() -> Result<String, Error> {
+    let owner = async {
+        let connection = Connection::system().await?;
+        let bus = zbus::fdo::DBusProxy::new(&connection).await?;
+        let owner = bus.get_name_owner(NETWORK_MANAGER.try_into()?).await?;
+        Ok::<_, zbus::Error>(format!("{} {owner}", bus.get_id().await?))
+    };
+    owner.await.map_err(|error| Error {
+        kind: "PluginFailure".to_owned(),
+        text: format!("NetworkManager is not on the bus: {error}"),
+        log: String::new(),
+    })
+}
+
+/// Whether NetworkManager could still undo something.
+///
+/// # Errors
+/// When it does not answer.
+pub(super) async fn has_checkpoints() -> Result<bool, Error> {
+    let checkpoints = async {
+        let connection = Connection::system().await?;
+        let proxy = Proxy::new(&connection, NETWORK_MANAGER, PATH, NETWORK_MANAGER).await?;
+        proxy.get_property::<Vec<OwnedObjectPath>>(CHECKPOINTS).await
+    };
+    let checkpoints = checkpoints.await.map_err(|error| Error {
+        kind: "PluginFailure".to_owned(),
+        text: format!("cannot ask NetworkManager for its checkpoints: {error}"),
+        log: String::new(),
+    })?;
+    Ok(!checkpoints.is_empty())
+}
+
+async fn network_manager() -> zbus::Result<String> {
+    let connection = Connection::system().await?;
+    let proxy = Proxy::new(&connection, NETWORK_MANAGER, PATH, NETWORK_MANAGER).await?;
+    proxy.get_property(VERSION).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_library_is_the_one_that_is_built_in() {
+        let versions = versions(Backend::Kernel).await.expect("versions");
+        let manifest = include_str!("../../Cargo.toml");
+        assert!(manifest.contains(&format!("nmstate = {{ version = \"={LIBRARY}\"")));
+        assert_eq!(versions.engine, format!("nmstatectl {LIBRARY}"));
+        assert_eq!(versions.network_manager, None);
+    }
+}

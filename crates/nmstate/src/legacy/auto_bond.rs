@@ -1,0 +1,202 @@
+//! Bonds of interfaces that see the same VLANs (nmstate §3.2-7).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use super::matching::{announced, interfaces, text};
+
+/// Interfaces that can't be bonded.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum Error {
+    /// Bonds are named after VLANs, and all names are taken.
+    #[error("no name is left for a bond of {ports}: the names of all its VLANs are taken by other bonds", ports = .0.join(", "))]
+    NoName(Vec<String>),
+}
+
+/// Table of the routes that count when nothing else is said.
+const MAIN_TABLE: u64 = 254;
+/// Table that stands for the main table in documents that do not say one.
+const NO_TABLE: u64 = 0;
+
+/// The bonds that are missing; null when none is. An interface with another controller is left to it.
+pub(super) fn document(
+    matched: &[&Map<String, Value>],
+    wanted: &BTreeSet<u16>,
+    report: &Value,
+) -> Result<Value, Error> {
+    let uplinks = uplinks(report);
+    let mut bonds = Vec::new();
+    let mut routes = Vec::new();
+    let mut names = BTreeSet::new();
+    for (vlans, members) in groups(matched, wanted) {
+        let ports = |name: &str| -> Vec<&Map<String, Value>> {
+            let free = members
+                .iter()
+                .filter(|member| ["", name].contains(&text(member, "controller")));
+            one_uplink(free.copied(), &uplinks)
+        };
+        let mut candidates = vlans.iter().map(|vlan| format!("bond{vlan}"));
+        let Some(name) = candidates.find(|name| !names.contains(name)) else {
+            return Err(Error::NoName(
+                members
+                    .iter()
+                    .map(|member| text(member, "name").to_owned())
+                    .collect(),
+            ));
+        };
+        let ports = ports(&name);
+        if ports.len() < 2 {
+            continue;
+        }
+        names.insert(name.clone());
+        let port_names: Vec<&str> = ports.iter().map(|port| text(port, "name")).collect();
+        if is_there(report, &port_names) {
+            continue;
+        }
+        let uplink = ports
+            .iter()
+            .find(|port| uplinks.contains(text(port, "name")) && text(port, "controller").is_empty());
+        bonds.push(bond(&name, &port_names, uplink.copied()));
+        if let Some(uplink) = uplink {
+            routes.extend(moved_routes(report, text(uplink, "name"), &name));
+        }
+    }
+    if bonds.is_empty() {
+        return Ok(Value::Null);
+    }
+    let mut document = json!({ "interfaces": bonds });
+    if !routes.is_empty() {
+        document["routes"] = json!({ "config": routes });
+    }
+    Ok(document)
+}
+
+/// Ethernet interfaces by the wanted VLANs that they see, in the order of their names; at least two see the same.
+fn groups<'a>(
+    matched: &[&'a Map<String, Value>],
+    wanted: &BTreeSet<u16>,
+) -> BTreeMap<BTreeSet<u16>, Vec<&'a Map<String, Value>>> {
+    let mut groups: BTreeMap<BTreeSet<u16>, Vec<&Map<String, Value>>> = BTreeMap::new();
+    for interface in matched.iter().filter(|it| text(it, "type") == "ethernet") {
+        let seen: BTreeSet<u16> = announced(interface).intersection(wanted).copied().collect();
+        if !seen.is_empty() {
+            groups.entry(seen).or_default().push(interface);
+        }
+    }
+    groups.retain(|_, members| members.len() > 1);
+    for members in groups.values_mut() {
+        members.sort_by_key(|member| text(member, "name"));
+    }
+    groups
+}
+
+/// A bond can take over the addresses of one port: other ones that the node is reached by stay outside.
+fn one_uplink<'a>(
+    members: impl Iterator<Item = &'a Map<String, Value>>,
+    uplinks: &BTreeSet<&str>,
+) -> Vec<&'a Map<String, Value>> {
+    let mut has_one = false;
+    members
+        .filter(|member| {
+            let is_uplink = uplinks.contains(text(member, "name"));
+            let stays_outside = is_uplink && has_one;
+            has_one |= is_uplink;
+            !stays_outside
+        })
+        .collect()
+}
+
+/// Interfaces that default routes of the main table go through.
+fn uplinks(report: &Value) -> BTreeSet<&str> {
+    let routes = ["running", "config"].into_iter().flat_map(|list| {
+        let routes = report.get("routes").and_then(|routes| routes.get(list));
+        routes.and_then(Value::as_array).into_iter().flatten()
+    });
+    routes
+        .filter(|route| {
+            let destination = route.get("destination").and_then(Value::as_str);
+            let table = route.get("table-id").and_then(Value::as_u64);
+            destination.is_some_and(|destination| ["0.0.0.0/0", "::/0"].contains(&destination))
+                && table.is_none_or(|table| [MAIN_TABLE, NO_TABLE].contains(&table))
+        })
+        .filter_map(|route| route.get("next-hop-interface")?.as_str())
+        .collect()
+}
+
+/// Whether there is a bond of exactly these ports, whatever its name.
+fn is_there(report: &Value, ports: &[&str]) -> bool {
+    interfaces(report)
+        .filter(|interface| text(interface, "type") == "bond")
+        .any(|bond| {
+            let section = bond.get("link-aggregation");
+            let section = section.and_then(|section| section.get("port").or_else(|| section.get("ports")));
+            let mut there: Vec<&str> = section
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect();
+            there.sort_unstable();
+            there == ports
+        })
+}
+
+fn bond(name: &str, ports: &[&str], uplink: Option<&Map<String, Value>>) -> Value {
+    let mut bond = json!({ "name": name, "type": "bond", "state": "up" });
+    if let Some(uplink) = uplink {
+        bond["copy-mac-from"] = json!(text(uplink, "name"));
+        for family in ["ipv4", "ipv6"] {
+            if let Some(section) = uplink.get(family) {
+                bond[family] = moved_addresses(section);
+            }
+        }
+    }
+    bond["link-aggregation"] = json!({
+        "mode": "active-backup",
+        "options": { "miimon": 100 },
+        "port": ports,
+    });
+    bond
+}
+
+/// A section `ipv4` or `ipv6` without what the network itself gave: leased addresses and those of the link.
+fn moved_addresses(section: &Value) -> Value {
+    let mut section = section.clone();
+    let Value::Object(members) = &mut section else {
+        return section;
+    };
+    let is_on = |key: &str| members.get(key).and_then(Value::as_bool).unwrap_or_default();
+    let leased = is_on("dhcp") || is_on("autoconf");
+    if let Some(Value::Array(addresses)) = members.get_mut("address") {
+        addresses.retain(|address| {
+            let ip = address.get("ip").and_then(Value::as_str).unwrap_or_default();
+            // An address with an end is a lease, one without stands in the configuration.
+            let lasts = address.get("valid-life-time").is_none();
+            lasts && !leased && !ip.to_ascii_lowercase().starts_with("fe80:")
+        });
+        if addresses.is_empty() {
+            members.shift_remove("address");
+        }
+    }
+    section
+}
+
+/// Configured routes through a port, through its bond instead.
+fn moved_routes<'a>(report: &'a Value, port: &'a str, bond: &'a str) -> impl Iterator<Item = Value> + 'a {
+    let configured = report.get("routes").and_then(|routes| routes.get("config"));
+    let configured = configured.and_then(Value::as_array).into_iter().flatten();
+    let of_port = configured
+        .filter(move |route| route.get("next-hop-interface").and_then(Value::as_str) == Some(port))
+        .filter(|route| route.get("state").is_none());
+    of_port.flat_map(move |route| {
+        let (mut gone, mut moved) = (route.clone(), route.clone());
+        gone["state"] = json!("absent");
+        moved["next-hop-interface"] = json!(bond);
+        [gone, moved]
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! What a policy of the original design is on one node: nameless interfaces become those that match (nmstate §3.2-7).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::auto_bond;
+use super::policy::{Policy, Rule};
+
+/// How long neighbours may take to announce themselves after LLDP was switched on. They do so every 30 s.
+pub const LLDP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// An interface of the node.
+type Interface = Map<String, Value>;
+
+/// The document of a policy for the node of this report. Null when nothing matches, or nothing is left to do.
+///
+/// # Errors
+/// When interfaces can't be bonded as the policy asks for; the text says why.
+pub fn document(policy: &Policy, report: &Value) -> Result<Value, auto_bond::Error> {
+    let matched: Vec<&Interface> = interfaces(report)
+        .filter(|interface| policy.rules.iter().any(|rule| rule.holds(interface)))
+        .collect();
+    if matched.is_empty() {
+        return Ok(Value::Null);
+    }
+    if policy.auto_bonding {
+        let vlans = policy.rules.iter().filter_map(|rule| rule.vlans.as_ref());
+        let vlans: BTreeSet<u16> = vlans.flatten().copied().collect();
+        return auto_bond::document(&matched, &vlans, report);
+    }
+    Ok(instantiated(&policy.desired, &matched))
+}
+
+/// What has to be applied before the policy can match: LLDP on all interfaces that a rule with VLANs may mean, and that
+/// do not have it yet. Null when there are none.
+pub fn listening(policy: &Policy, report: &Value) -> Value {
+    let deaf = listeners(policy, report).filter(|interface| !hears(interface));
+    let interfaces: Vec<Value> = deaf
+        .map(|interface| {
+            json!({
+                "name": interface["name"],
+                "type": interface.get("type").cloned().unwrap_or(json!("ethernet")),
+                "state": "up",
+                "lldp": { "enabled": true },
+            })
+        })
+        .collect();
+    if interfaces.is_empty() {
+        Value::Null
+    } else {
+        json!({ "interfaces": interfaces })
+    }
+}
+
+/// Whether every interface that a rule with VLANs may mean has heard of a neighbour, so that waiting is of no use.
+pub fn is_heard(policy: &Policy, report: &Value) -> bool {
+    listeners(policy, report).all(|interface| neighbours(interface).next().is_some())
+}
+
+/// Interfaces that hold to a rule with VLANs, the VLANs apart, and are up.
+fn listeners<'a>(policy: &'a Policy, report: &'a Value) -> impl Iterator<Item = &'a Interface> {
+    interfaces(report).filter(|interface| {
+        let mut rules = policy.rules.iter().filter(|rule| rule.vlans.is_some());
+        text(interface, "state") == "up"
+            && !text(interface, "name").is_empty()
+            && rules.any(|rule| rule.holds_apart_from_vlans(interface))
+    })
+}
+
+impl Rule {
+    fn holds(&self, interface: &Interface) -> bool {
+        let mut wanted = self.vlans.iter();
+        self.holds_apart_from_vlans(interface)
+            && wanted.all(|wanted| !wanted.is_disjoint(&announced(interface)))
+    }
+
+    fn holds_apart_from_vlans(&self, interface: &Interface) -> bool {
+        let is = |key: &str, wanted: &Option<String>| {
+            wanted
+                .as_deref()
+                .is_none_or(|wanted| text(interface, key) == wanted)
+        };
+        is("name", &self.name) && is("type", &self.kind) && text(interface, "state") != "ignore"
+    }
+}
+
+/// VLANs that the neighbours of an interface announce (TLV 127, 00:80:c2, subtype 3).
+pub(super) fn announced(interface: &Interface) -> BTreeSet<u16> {
+    let is = |tlv: &Value, key: &str, value: Value| tlv.get(key) == Some(&value);
+    neighbours(interface)
+        .filter_map(Value::as_array)
+        .flatten()
+        .filter(|tlv| {
+            is(tlv, "type", json!(127)) && is(tlv, "oui", json!("00:80:c2")) && is(tlv, "subtype", json!(3))
+        })
+        .filter_map(|tlv| tlv.get("ieee-802-1-vlans")?.as_array())
+        .flatten()
+        .filter_map(|vlan| u16::try_from(vlan.get("vid")?.as_u64()?).ok())
+        .collect()
+}
+
+fn neighbours(interface: &Interface) -> impl Iterator<Item = &Value> {
+    let lldp = interface.get("lldp").and_then(|lldp| lldp.get("neighbors"));
+    lldp.and_then(Value::as_array).into_iter().flatten()
+}
+
+fn hears(interface: &Interface) -> bool {
+    let enabled = interface.get("lldp").and_then(|lldp| lldp.get("enabled"));
+    enabled.and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// The interfaces of a report.
+pub(super) fn interfaces(report: &Value) -> impl Iterator<Item = &Interface> {
+    let interfaces = report.get("interfaces").and_then(Value::as_array);
+    interfaces.into_iter().flatten().filter_map(Value::as_object)
+}
+
+/// A member that is a text; empty when there is none.
+pub(super) fn text<'a>(members: &'a Interface, key: &str) -> &'a str {
+    members.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Writes a nameless interface once for every one that matched. What the document says of one interface in several
+/// places is put together, the last word counts.
+fn instantiated(desired: &Value, matched: &[&Interface]) -> Value {
+    let mut document = desired.clone();
+    let Some(Value::Array(templates)) = document.get_mut("interfaces") else {
+        return document;
+    };
+    let mut written: Vec<Value> = Vec::new();
+    let mut write = |interface: Value| match written.iter_mut().find(|other| is_same(other, &interface)) {
+        Some(other) => merge(other, interface),
+        None => written.push(interface),
+    };
+    for template in templates.drain(..) {
+        match &template {
+            Value::Object(members) if text(members, "name").is_empty() => {
+                for interface in matched {
+                    write(instance(members, interface));
+                }
+            }
+            _ => write(template),
+        }
+    }
+    *templates = written;
+    document
+}
+
+fn instance(template: &Interface, interface: &Interface) -> Value {
+    let mut instance = Map::new();
+    for (key, usual) in [
+        ("name", interface.get("name")),
+        ("type", interface.get("type")),
+        ("state", Some(&json!("up"))),
+    ] {
+        let given = template.get(key).filter(|_| key != "name");
+        if let Some(value) = given.or(usual) {
+            instance.insert(key.to_owned(), value.clone());
+        }
+    }
+    for (key, value) in template {
+        if key != "name" {
+            instance.insert(key.clone(), value.clone());
+        }
+    }
+    instance.into()
+}
+
+fn is_same(one: &Value, other: &Value) -> bool {
+    let agree = |key: &str| match (one.get(key), other.get(key)) {
+        (Some(one), Some(other)) => one == other,
+        // A type that is not said is the type that the interface has.
+        _ => key == "type",
+    };
+    agree("name") && agree("type")
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use rstest::rstest;
+
+use super::*;
+
+/// A report with neighbours as the engine tells of them.
+fn report() -> Value {
+    let neighbour = |vlans: &[u16]| {
+        let vlans: Vec<Value> = vlans
+            .iter()
+            .map(|vid| json!({"name": format!("v{vid}"), "vid": vid}))
+            .collect();
+        json!([
+            {"type": 5, "system-name": "switch"},
+            {"type": 127, "ieee-802-3-max-frame-size": 1522, "oui": "00:12:0f", "subtype": 4},
+            {"type": 127, "ieee-802-1-ppvids": [103], "oui": "00:80:c2", "subtype": 2},
+            {"type": 127, "ieee-802-1-vlans": vlans, "oui": "00:80:c2", "subtype": 3},
+        ])
+    };
+    json!({"interfaces": [
+        {"name": "lo", "type": "loopback", "state": "up"},
+        {"name": "eth1", "type": "ethernet", "state": "up", "lldp": {"enabled": true, "neighbors": [neighbour(&[101, 102])]}},
+        {"name": "eth2", "type": "ethernet", "state": "up", "lldp": {"enabled": true, "neighbors": [neighbour(&[103])]}},
+        {"name": "eth3", "type": "ethernet", "state": "up", "lldp": {"enabled": false}},
+        {"name": "eth4", "type": "ethernet", "state": "ignore"},
+        {"name": "eth5", "type": "ethernet", "state": "down"},
+        {"name": "br1", "type": "linux-bridge", "state": "up"},
+    ]})
+}
+
+fn policy(spec: &Value) -> Policy {
+    Policy::of(spec).expect("sense").expect("an old policy")
+}
+
+fn names(document: &Value) -> Vec<&str> {
+    interfaces(document)
+        .map(|interface| text(interface, "name"))
+        .collect()
+}
+
+// nmstate#91
+#[test]
+fn a_nameless_interface_becomes_the_one_that_matches() {
+    let policy = policy(&json!({
+        "match": {"interfaces": {"name": "eth1", "type": "ethernet"}},
+        "desiredState": {"interfaces": [{"ipv4": {"enabled": true, "dhcp": true}}]},
+    }));
+    assert_eq!(
+        document(&policy, &report()),
+        Ok(json!({"interfaces": [
+            {"name": "eth1", "type": "ethernet", "state": "up", "ipv4": {"enabled": true, "dhcp": true}},
+        ]}))
+    );
+    let without = json!({"interfaces": [{"name": "eth7", "type": "ethernet", "state": "up"}]});
+    assert_eq!(document(&policy, &without), Ok(Value::Null));
+}
+
+#[rstest]
+#[case::name(json!({"name": "eth1"}), &["eth1"])]
+#[case::all_keys(json!({"name": "eth1", "type": "linux-bridge"}), &[])]
+#[case::any_rule(json!([{"name": "eth1"}, {"type": "linux-bridge"}]), &["eth1", "br1"])]
+#[case::unmanaged(json!({"name": "eth4"}), &[])]
+#[case::down(json!({"type": "ethernet"}), &["eth1", "eth2", "eth3", "eth5"])]
+#[case::vlan(json!({"lldp": {"vlan-ids": [102, 7]}}), &["eth1"])]
+#[case::ppvid_is_no_vlan(json!({"lldp": {"vlan-ids": [103]}}), &["eth2"])]
+#[case::nobody(json!({"lldp": {"vlan-ids": [9]}}), &[])]
+fn rules_match(#[case] rules: Value, #[case] matched: &[&str]) {
+    let policy = policy(&json!({
+        "match": {"interfaces": rules},
+        "desiredState": {"interfaces": [{"mtu": 9000}]},
+    }));
+    let document = document(&policy, &report()).expect("a document");
+    assert_eq!(names(&document), matched);
+}
+
+#[test]
+fn named_interfaces_and_other_sections_are_copied_and_nothing_is_said_twice() {
+    let policy = policy(&json!({
+        "match": {"interfaces": [{"name": "eth1"}, {"name": "eth2"}]},
+        "desiredState": {
+            "dns-resolver": {"config": {"server": ["192.0.2.1"]}},
+            "interfaces": [
+                {"state": "down", "mtu": 9000},
+                {"ipv4": {"enabled": false}},
+                {"name": "eth2", "mtu": 1400},
+                {"name": "br7", "type": "linux-bridge"},
+            ],
+        },
+    }));
+    assert_eq!(
+        document(&policy, &report()),
+        Ok(json!({
+            "dns-resolver": {"config": {"server": ["192.0.2.1"]}},
+            "interfaces": [
+                {"name": "eth1", "type": "ethernet", "state": "up", "mtu": 9000, "ipv4": {"enabled": false}},
+                {"name": "eth2", "type": "ethernet", "state": "up", "mtu": 1400, "ipv4": {"enabled": false}},
+                {"name": "br7", "type": "linux-bridge"},
+            ],
+        }))
+    );
+}
+
+#[test]
+fn lldp_is_switched_on_where_a_rule_needs_it_and_only_there() {
+    let with = |rules: Value| policy(&json!({"match": {"interfaces": rules}}));
+    let vlans = with(json!({"type": "ethernet", "lldp": {"vlan-ids": [101]}}));
+    assert_eq!(
+        listening(&vlans, &report()),
+        json!({"interfaces": [{"name": "eth3", "type": "ethernet", "state": "up", "lldp": {"enabled": true}}]})
+    );
+    assert!(!is_heard(&vlans, &report()), "eth3 has heard nobody");
+    let heard = with(json!([{"name": "eth1", "lldp": {"vlan-ids": [101]}}, {"name": "eth3"}]));
+    assert_eq!(listening(&heard, &report()), Value::Null);
+    assert!(is_heard(&heard, &report()));
+}
+
+#[test]
+fn reports_of_any_shape_are_read() {
+    let policy = policy(&json!({"match": {"interfaces": {"lldp": {"vlan-ids": [101]}}}}));
+    for report in [
+        json!(null),
+        json!({"interfaces": {}}),
+        json!({"interfaces": [1, {"lldp": []}, {"name": 3, "state": "up", "lldp": {"neighbors": [[1], {}, [{"type": 127, "ieee-802-1-vlans": 1}]]}}]}),
+    ] {
+        assert_eq!(document(&policy, &report), Ok(Value::Null));
+        assert_eq!(listening(&policy, &report), Value::Null);
+    }
+}

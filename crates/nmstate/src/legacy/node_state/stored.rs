@@ -1,0 +1,78 @@
+//! The `NodeNetworkState` as far as its wish goes. The report in it may have a megabyte, and changes often: nothing is
+//! built of that.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::ClusterResourceScope;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::names;
+
+/// What is wished, and what conditions there are.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct NodeNetworkState {
+    #[serde(deserialize_with = "metadata")]
+    pub(super) metadata: ObjectMeta,
+    #[serde(default)]
+    pub(super) spec: Value,
+    #[serde(default)]
+    pub(super) status: Option<Status>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Status {
+    #[serde(default)]
+    pub(super) conditions: Option<Vec<Value>>,
+}
+
+/// Without what the API server notes about writers: it names every field of the report.
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        name: Option<String>,
+        uid: Option<String>,
+        generation: Option<i64>,
+        resource_version: Option<String>,
+    }
+    let metadata = Metadata::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name: metadata.name,
+        uid: metadata.uid,
+        generation: metadata.generation,
+        resource_version: metadata.resource_version,
+        ..ObjectMeta::default()
+    })
+}
+
+impl Resource for NodeNetworkState {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        names::STATE_KIND.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        names::GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1beta1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        names::STATES.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

@@ -1,0 +1,80 @@
+//! From a policy of the original design to the document for this node, with the host at hand (nmstate §3.2-7).
+
+use std::time::Duration;
+
+use serde_json::Value;
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+use tracing::info;
+
+use super::policy::Policy;
+use super::{auto_bond, matching, policy};
+use crate::apply::Pipeline;
+use crate::engine::{self, Engine};
+use crate::failure::Failure;
+
+/// Time between two looks for neighbours.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Why there is no document.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The policy makes no sense; it won't the next time either.
+    #[error(transparent)]
+    Policy(#[from] policy::Error),
+    /// Bonds can't be made as the policy asks for.
+    #[error(transparent)]
+    Bond(#[from] auto_bond::Error),
+    /// The host's state can't be had.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    /// LLDP can't be switched on, without which nothing can match.
+    #[error("LLDP cannot be enabled: {0}")]
+    Listen(Failure),
+}
+
+impl Error {
+    /// Whether another attempt at the same policy makes sense.
+    pub fn retry(&self) -> bool {
+        match self {
+            Self::Policy(_) | Self::Bond(_) => false,
+            Self::Engine(_) => true,
+            Self::Listen(failure) => failure.retry,
+        }
+    }
+}
+
+/// The document of a policy of the original design for this node, null when there is nothing to do; nothing when the
+/// policy is one of today's. Bridges' VLANs and references to the node are not filled in yet.
+///
+/// A rule about neighbours' VLANs needs LLDP: it is switched on first, and neighbours have a minute. Without a
+/// `pipeline`, for policies that are only tried, the host is taken as it is.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn document(
+    engine: &Engine,
+    pipeline: Option<&Pipeline>,
+    spec: &Value,
+) -> Result<Option<Value>, Error> {
+    let Some(policy) = Policy::of(spec)? else {
+        return Ok(None);
+    };
+    let mut report = engine.report().await?;
+    if let Some(pipeline) = pipeline {
+        let listening = matching::listening(&policy, &report);
+        if !listening.is_null() {
+            info!("enabling LLDP: {listening}");
+            pipeline.apply(&listening).await.map_err(Error::Listen)?;
+        }
+        let end = Instant::now() + matching::LLDP_PATIENCE;
+        while !matching::is_heard(&policy, &report) && Instant::now() < end {
+            sleep(PAUSE).await;
+            report = engine.report().await?;
+        }
+    }
+    Ok(Some(matching::document(&policy, &report)?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! The manifests: complete but for what depends on the cluster and on the `NMState`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+
+/// Why there are no manifests.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A directory can't be read.
+    #[error("cannot read manifests from {}", path.display())]
+    Read {
+        /// Which file or directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// There is nothing in it.
+    #[error("no manifests rendered from {}", .0.display())]
+    Empty(PathBuf),
+    /// A file is missing.
+    #[error("no manifests in file {0}")]
+    Missing(&'static str),
+    /// A file is no YAML.
+    #[error("malformed manifests in file {file}")]
+    Syntax {
+        /// Which.
+        file: &'static str,
+        /// What the parser says.
+        #[source]
+        source: serde_yaml::Error,
+    },
+}
+
+/// The manifests by the names of their files.
+#[derive(Clone, Debug)]
+pub struct Files(BTreeMap<String, String>);
+
+macro_rules! embedded {
+    ($($file:literal),* $(,)?) => { [$(($file, include_str!(concat!("manifests/", $file)))),*] };
+}
+
+impl Files {
+    /// Those in the program.
+    pub fn embedded() -> Self {
+        let files = embedded![
+            "namespace.yaml",
+            "rbac.yaml",
+            "cluster-reader.yaml",
+            "network-policies.yaml",
+            "workloads.yaml",
+            "services.yaml",
+            "admission.yaml",
+            "monitoring.yaml",
+            "openshift.yaml",
+            "console-plugin.yaml",
+        ];
+        Self(
+            files
+                .into_iter()
+                .map(|(name, text)| (name.to_owned(), text.to_owned()))
+                .collect(),
+        )
+    }
+
+    /// Those in a directory, which has to have all of them but the console's plugin.
+    ///
+    /// # Errors
+    /// When it can't be read, or there is no YAML in it.
+    pub fn from_directory(directory: &Path) -> Result<Self, Error> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            |source| Error::Read { path, source }
+        };
+        let mut files = BTreeMap::new();
+        let entries = match fs::read_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::Empty(directory.to_owned()));
+            }
+            entries => entries.map_err(failed(directory))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(failed(directory))?.path();
+            if path.extension().is_some_and(|extension| extension == "yaml") {
+                let name = path
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                files.insert(name, fs::read_to_string(&path).map_err(failed(&path))?);
+            }
+        }
+        if files.is_empty() {
+            return Err(Error::Empty(directory.to_owned()));
+        }
+        Ok(Self(files))
+    }
+
+    /// Whether there is a file.
+    pub fn has(&self, file: &str) -> bool {
+        self.0.contains_key(file)
+    }
+
+    /// The objects in a file, in order.
+    ///
+    /// # Errors
+    /// When it is not there, or not a list of objects.
+    pub fn objects(&self, file: &'static str) -> Result<Vec<Value>, Error> {
+        let text = self.0.get(file).ok_or(Error::Missing(file))?;
+        serde_yaml::Deserializer::from_str(text)
+            .map(Value::deserialize)
+            .collect::<Result<_, _>>()
+            .map_err(|source| Error::Syntax { file, source })
+    }
+}

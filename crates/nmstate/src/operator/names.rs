@@ -1,0 +1,132 @@
+//! What the operator and what it deploys are called (nmstate §10, §11).
+
+/// Who writes the status.
+pub const FIELD_OWNER: &str = "nmstate-operator";
+/// Kind that everything deployed belongs to.
+pub const OWNER_KIND: &str = "NMState";
+/// Label that tells what the operator deployed from everything else, and its value.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "nmstate-operator");
+/// Labels of an `NMState` that go onto what is deployed for it.
+pub const RELATIONSHIP_LABELS: [&str; 4] = [
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/part-of",
+    "app.kubernetes.io/version",
+    "app.kubernetes.io/managed-by",
+];
+/// Port of the probes.
+pub const HEALTH_PORT: u16 = 8081;
+/// The role that collects what may be read of a cluster.
+pub const CLUSTER_READER: &str = "cluster-reader";
+/// OpenShift's one `APIServer` and its one `Console`.
+pub const OPENSHIFT_CLUSTER: &str = "cluster";
+/// Group and version of a kind that only OpenShift has.
+pub const OPENSHIFT_API: &str = "security.openshift.io/v1";
+/// That kind.
+pub const OPENSHIFT_RESOURCE: &str = "securitycontextconstraints";
+/// The ConfigMap with the TLS profile, and its key.
+pub const TLS_CONFIG: (&str, &str) = ("nmstate-tls-config", "profile.json");
+/// Where that ConfigMap is mounted.
+pub const TLS_DIRECTORY: &str = "/etc/nmstate/tls";
+/// Annotation of pods: their TLS profile. Another one is another pod.
+pub const TLS_HASH: &str = "nmstate.io/tls-profile-hash";
+/// Where certificates of the metrics are mounted on OpenShift.
+pub const METRICS_CERTIFICATES: &str = "/tmp/k8s-metrics-server/serving-certs";
+/// Annotation that has OpenShift issue a certificate.
+pub const SERVING_CERTIFICATE: &str = "service.beta.openshift.io/serving-cert-secret-name";
+
+/// Namespace of events about what has none.
+pub const EVENTS_NAMESPACE: &str = "default";
+
+/// Namespace and name of the Service of the API server.
+pub const API_SERVICE: (&str, &str) = ("default", "kubernetes");
+/// Port of the API server that policies allow in any case, and how the names of those policies end.
+pub const API_PORT: (i32, &str) = (6443, "-egress-api-6443");
+
+/// The handler.
+pub const HANDLER: &str = "nmstate-handler";
+/// The webhook; also its Service and its Secret.
+pub const WEBHOOK: &str = "nmstate-webhook";
+/// The metrics.
+pub const METRICS: &str = "nmstate-metrics";
+/// The Service of the metrics.
+pub const MONITOR: &str = "nmstate-monitor";
+/// What keeps certificates where OpenShift does not.
+pub const CERT_MANAGER: &str = "nmstate-cert-manager";
+/// The console's plugin, as it is called in its manifests.
+pub const PLUGIN: &str = "nmstate-console-plugin";
+
+/// Namespaces as they are called in manifests.
+pub mod namespace {
+    /// Of everything deployed.
+    pub const HANDLER: &str = "nmstate";
+    /// Of the operator.
+    pub const OPERATOR: &str = "nmstate-operator";
+    /// Of Prometheus.
+    pub const MONITORING: &str = "monitoring";
+}
+
+/// Environment variables.
+pub mod env {
+    /// The operator's own namespace.
+    pub const OPERATOR_NAMESPACE: &str = "OPERATOR_NAMESPACE";
+    /// Namespace of Prometheus.
+    pub const MONITORING_NAMESPACE: &str = "MONITORING_NAMESPACE";
+    /// Image that everything deployed runs.
+    pub const HANDLER_IMAGE: &str = "RELATED_IMAGE_HANDLER_IMAGE";
+    /// When it is pulled.
+    pub const PULL_POLICY: &str = "HANDLER_IMAGE_PULL_POLICY";
+    /// Whether profiles are served.
+    pub const ENABLE_PROFILER: &str = "ENABLE_PROFILER";
+    /// Where.
+    pub const PROFILER_PORT: &str = "PROFILER_PORT";
+    /// Name of the console's plugin.
+    pub const PLUGIN_NAME: &str = "PLUGIN_NAME";
+    /// Its image.
+    pub const PLUGIN_IMAGE: &str = "PLUGIN_IMAGE";
+    /// Its port.
+    pub const PLUGIN_PORT: &str = "PLUGIN_PORT";
+    /// Ours: where manifests are read from instead of the ones in the program.
+    pub const MANIFESTS: &str = "WEFT_NMSTATE_MANIFESTS";
+    /// Intervals of certificates.
+    pub const CERTIFICATES: [&str; 4] = [
+        "CA_ROTATE_INTERVAL",
+        "CA_OVERLAP_INTERVAL",
+        "CERT_ROTATE_INTERVAL",
+        "CERT_OVERLAP_INTERVAL",
+    ];
+    /// Whether certificates are OpenShift's.
+    pub const IS_OPENSHIFT: &str = "IS_OPENSHIFT";
+}
+
+/// Variables of the operator that are the handler's too.
+pub const HANDED_ON: [&str; 7] = [
+    crate::names::env::MAX_RETRIES,
+    crate::names::env::MAX_BACKOFF,
+    crate::names::env::INITIAL_BACKOFF,
+    crate::names::env::BACKEND,
+    crate::names::env::ORIGINAL_DESIGN,
+    crate::names::env::DRIFT_INTERVAL,
+    crate::names::env::RESYNC_INTERVAL,
+];
+
+/// Kinds of conditions.
+pub mod condition {
+    /// Everything is there.
+    pub const AVAILABLE: &str = "Available";
+    /// Something is on its way.
+    pub const PROGRESSING: &str = "Progressing";
+    /// Something is wrong.
+    pub const DEGRADED: &str = "Degraded";
+}
+
+/// Reasons of conditions.
+pub mod reason {
+    /// Something is on its way.
+    pub const DEPLOYING: &str = "Deploying";
+    /// Everything is there.
+    pub const DEPLOYED: &str = "SuccessfullyDeployed";
+    /// Something can't be deployed.
+    pub const INTERNAL_ERROR: &str = "InternalError";
+    /// The TLS profile names what can't be served.
+    pub const TLS_PROFILE: &str = "TLSProfileNotFullyHonored";
+}

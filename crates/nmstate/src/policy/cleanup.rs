@@ -1,0 +1,112 @@
+//! What a handler finds of its predecessors: slots that they held, and enactments of policies that are gone
+//! (nmstate §5.1-5, §5.8).
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Client, ResourceExt};
+use kube_kit::client;
+
+use super::enactment::{self, State};
+use super::objects::{self, Enactment, Policy};
+use super::slots;
+use crate::conditions::Status;
+use crate::names;
+
+/// How often a slot is tried to be given back: other nodes write the same policy.
+const ATTEMPTS: u32 = 10;
+
+/// Gives back the slots that a former handler of this node held, and lets every policy be tried anew. What can't be done
+/// is logged: those who wait for the slots find out by themselves.
+///
+/// The enactment is written first. Were this handler killed between both writes, a slot would be left that nobody holds,
+/// which is found later; the other way round the next handler would give the same slot back again, and one node too many
+/// would be at it.
+pub async fn release(client: &Client, node: &str) {
+    let labels = format!("{}={node}", names::NODE_LABEL);
+    let api = objects::enactments(client);
+    let enactments = match api.list(&ListParams::default().labels(&labels)).await {
+        Ok(list) => list.items,
+        Err(error) => {
+            let error = client::message(&error);
+            tracing::warn!(error, "cannot list what former handlers of this node left");
+            return;
+        }
+    };
+    for found in enactments {
+        let name = found.name_any();
+        if let Err(error) = release_one(client, found).await {
+            let error = client::message(&error);
+            tracing::warn!(
+                enactment = name,
+                error,
+                "cannot give back a slot of a former handler"
+            );
+        }
+    }
+}
+
+async fn release_one(client: &Client, mut found: DynamicObject) -> Result<(), kube::Error> {
+    let policy = found.labels().get(names::POLICY_LABEL).cloned();
+    let Some(policy) = policy.filter(|policy| !policy.is_empty()) else {
+        return Ok(());
+    };
+    let seen = Enactment::of(&found);
+    if seen.available == Some(Status::True) {
+        return Ok(());
+    }
+    if seen.attempts > 0 || seen.holds_slot() {
+        found.types = Some(objects::types(&objects::enactment_resource()));
+        objects::edit_status(&mut found, |status| {
+            if seen.attempts > 0 {
+                enactment::set_attempts(status, seen.generation, 0);
+            }
+            if seen.holds_slot() {
+                enactment::set_state(status, &State::Created, Timestamp::now());
+            }
+        });
+        objects::enactments(client)
+            .replace_status(&seen.name, &PostParams::default(), &found)
+            .await?;
+    }
+    // Who waits or was aborted has none.
+    if !seen.holds_slot() {
+        return Ok(());
+    }
+    let api = objects::policies(client);
+    for attempt in 1..=ATTEMPTS {
+        let Some(object) = api.get_opt(&policy).await? else {
+            return Ok(());
+        };
+        let policy_object = Policy::new(object);
+        let mut counts = policy_object.counts();
+        if !slots::release(&mut counts, seen.generation) {
+            return Ok(());
+        }
+        let object = policy_object.with_status(None, Some(&counts));
+        match api.replace_status(&policy, &PostParams::default(), &object).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Deletes an enactment whose policy is gone. The policy may be newer than what is known, so it is asked for.
+///
+/// # Errors
+/// When the API server refuses.
+pub async fn delete_orphan(client: &Client, enactment: &str, policy: &str) -> Result<(), kube::Error> {
+    if objects::policies(client).get_opt(policy).await?.is_some() {
+        return Ok(());
+    }
+    match objects::enactments(client)
+        .delete(enactment, &DeleteParams::default())
+        .await
+    {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,251 @@
+//! What a pass asks of the API server. Nothing waits for an answer for ever: a connection may have died with the address
+//! that it came from.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
+use kube_kit::client;
+use serde_json::{Map, Value};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::pass::is_to_be_reset;
+use super::{Controller, Memory, ThisNode};
+use crate::names;
+use crate::policy::objects::{self, Policy};
+use crate::policy::settler::PATIENCE;
+use crate::policy::slots::HEARTBEAT;
+use crate::policy::status::Outcome;
+use crate::policy::{enactment, selection};
+
+/// Share of the time of all nodes' writes in which a policy is told that it is begun anew, in percent.
+const RESET: u32 = 100;
+/// Time between two looks whether another handler did it.
+const GLANCE: Duration = Duration::from_millis(20);
+/// How often a write is tried.
+const ATTEMPTS: u32 = 6;
+/// Pause before the second try, doubled each time.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Why a pass could not go on.
+#[derive(Debug, Error)]
+pub(super) enum Error {
+    /// The API server refused.
+    #[error("{}", client::message(.0))]
+    Api(#[source] kube::Error),
+    /// The API server did not answer.
+    #[error("no answer from the API server within {} s", PATIENCE.as_secs())]
+    Silence,
+    /// The node was labelled differently meanwhile.
+    #[error("node selector no longer matches after re-check, {}", .0.join(", "))]
+    NoLongerMatches(Vec<String>),
+    /// There is no such node.
+    #[error("there is no node {0}")]
+    NoNode(String),
+    /// Somebody deleted the enactment meanwhile.
+    #[error("enactment {0} is gone")]
+    EnactmentGone(String),
+}
+
+impl Error {
+    /// Whether it is an answer with this status.
+    pub(super) fn is(&self, code: u16) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == code)
+    }
+}
+
+/// Waits no longer for an answer than a healthy API server needs.
+pub(super) async fn patiently<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(PATIENCE, request).await {
+        Ok(answer) => answer.map_err(Error::Api),
+        Err(_) => Err(Error::Silence),
+    }
+}
+
+impl Controller {
+    /// A policy as it is now.
+    pub(super) async fn read(&self, name: &str) -> Result<Option<Policy>, Error> {
+        let policy = patiently(objects::policies(&self.shared.client).get_opt(name)).await?;
+        Ok(policy.map(Policy::new))
+    }
+
+    /// Tells users that nothing is known yet of a new generation. The first handler does it for all.
+    pub(super) async fn reset(&self, name: &str) -> Result<(), Error> {
+        let Some(mut policy) = self.policies.get(&name.to_owned()) else {
+            return Ok(());
+        };
+        for _ in 0..ATTEMPTS {
+            if !is_to_be_reset(&policy) {
+                return Ok(());
+            }
+            let moment = Instant::now() + self.spread.moment(RESET);
+            loop {
+                let still = self.policies.with(&name.to_owned(), is_to_be_reset);
+                if still != Some(true) {
+                    return Ok(());
+                }
+                let now = Instant::now();
+                if now >= moment {
+                    break;
+                }
+                tokio::time::sleep(GLANCE.min(moment - now)).await;
+            }
+            let mut conditions = policy.conditions();
+            Outcome::Unknown.set(&mut conditions, Timestamp::now());
+            let object = policy.with_status(Some(&conditions), None);
+            let api = objects::policies(&self.shared.client);
+            match patiently(api.replace_status(name, &PostParams::default(), &object)).await {
+                Ok(object) => {
+                    self.settler.wrote(&Policy::new(object));
+                    return Ok(());
+                }
+                Err(error) if error.is(404) => return Ok(()),
+                Err(error) if error.is(409) => match self.read(name).await? {
+                    Some(fresh) => policy = fresh,
+                    None => return Ok(()),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        // Others write without a pause, so they have something to tell.
+        Ok(())
+    }
+
+    /// The enactment of a policy on this node, made where there is none. Nothing when the policy is gone.
+    pub(super) async fn enactment(
+        &self,
+        policy: &Policy,
+        node: &ThisNode,
+        memory: &mut Memory,
+    ) -> Result<Option<DynamicObject>, Error> {
+        let name = enactment::name(&self.shared.node, &policy.name());
+        let api = objects::enactments(&self.shared.client);
+        if let Some(found) = patiently(api.get_opt(&name)).await? {
+            let of_former = enactment::is_of_another(&found, &policy.uid());
+            // One that belongs to a former node of this name is about to be deleted with it.
+            let mut owners = found.owner_references().iter();
+            let is_ours = found.owner_references().is_empty() || owners.any(|owner| owner.uid == node.uid);
+            if !of_former && is_ours {
+                memory.has_enactment = true;
+                return Ok(Some(found));
+            }
+            // What captures found and what failed was another policy's of the same name.
+            self.delete(&name).await?;
+        }
+        let Some(policy) = self.read(&policy.name()).await? else {
+            return Ok(None);
+        };
+        let nodes: Api<Node> = Api::all(self.shared.client.clone());
+        let Some(fresh) = patiently(nodes.get_metadata_opt(&self.shared.node)).await? else {
+            return Err(Error::NoNode(self.shared.node.clone()));
+        };
+        let unmatched = selection::unmatched(&policy.node_selector(), fresh.labels());
+        if !unmatched.is_empty() {
+            return Err(Error::NoLongerMatches(unmatched));
+        }
+        let uid = fresh.uid().unwrap_or_else(|| node.uid.clone());
+        let new = enactment::new(
+            &self.shared.node,
+            &uid,
+            &policy.name(),
+            &self.shared.settings.labels,
+        );
+        let created = patiently(api.create(&PostParams::default(), &new)).await?;
+        memory.has_enactment = true;
+        Ok(Some(created))
+    }
+
+    /// Deletes an enactment, if there is one.
+    pub(super) async fn delete(&self, enactment: &str) -> Result<(), Error> {
+        let api = objects::enactments(&self.shared.client);
+        self.deleted().insert(enactment.to_owned());
+        let Err(error) = patiently(api.delete(enactment, &DeleteParams::default())).await else {
+            return Ok(());
+        };
+        self.deleted().remove(enactment);
+        if error.is(404) { Ok(()) } else { Err(error) }
+    }
+
+    /// Changes the status of an enactment, where that changes anything.
+    pub(super) async fn edit(
+        &self,
+        enactment: &mut DynamicObject,
+        change: impl Fn(&mut Map<String, Value>, Timestamp),
+    ) -> Result<(), Error> {
+        let name = enactment.name_any();
+        let api = objects::enactments(&self.shared.client);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mut changed = enactment.clone();
+            changed.types = Some(objects::types(&objects::enactment_resource()));
+            objects::edit_status(&mut changed, |status| change(status, Timestamp::now()));
+            if changed.data == enactment.data {
+                return Ok(());
+            }
+            let error = match patiently(api.replace_status(&name, &PostParams::default(), &changed)).await {
+                Ok(written) => {
+                    *enactment = written;
+                    return Ok(());
+                }
+                Err(error) if error.is(404) => return Err(Error::EnactmentGone(name)),
+                Err(error) => error,
+            };
+            if attempt >= ATTEMPTS {
+                return Err(error);
+            }
+            tracing::debug!(enactment = name, %error, "writing the enactment again");
+            if !error.is(409) {
+                tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
+            }
+            // A write without an answer may have been carried out.
+            match patiently(api.get_opt(&name)).await {
+                Ok(Some(fresh)) => *enactment = fresh,
+                Ok(None) => return Err(Error::EnactmentGone(name)),
+                Err(error) => tracing::debug!(enactment = name, %error, "cannot read the enactment"),
+            }
+        }
+    }
+
+    /// Says now and then that this handler is still at work, so that nobody takes its slot for one that nobody holds.
+    pub(super) async fn keep_alive(&self, mut enactment: DynamicObject) -> Infallible {
+        loop {
+            tokio::time::sleep(HEARTBEAT).await;
+            let alive = self.edit(&mut enactment, |status, now| {
+                enactment::set_state(status, &enactment::State::Progressing, now);
+            });
+            if let Err(error) = alive.await {
+                tracing::debug!(%error, "cannot say that the policy is still being applied");
+            }
+        }
+    }
+
+    /// Asks for a new report of this node, by its label; and the reporter itself when that can't be.
+    pub(super) async fn ask_for_report(&self) {
+        let api = objects::reports(&self.shared.client);
+        for _ in 0..ATTEMPTS {
+            let error = match patiently(api.get_opt(&self.shared.node)).await {
+                Ok(Some(mut report)) => {
+                    let now = Timestamp::now().as_nanosecond().to_string();
+                    report.labels_mut().insert(names::REFRESH_LABEL.to_owned(), now);
+                    report.metadata.managed_fields = None;
+                    let params = PostParams::default();
+                    match patiently(api.replace(&self.shared.node, &params, &report)).await {
+                        Ok(_) => return,
+                        Err(error) if error.is(409) => continue,
+                        Err(error) => error,
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => error,
+            };
+            tracing::warn!(%error, "cannot ask for a new report by its label");
+            break;
+        }
+        self.shared.refresh.notify_one();
+    }
+}

@@ -1,0 +1,64 @@
+//! Policies on a node, each applied once (nmstate §3.2-9).
+
+use std::sync::Arc;
+
+use super::edge::patiently;
+use super::{Controller, Memory, Next, backoff, begin};
+use crate::apply::Pipeline;
+use crate::conditions::Status;
+use crate::handler::Shared;
+use crate::policy::enactment;
+use crate::policy::objects::{self, Enactment};
+
+/// Applies every policy until it is applied or has failed for good, and tells what came of it. `false` when one failed,
+/// or when what came of it could not be told: others may wait for a slot.
+pub async fn once(shared: Shared, pipeline: Arc<Pipeline>) -> bool {
+    let (controller, _watches) = begin(shared, pipeline).await;
+    controller.enqueue_all();
+    let (mut succeeded, mut is_all_told) = (true, true);
+    for _ in 0..controller.policies.len() {
+        let name = controller.queue.next().await;
+        let applied = controller.bring_to_an_end(&name).await;
+        controller.queue.succeeded(&name);
+        // What could not be told of the policies before is tried again with it.
+        is_all_told = controller.settler.finish().await;
+        if !applied {
+            tracing::warn!(policy = name, "the policy could not be applied");
+        }
+        succeeded &= applied;
+    }
+    succeeded && is_all_told
+}
+
+impl Controller {
+    /// Passes over a policy until nothing is left to be done. `false` when it failed.
+    async fn bring_to_an_end(&self, policy: &str) -> bool {
+        let mut memory = Memory::default();
+        loop {
+            match Box::pin(self.pass(policy, &mut memory)).await {
+                Ok(Next::Done) => break,
+                Ok(Next::Again) => {}
+                Err(error) => tracing::warn!(policy, %error, "cannot go on with the policy, trying again"),
+            }
+            memory.failures = memory.failures.saturating_add(1);
+            let settings = &self.shared.settings;
+            let pause = backoff(settings.initial_backoff, settings.max_backoff, memory.failures);
+            // A slot may be ours, whose return others wait for.
+            self.settler.finish().await;
+            tokio::time::sleep(pause).await;
+        }
+        let name = enactment::name(&self.shared.node, policy);
+        match patiently(objects::enactments(&self.shared.client).get_opt(&name)).await {
+            // The policy is not for this node.
+            Ok(None) => true,
+            Ok(Some(found)) => {
+                let enactment = Enactment::of(&found);
+                enactment.failing != Some(Status::True) && enactment.aborted != Some(Status::True)
+            }
+            Err(error) => {
+                tracing::warn!(policy, %error, "cannot read what came of it");
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! One pass over a policy (nmstate §5.5).
+
+use kube::api::DynamicObject;
+use kube_kit::events::{Kind, Recorder};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::edge::Error;
+use super::turn::Turn;
+use super::{Controller, Memory, Next, Wanted};
+use crate::conditions::Status;
+use crate::failure::{self, Failure};
+use crate::names::{self, condition};
+use crate::policy::enactment::{self, State};
+use crate::policy::objects::{self, Enactment, Policy};
+use crate::policy::settler::Urgency;
+use crate::policy::{messages, selection};
+use crate::render::{self, NodeFacts, PolicySpec, Rendered};
+use crate::{apply, dry_run, engine, legacy};
+
+impl Controller {
+    /// Brings a policy and what this node has of it one step further.
+    pub(super) async fn pass(&self, name: &str, memory: &mut Memory) -> Result<Next, Error> {
+        let Some(policy) = self.policies.get(&name.to_owned()) else {
+            self.settler.forget(name);
+            return self.leave(name, memory).await;
+        };
+        let generation = policy.generation();
+        self.remember(&policy, memory).await?;
+        let waits = self.waiting().contains_key(name);
+        if waits && self.still_full(name, memory) {
+            return Ok(Next::Again);
+        }
+        let Some(node) = self.node.get(&self.shared.node) else {
+            return Err(Error::NoNode(self.shared.node.clone()));
+        };
+        let unmatched = selection::unmatched(&policy.node_selector(), &node.facts.labels);
+        if !unmatched.is_empty() {
+            tracing::info!(
+                policy = name,
+                ?unmatched,
+                "Policy node selectors does not match node, removing previous enactment if any"
+            );
+            let release = memory.holds.then_some(generation);
+            let name_here = enactment::name(&self.shared.node, name);
+            let had_one = memory.has_enactment || self.enactments.contains(&name_here);
+            let next = self.leave(name, memory).await?;
+            if !had_one {
+                // Of all the nodes that a policy is not for, one is enough to say so if none is left.
+                self.settler.begin(name);
+                return Ok(next);
+            }
+            self.settler.settle(name, None, release, Urgency::Calm);
+            return Ok(next);
+        }
+        let Some(mut enactment) = self.enactment(&policy, &node, memory).await? else {
+            return self.leave(name, memory).await;
+        };
+        let previous = Enactment::of(&enactment);
+        let is_current = previous.generation == generation;
+        let most = i64::from(self.shared.settings.max_retries.max(1));
+        if is_current && previous.attempts >= most {
+            tracing::info!(policy = name, "Retry count already exhausted, skipping apply");
+            self.settler
+                .settle(name, version(&enactment), None, Urgency::Calm);
+            return Ok(Next::Done);
+        }
+        if is_current && previous.is_retrying() && !policy.is_dry_run() {
+            memory.holds = true;
+        }
+        if memory.rendered.is_none() && self.has_to_listen(&policy) {
+            // Already to find out what it is on this node changes the host: LLDP is switched on.
+            if previous.generation != generation {
+                self.edit(&mut enactment, |status, now| {
+                    enactment::set_generation(status, generation, now);
+                })
+                .await?;
+            }
+            if let Some(next) = self.turn(&policy, &mut enactment, memory).await? {
+                return Ok(next);
+            }
+            self.waiting().remove(name);
+            self.edit(&mut enactment, |status, now| {
+                enactment::set_state(status, &State::Progressing, now);
+            })
+            .await?;
+        }
+        let rendered = match memory.rendered.clone() {
+            Some(rendered) => rendered,
+            None => match self.rendered(&policy, &node.facts, &enactment).await {
+                Ok(rendered) => {
+                    self.edit(&mut enactment, |status, now| {
+                        enactment::set_generation(status, generation, now);
+                        enactment::set_policy_uid(status, &policy.uid());
+                        enactment::set_rendered(status, &rendered, now);
+                    })
+                    .await?;
+                    memory.rendered.insert(rendered).clone()
+                }
+                Err(failure) if memory.holds && failure.retry => {
+                    return self.failed(&policy, &mut enactment, &failure, memory).await;
+                }
+                Err(failure) => {
+                    return self.not_rendered(&policy, &mut enactment, &failure, memory).await;
+                }
+            },
+        };
+        if policy.is_dry_run() {
+            memory.rendered = None;
+            return self.tried(name, &mut enactment, &rendered).await;
+        }
+        if let Some(next) = self.turn(&policy, &mut enactment, memory).await? {
+            return Ok(next);
+        }
+        self.apply(&policy, &mut enactment, &rendered, memory).await
+    }
+
+    /// Makes sure that this node holds a slot; how the pass ends where it gets none.
+    async fn turn(
+        &self,
+        policy: &Policy,
+        enactment: &mut DynamicObject,
+        memory: &mut Memory,
+    ) -> Result<Option<Next>, Error> {
+        let name = &policy.name();
+        if memory.holds {
+            // The host is about to be changed, so what the watch knows is not enough.
+            return Ok(match self.read(name).await? {
+                None => Some(self.leave(name, memory).await?),
+                // The watch is about to tell of it.
+                Some(fresh) if memory.wanted != Some(Wanted::of(&fresh)) => Some(Next::Done),
+                Some(_) => None,
+            });
+        }
+        Ok(Some(
+            match self.take_turn(name, policy.generation(), memory).await? {
+                Turn::Taken => {
+                    memory.holds = true;
+                    return Ok(None);
+                }
+                Turn::Gone => self.leave(name, memory).await?,
+                Turn::Changed => Next::Done,
+                Turn::Wait => self.wait(name, enactment, memory).await?,
+                Turn::Abort => self.abort(policy, enactment, memory).await?,
+            },
+        ))
+    }
+
+    /// Whether LLDP may have to be switched on to find out what a policy is on this node.
+    fn has_to_listen(&self, policy: &Policy) -> bool {
+        self.shared.settings.original_design
+            && !policy.is_dry_run()
+            && legacy::is_about_neighbours(policy.spec())
+    }
+
+    /// Nothing of a policy is to be left on this node.
+    async fn leave(&self, policy: &str, memory: &mut Memory) -> Result<Next, Error> {
+        self.waiting().remove(policy);
+        let name = enactment::name(&self.shared.node, policy);
+        if memory.has_enactment || self.enactments.contains(&name) {
+            self.delete(&name).await?;
+        }
+        *memory = Memory {
+            wanted: memory.wanted.take(),
+            ..Memory::default()
+        };
+        Ok(Next::Done)
+    }
+
+    /// Forgets what belongs to an earlier wish, and tells users that what the policy says is about that one.
+    async fn remember(&self, policy: &Policy, memory: &mut Memory) -> Result<(), Error> {
+        let wanted = Wanted::of(policy);
+        let before = memory.wanted.replace(wanted.clone());
+        if before.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        let name = policy.name();
+        self.waiting().remove(&name);
+        let held = std::mem::take(memory);
+        if let Some(before) = before {
+            if before.uid != wanted.uid {
+                // What captures found and what failed was another policy's.
+                self.delete(&enactment::name(&self.shared.node, &name)).await?;
+            } else if held.holds {
+                self.settler
+                    .settle(&name, None, Some(before.generation), Urgency::Calm);
+            }
+            memory.has_enactment = held.has_enactment && before.uid == wanted.uid;
+        }
+        memory.wanted = Some(wanted);
+        self.reset(&name).await
+    }
+
+    async fn rendered(
+        &self,
+        policy: &Policy,
+        facts: &NodeFacts,
+        enactment: &DynamicObject,
+    ) -> Result<Rendered, Failure> {
+        let engine = &self.shared.engine;
+        let refused = |error: &engine::Error| Failure::of_unchanged(error, policy.spec());
+        let mut captured = enactment::captured(enactment);
+        let mut spec = policy_spec(policy.spec()).map_err(|error| refused(&error))?;
+        if self.shared.settings.original_design {
+            // Whoever only tries changes nothing, not even whether the host listens for neighbours.
+            let pipeline = (!policy.is_dry_run()).then_some(&*self.pipeline);
+            let document = legacy::document(engine, pipeline, policy.spec()).await;
+            let document = document.map_err(|error| Failure {
+                text: error.to_string(),
+                retry: error.retry(),
+            })?;
+            if let Some(desired_state) = document {
+                captured.clear();
+                spec = PolicySpec {
+                    desired_state,
+                    ..PolicySpec::default()
+                };
+            }
+        }
+        if apply::is_empty(&spec.desired_state) {
+            return Ok(Rendered::default());
+        }
+        let rendered = render::render(engine, &spec, facts, captured).await;
+        rendered.map_err(|error| refused(&error))
+    }
+
+    /// The document could not be made: finally, when it is the policy's fault.
+    async fn not_rendered(
+        &self,
+        policy: &Policy,
+        enactment: &mut DynamicObject,
+        failure: &Failure,
+        memory: &mut Memory,
+    ) -> Result<Next, Error> {
+        let name = policy.name();
+        let state = State::Failed(messages::not_generated(&failure.text));
+        tracing::warn!(
+            policy = name,
+            error = failure.text,
+            "cannot make the policy's document"
+        );
+        self.edit(enactment, |status, now| {
+            enactment::set_generation(status, policy.generation(), now);
+            enactment::set_policy_uid(status, &policy.uid());
+            enactment::set_state(status, &state, now);
+        })
+        .await?;
+        // Nothing was changed, so others may go on.
+        let release = std::mem::take(&mut memory.holds).then_some(policy.generation());
+        self.settler
+            .settle(&name, version(enactment), release, Urgency::Brisk);
+        Ok(if failure.retry { Next::Again } else { Next::Done })
+    }
+
+    /// Says what the policy would change.
+    async fn tried(
+        &self,
+        policy: &str,
+        enactment: &mut DynamicObject,
+        rendered: &Rendered,
+    ) -> Result<Next, Error> {
+        let (diff, state, next) = match dry_run::outcome(&self.shared.engine, &rendered.desired).await {
+            Ok(outcome) => (outcome.diff, State::Tried(outcome.message), Next::Done),
+            Err(failure) => {
+                let next = if failure.retry { Next::Again } else { Next::Done };
+                (Value::Null, State::Failed(failure.text), next)
+            }
+        };
+        self.edit(enactment, |status, now| {
+            if diff.is_null() {
+                status.remove("diff");
+            } else {
+                status.insert("diff".to_owned(), diff.clone());
+            }
+            enactment::set_state(status, &state, now);
+        })
+        .await?;
+        self.settler
+            .settle(policy, version(enactment), None, Urgency::Calm);
+        Ok(next)
+    }
+
+    /// As many nodes as may are at it.
+    async fn wait(
+        &self,
+        policy: &str,
+        enactment: &mut DynamicObject,
+        memory: &Memory,
+    ) -> Result<Next, Error> {
+        let look = memory.look;
+        let before = look.and_then(|look| self.waiting().insert(policy.to_owned(), look));
+        if Enactment::of(enactment).pending != Some(Status::True) {
+            self.edit(enactment, |status, now| {
+                enactment::set_state(status, &State::Pending, now);
+            })
+            .await?;
+        }
+        if before.is_none() {
+            self.settler
+                .settle(policy, version(enactment), None, Urgency::Calm);
+        }
+        Ok(Next::Again)
+    }
+
+    /// Too many nodes failed.
+    async fn abort(
+        &self,
+        policy: &Policy,
+        enactment: &mut DynamicObject,
+        memory: &mut Memory,
+    ) -> Result<Next, Error> {
+        let name = policy.name();
+        let text = messages::aborted(&enactment::name(&self.shared.node, &name));
+        self.waiting().remove(&name);
+        memory.rendered = None;
+        let state = State::Aborted(text.clone());
+        self.edit(enactment, |status, now| enactment::set_state(status, &state, now))
+            .await?;
+        self.settler
+            .settle(&name, version(enactment), None, Urgency::Calm);
+        self.tell(policy, &text).await;
+        Ok(Next::Done)
+    }
+
+    /// It is this node's turn.
+    async fn apply(
+        &self,
+        policy: &Policy,
+        enactment: &mut DynamicObject,
+        rendered: &Rendered,
+        memory: &mut Memory,
+    ) -> Result<Next, Error> {
+        let (name, generation) = (policy.name(), policy.generation());
+        self.waiting().remove(&name);
+        self.edit(enactment, |status, now| {
+            status.remove("diff");
+            enactment::set_state(status, &State::Progressing, now);
+        })
+        .await?;
+        let says = |kind| {
+            let policies = &self.policies;
+            policies.with(&name, |policy| policy.is(kind)) == Some(Status::True)
+        };
+        if says(condition::AVAILABLE) || says(condition::IGNORED) {
+            // It was settled before this node came to it.
+            self.settler
+                .settle(&name, version(enactment), None, Urgency::Brisk);
+        } else {
+            self.settler.begin(&name);
+        }
+        let applied = tokio::select! {
+            applied = self.pipeline.apply(&rendered.desired) => applied,
+            never = self.keep_alive(enactment.clone()) => match never {},
+        };
+        match applied {
+            Ok(text) => {
+                tracing::info!(policy = name, text, "policy applied");
+                let state = State::Success(text);
+                self.edit(enactment, |status, now| enactment::set_state(status, &state, now))
+                    .await?;
+                memory.holds = false;
+                memory.rendered = None;
+                self.settler.settle(
+                    &name,
+                    version(enactment),
+                    Some(generation),
+                    self.release_urgency(&name, memory),
+                );
+                self.ask_for_report().await;
+                Ok(Next::Done)
+            }
+            Err(failure) => self.failed(policy, enactment, &failure, memory).await,
+        }
+    }
+
+    async fn failed(
+        &self,
+        policy: &Policy,
+        enactment: &mut DynamicObject,
+        failure: &Failure,
+        memory: &mut Memory,
+    ) -> Result<Next, Error> {
+        let (name, generation) = (policy.name(), policy.generation());
+        let most = self.shared.settings.max_retries.max(1);
+        let before = u32::try_from(Enactment::of(enactment).attempts).unwrap_or_default();
+        // What no other attempt would change counts as all of them.
+        let attempts = if failure.retry {
+            before.saturating_add(1)
+        } else {
+            most
+        };
+        let is_final = attempts >= most;
+        tracing::warn!(
+            policy = name,
+            attempts,
+            most,
+            error = failure.text,
+            "policy failed"
+        );
+        let state = if is_final {
+            State::Failed(messages::not_applied(&self.shared.node, &failure.text))
+        } else {
+            State::Retrying(messages::retrying(&self.shared.node, before, most))
+        };
+        self.edit(enactment, |status, now| {
+            enactment::set_attempts(status, generation, attempts);
+            enactment::set_state(status, &state, now);
+        })
+        .await?;
+        // Another attempt begins with what the host is like then.
+        memory.rendered = None;
+        if !is_final {
+            self.settler
+                .settle(&name, version(enactment), None, Urgency::Calm);
+            return Ok(Next::Again);
+        }
+        // The slot is kept: those who wait are to see that it does not work.
+        self.settler
+            .settle(&name, version(enactment), None, Urgency::Brisk);
+        let own = enactment::name(&self.shared.node, &name);
+        let text = if failure.retry {
+            messages::failed(&own, most)
+        } else {
+            messages::refused(&own)
+        };
+        self.tell(policy, &text).await;
+        Ok(Next::Done)
+    }
+
+    /// Warns on the policy.
+    async fn tell(&self, policy: &Policy, text: &str) {
+        let source = format!("{}.{}", self.shared.node, names::EVENT_SOURCE);
+        // One that remembers would count what it told before, and handlers may only create events.
+        let recorder = Recorder::new(self.shared.client.clone(), &source);
+        recorder
+            .publish(&policy.reference(), Kind::Warning, names::RECONCILE_FAILED, text)
+            .await;
+    }
+
+    /// Whether others wait for the slot that is given back.
+    fn release_urgency(&self, policy: &str, memory: &Memory) -> Urgency {
+        let counts = self.policies.with(&policy.to_owned(), Policy::counts);
+        let generation = memory.wanted.as_ref().map(|wanted| wanted.generation);
+        let key = generation.unwrap_or_default().to_string();
+        let counted = counts.and_then(|counts| counts.get(&key).copied());
+        match (counted, memory.look) {
+            (Some(counted), Some(look)) if counted < look.limit => Urgency::Calm,
+            _ => Urgency::Brisk,
+        }
+    }
+}
+
+/// The version that an enactment was written in.
+fn version(enactment: &DynamicObject) -> Option<u64> {
+    objects::comparable(enactment.metadata.resource_version.as_deref()?)
+}
+
+/// What of a policy makes the document.
+fn policy_spec(spec: &Value) -> Result<PolicySpec, engine::Error> {
+    let mut spec = spec.clone();
+    if let Some(spec) = spec.as_object_mut() {
+        // As if they were not there.
+        spec.retain(|_, value| !value.is_null());
+    }
+    PolicySpec::deserialize(&spec).map_err(|error| engine::Error {
+        kind: failure::INVALID.to_owned(),
+        text: format!("{}: {error}", failure::INVALID),
+        log: String::new(),
+    })
+}
+
+/// Whether a policy is to be told anew that nothing is known yet of its newest generation.
+pub(super) fn is_to_be_reset(policy: &Policy) -> bool {
+    if policy.is(condition::PROGRESSING) == Status::True {
+        return false;
+    }
+    let conditions = policy.conditions();
+    let is_unknown = conditions.len() >= 4
+        && conditions
+            .iter()
+            .all(|condition| condition.status == Status::Unknown && condition.reason.is_empty());
+    let observed = objects::observed_generation(policy);
+    !is_unknown && observed != Some(policy.generation())
+}

@@ -1,0 +1,122 @@
+//! This node's turn at a policy (nmstate §5.5-9).
+
+use kube::api::PostParams;
+use tokio::time::Instant;
+
+use super::edge::{self, Error};
+use super::{Controller, Look, Memory, Wanted};
+use crate::legacy;
+use crate::policy::objects;
+use crate::policy::slots;
+
+/// Share of the time of all nodes' writes in which slots are taken, in percent.
+const TAKE: u32 = 200;
+/// How often it is tried before others have gone first.
+const ATTEMPTS: u32 = 5;
+
+/// Whose turn it is.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// This node's: it holds a slot.
+    Taken,
+    /// Others'.
+    Wait,
+    /// Nobody's: too many failed.
+    Abort,
+    /// The policy is gone.
+    Gone,
+    /// The policy wants something else now.
+    Changed,
+}
+
+impl Controller {
+    /// Takes a slot, if one is left.
+    pub(super) async fn take_turn(
+        &self,
+        name: &str,
+        generation: i64,
+        memory: &mut Memory,
+    ) -> Result<Turn, Error> {
+        let client = &self.shared.client;
+        let mut known = None;
+        for attempt in 1..=ATTEMPTS {
+            tokio::time::sleep(self.spread.moment(TAKE * attempt)).await;
+            if self.still_full(name, memory) {
+                return Ok(Turn::Wait);
+            }
+            let enactments = match known.take() {
+                Some(enactments) => enactments,
+                None => edge::patiently(objects::enactments_of(client, name)).await?.items,
+            };
+            self.spread.learn_at_least(enactments.len());
+            let began = Instant::now();
+            let Some(policy) = self.read(name).await? else {
+                return Ok(Turn::Gone);
+            };
+            if memory.wanted != Some(Wanted::of(&policy)) {
+                return Ok(Turn::Changed);
+            }
+            let wanted = legacy::max_unavailable(policy.spec());
+            let limit = slots::limit(wanted.as_ref(), enactments.len());
+            if let Some(mistake) = &limit.mistake {
+                tracing::error!(policy = name, mistake, "taking the default");
+            }
+            let at = Instant::now();
+            memory.look = Some(Look {
+                generation,
+                limit: limit.nodes,
+                at,
+            });
+            let counts = policy.counts();
+            let counted = counts.get(&generation.to_string()).copied().unwrap_or_default();
+            let unheld = if counted < limit.nodes {
+                0
+            } else {
+                memory.sightings.observe(generation, counted, &enactments, at)
+            };
+            let Some(counts) = slots::take(&counts, generation, limit.nodes, unheld) else {
+                return Ok(turn_at_limit(&enactments, generation, limit.nodes));
+            };
+            if unheld > 0 {
+                tracing::warn!(policy = name, unheld, "slots that no node holds are given back");
+            }
+            let object = policy.with_status(None, Some(&counts));
+            let api = objects::policies(client);
+            let written = edge::patiently(api.replace_status(name, &PostParams::default(), &object)).await;
+            self.spread.took(began.elapsed());
+            match written {
+                Ok(object) => {
+                    self.settler.wrote(&objects::Policy::new(object));
+                    return Ok(Turn::Taken);
+                }
+                Err(error) if error.is(404) => return Ok(Turn::Gone),
+                // Whether it was written is not known; if it was, nobody holds it, and that is found in time.
+                Err(error) if !error.is(409) && attempt == ATTEMPTS => return Err(error),
+                Err(error) if attempt == ATTEMPTS => {
+                    tracing::debug!(policy = name, %error, "others were faster");
+                    return Ok(turn_at_limit(&enactments, generation, limit.nodes));
+                }
+                Err(_) => known = Some(enactments),
+            }
+        }
+        Ok(Turn::Changed)
+    }
+
+    /// Whether it is clear without asking that nothing has changed for this node.
+    pub(super) fn still_full(&self, name: &str, memory: &Memory) -> bool {
+        let is_full = |look| {
+            self.policies
+                .with(&name.to_owned(), |policy| self.is_full(policy, look))
+        };
+        memory.look.and_then(is_full) == Some(true)
+    }
+}
+
+/// What is left to do when all slots are taken.
+fn turn_at_limit(enactments: &[objects::Enactment], generation: i64, limit: i64) -> Turn {
+    if slots::failures(enactments, generation) >= limit {
+        Turn::Abort
+    } else {
+        Turn::Wait
+    }
+}

@@ -1,0 +1,198 @@
+//! What a policy is on this node, and how it goes there (nmstate §2.4).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
+use serde_json::{Map, Value, json};
+
+use super::{messages, objects};
+use crate::conditions::{self, Condition, Status};
+use crate::names::{self, condition, reason};
+use crate::render::Rendered;
+
+/// Version of what is remembered of captures.
+const CAPTURE_VERSION: &str = "0";
+/// In an enactment's status: what tells its policy from another one of the same name.
+const POLICY_UID: &str = "policyUID";
+
+/// The name of the enactment of a policy on a node.
+pub fn name(node: &str, policy: &str) -> String {
+    format!("{node}.{policy}")
+}
+
+/// A new enactment, which belongs to its node.
+pub fn new(node: &str, uid: &str, policy: &str, labels: &BTreeMap<String, String>) -> DynamicObject {
+    let mut enactment = DynamicObject::new(&name(node, policy), &objects::enactment_resource());
+    let mut labels = labels.clone();
+    labels.insert(names::POLICY_LABEL.to_owned(), policy.to_owned());
+    labels.insert(names::NODE_LABEL.to_owned(), node.to_owned());
+    enactment.metadata.labels = Some(labels);
+    enactment.metadata.owner_references = Some(vec![
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: node.to_owned(),
+            uid: uid.to_owned(),
+            ..Default::default()
+        },
+    ]);
+    enactment.data = json!({});
+    enactment
+}
+
+/// How an enactment goes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum State {
+    /// Nothing is known yet.
+    Created,
+    /// It is being applied.
+    Progressing,
+    /// It was applied; the text says so, and for how long.
+    Success(String),
+    /// It was only tried; the text says what would change.
+    Tried(String),
+    /// It failed, and is not tried any more.
+    Failed(String),
+    /// It failed, and is about to be tried again.
+    Retrying(String),
+    /// It waits for other nodes.
+    Pending,
+    /// It is not tried because others failed.
+    Aborted(String),
+}
+
+impl State {
+    /// Sets all five conditions.
+    pub fn set(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
+        use Status::{False, True, Unknown};
+        // Available, failing, progressing, pending, aborted: the order in which a new enactment has them.
+        let statuses = match self {
+            Self::Created => [Unknown; 5],
+            Self::Progressing => [Unknown, Unknown, True, False, False],
+            Self::Success(_) | Self::Tried(_) => [True, False, False, False, False],
+            Self::Failed(_) => [False, True, False, False, False],
+            Self::Retrying(_) => [False, True, True, False, False],
+            Self::Pending => [False, False, False, True, False],
+            Self::Aborted(_) => [False, False, False, False, True],
+        };
+        let (why, text) = match self {
+            Self::Created => ("", ""),
+            Self::Progressing => (reason::PROGRESSING, messages::APPLYING),
+            Self::Success(text) => (reason::SUCCESS, text.as_str()),
+            Self::Tried(text) => (reason::DRY_RUN, text.as_str()),
+            Self::Failed(text) => (reason::FAILED, text.as_str()),
+            Self::Retrying(text) => (reason::RETRYING, text.as_str()),
+            Self::Pending => (reason::LIMIT_REACHED, messages::WAITING),
+            Self::Aborted(text) => (reason::ABORTED, text.as_str()),
+        };
+        let kinds = [
+            condition::AVAILABLE,
+            condition::FAILING,
+            condition::PROGRESSING,
+            condition::PENDING,
+            condition::ABORTED,
+        ];
+        for (kind, status) in kinds.into_iter().zip(statuses) {
+            let why = match self {
+                // As the established handler says it.
+                Self::Failed(_) | Self::Retrying(_) if kind == condition::ABORTED => reason::SUCCESS,
+                _ => why,
+            };
+            let waits = *self == Self::Pending && kind == condition::PROGRESSING;
+            let text = if status == True || waits { text } else { "" };
+            conditions::set(conditions, kind, status, why, text, now);
+        }
+    }
+}
+
+/// Sets the conditions of an enactment.
+pub fn set_state(status: &mut Map<String, Value>, state: &State, now: Timestamp) {
+    let mut conditions = conditions_of(status);
+    state.set(&mut conditions, now);
+    status.insert("conditions".to_owned(), objects::json(&conditions));
+}
+
+/// The conditions of an enactment.
+fn conditions_of(status: &Map<String, Value>) -> Vec<Condition> {
+    objects::readable_conditions(status.get("conditions").unwrap_or(&Value::Null))
+}
+
+/// Whether an enactment is another policy's of the same name. One that does not say whose it is, is taken for this one's:
+/// what captures found can't be had again, and times of creation are told by clocks that differ.
+pub fn is_of_another(enactment: &DynamicObject, policy_uid: &str) -> bool {
+    let uid = enactment.data["status"][POLICY_UID].as_str();
+    uid.is_some_and(|uid| uid != policy_uid)
+}
+
+/// Writes down whose enactment it is.
+pub fn set_policy_uid(status: &mut Map<String, Value>, uid: &str) {
+    status.insert(POLICY_UID.to_owned(), uid.into());
+}
+
+/// Makes the enactment one of this generation of its policy: the conditions of another one are dropped, and its failed
+/// attempts too.
+pub fn set_generation(status: &mut Map<String, Value>, generation: i64, now: Timestamp) {
+    if status.get("policyGeneration").and_then(Value::as_i64) != Some(generation) {
+        status.insert("policyGeneration".to_owned(), generation.into());
+        status.remove("conditions");
+        status.remove("retryCount");
+        status.remove("diff");
+    }
+    if conditions_of(status).is_empty() {
+        set_state(status, &State::Created, now);
+    }
+}
+
+/// Writes down what the policy is on this node.
+pub fn set_rendered(status: &mut Map<String, Value>, rendered: &Rendered, now: Timestamp) {
+    let mut set = |key: &str, value: Value, is_there: bool| {
+        if is_there {
+            status.insert(key.to_owned(), value);
+        } else {
+            status.remove(key);
+        }
+    };
+    set("desiredState", rendered.shown(), rendered.desired.is_object());
+    set(
+        "features",
+        objects::json(&rendered.features),
+        !rendered.features.is_empty(),
+    );
+    let before = match status.remove("capturedStates") {
+        Some(Value::Object(before)) => before,
+        _ => Map::new(),
+    };
+    if rendered.captured.is_empty() {
+        return;
+    }
+    let at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let captured = rendered.captured.iter().map(|(name, state)| {
+        let known = before.get(name).filter(|known| known["state"] == *state);
+        let fresh = || json!({ "state": state, "metaInfo": { "version": CAPTURE_VERSION, "time": at } });
+        (name.clone(), known.cloned().unwrap_or_else(fresh))
+    });
+    let captured = Value::Object(captured.collect());
+    status.insert("capturedStates".to_owned(), captured);
+}
+
+/// What the captures of this policy found when they were first evaluated, by name.
+pub fn captured(enactment: &DynamicObject) -> Map<String, Value> {
+    let captured = enactment.data["status"]["capturedStates"].as_object();
+    let captured = captured.into_iter().flatten();
+    captured
+        .filter(|(_, found)| found["state"].is_object())
+        .map(|(name, found)| (name.clone(), found["state"].clone()))
+        .collect()
+}
+
+/// Writes down how many attempts at a generation failed.
+pub fn set_attempts(status: &mut Map<String, Value>, generation: i64, attempts: u32) {
+    status.insert(
+        "retryCount".to_owned(),
+        json!({ generation.to_string(): attempts }),
+    );
+}
+
+#[cfg(test)]
+mod tests;

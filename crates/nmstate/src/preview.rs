@@ -1,0 +1,235 @@
+//! What a policy would change, node by node, without changing anything (nmstate §13.5).
+//!
+//! ```text
+//! policy file ─┐
+//! nodes ───────┼─> paper: the handler's own rendering on what the node reports ──> diff ──> table, changes, exit code
+//! reports ─────┘
+//! ```
+
+mod changes;
+mod gather;
+mod paper;
+mod text;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use kube_kit::connection::{self, Flags};
+use kube_kit::process;
+use serde::Deserialize as _;
+use serde_json::Value;
+use thiserror::Error;
+
+/// Exit code when something would change.
+const CHANGES: u8 = 1;
+/// Exit code when that cannot be told.
+const TROUBLE: u8 = 2;
+/// Kind of the objects that are looked at.
+const POLICY: &str = "NodeNetworkConfigurationPolicy";
+/// The name of standard input among files.
+const STDIN: &str = "-";
+
+const ABOUT: &str = "\
+Shows what a policy would change on each node, and changes nothing
+
+It takes what the nodes report (NodeNetworkState), their labels and annotations,
+and what captures of the policy found before, and works the policy out as the
+handlers would. The policy need not be in the cluster.";
+
+const EXAMPLES: &str = "\
+Examples:
+  weft nmstate preview -f policy.yaml
+  weft nmstate preview -f policy.yaml --node node01
+  kubectl get nncp br1 -o yaml | weft nmstate preview -f -
+
+In the table, + is a new interface, ~ one that changes, - one that goes. Reports
+do not hold everything: host names, route rules and settings of Open vSwitch are
+shown as changes though the node may have them, and a note says so. To have the
+nodes themselves compare, annotate the policy nmstate.io/dry-run=true.
+
+Exit code: 0 nothing would change, 1 something would, 2 it cannot be told.";
+
+/// Arguments of `weft nmstate preview`.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "weft nmstate preview", bin_name = "weft nmstate preview", about = ABOUT, after_help = EXAMPLES)]
+pub struct Args {
+    /// File with the policy, YAML or JSON, or - for standard input; others in it are looked at too
+    #[arg(short, long, value_name = "FILE")]
+    filename: String,
+    /// Look at this node only; may be given several times
+    #[arg(long = "node", value_name = "NAME")]
+    nodes: Vec<String>,
+    #[command(flatten)]
+    cluster: Flags,
+}
+
+/// Why nothing can be told. The texts say what to do.
+#[derive(Debug, Error)]
+enum Error {
+    #[error(transparent)]
+    Connection(#[from] connection::Error),
+    #[error("cannot read {file}: {source}")]
+    File {
+        file: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{file} is neither YAML nor JSON: {source}")]
+    Malformed {
+        file: String,
+        #[source]
+        source: serde_yaml::Error,
+    },
+    #[error("there is no {POLICY} in {0}\nIt begins with `apiVersion: nmstate.io/v1` and `kind: {POLICY}`.")]
+    NoPolicy(String),
+    #[error("there is no node {0}; `kubectl get nodes` shows those that there are")]
+    NoNode(String),
+    #[error("cannot start the engine: {0}")]
+    Engine(#[source] io::Error),
+}
+
+/// What the command has to say.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// For standard error.
+    pub remarks: String,
+    /// Exit code.
+    pub code: u8,
+}
+
+/// Runs with these arguments, the program's name apart.
+pub fn run(arguments: &[OsString]) -> ExitCode {
+    let argv = std::iter::once(OsString::from("weft nmstate preview")).chain(arguments.iter().cloned());
+    let args = match Args::try_parse_from(argv) {
+        Ok(args) => args,
+        Err(error) => {
+            // Nothing can be done when even that can't be shown.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ => ExitCode::from(TROUBLE),
+            };
+        }
+    };
+    let width = text::width(std::env::var("COLUMNS").ok().as_deref());
+    let answer = process::run(answer(args, width))
+        .unwrap_or_else(|error| trouble(&connection::Error::Runtime(error).into()));
+    eprint!("{}", answer.remarks);
+    let mut stdout = io::stdout().lock();
+    match stdout
+        .write_all(answer.text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        // Whoever reads only the head of it is no failure.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(TROUBLE),
+        _ => ExitCode::from(answer.code),
+    }
+}
+
+/// Works out the answer, in lines of this width, and prints nothing.
+pub async fn answer(args: Args, width: usize) -> Answer {
+    told(&args, width).await.unwrap_or_else(|error| trouble(&error))
+}
+
+fn trouble(error: &Error) -> Answer {
+    Answer {
+        remarks: format!("error: {error}\n"),
+        code: TROUBLE,
+        ..Answer::default()
+    }
+}
+
+async fn told(args: &Args, width: usize) -> Result<Answer, Error> {
+    let policies = policies(&args.filename)?;
+    let client = connection::connect(&args.cluster).await?;
+    let mut nodes = gather::nodes(&client).await?;
+    if let Some(unknown) = args
+        .nodes
+        .iter()
+        .find(|name| !nodes.iter().any(|node| node.facts.name == **name))
+    {
+        return Err(Error::NoNode(unknown.clone()));
+    }
+    nodes.retain(|node| args.nodes.is_empty() || args.nodes.contains(&node.facts.name));
+    let mut answer = Answer::default();
+    for policy in &policies {
+        let captured = gather::captured(&client, &policy.name).await?;
+        let mut outcomes = Vec::new();
+        for node in &nodes {
+            let outcome = paper::outcome(policy, node, captured.get(&node.facts.name)).await;
+            outcomes.push((node.facts.name.clone(), outcome.map_err(Error::Engine)?));
+        }
+        if policies.len() > 1 {
+            let gap = if answer.text.is_empty() { "" } else { "\n" };
+            answer.text.push_str(&format!("{gap}# {}\n", policy.name));
+        }
+        answer.text.push_str(&text::table(&outcomes, width));
+        for note in text::notes(&outcomes) {
+            answer.remarks.push_str(&format!("note: {note}\n"));
+        }
+        answer.code = answer.code.max(text::code(&outcomes));
+    }
+    Ok(answer)
+}
+
+/// A policy of the file.
+#[derive(Clone, Debug, PartialEq)]
+struct Policy {
+    name: String,
+    spec: Value,
+}
+
+fn policies(file: &str) -> Result<Vec<Policy>, Error> {
+    let text = if file == STDIN {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(file)
+    };
+    let text = text.map_err(|source| Error::File {
+        file: file.to_owned(),
+        source,
+    })?;
+    let policies = parsed(&text).map_err(|source| Error::Malformed {
+        file: file.to_owned(),
+        source,
+    })?;
+    if policies.is_empty() {
+        return Err(Error::NoPolicy(file.to_owned()));
+    }
+    Ok(policies)
+}
+
+fn parsed(text: &str) -> Result<Vec<Policy>, serde_yaml::Error> {
+    let mut policies = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(text) {
+        collect(Value::deserialize(document)?, &mut policies);
+    }
+    Ok(policies)
+}
+
+fn collect(mut object: Value, policies: &mut Vec<Policy>) {
+    if let Some(Value::Array(items)) = object.get_mut("items") {
+        for item in items.drain(..) {
+            collect(item, policies);
+        }
+        return;
+    }
+    if object["kind"] == POLICY {
+        policies.push(Policy {
+            name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            spec: object["spec"].take(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod recipes;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! What a cluster knows: its nodes with what they report, and what captures found before.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use kube_kit::connection::Error;
+use serde_json::{Map, Value};
+
+use crate::names;
+use crate::policy::objects;
+use crate::render::NodeFacts;
+
+/// A node.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Reported {
+    pub(super) facts: NodeFacts,
+    /// Its state, if it has a handler that reports it.
+    pub(super) report: Option<Value>,
+}
+
+/// The nodes, by name.
+pub(super) async fn nodes(client: &Client) -> Result<Vec<Reported>, Error> {
+    let everything = ListParams::default();
+    let reports = objects::reports(client).list(&everything).await;
+    let reports = reports.map_err(|error| Error::of("NodeNetworkStates", &error))?;
+    let mut reports: BTreeMap<String, Value> = reports
+        .items
+        .into_iter()
+        .filter_map(|mut state| {
+            let report = state.data.pointer_mut("/status/currentState")?.take();
+            Some((state.metadata.name?, report))
+        })
+        .collect();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let nodes = nodes.list(&everything).await;
+    let nodes = nodes.map_err(|error| Error::of("nodes", &error))?;
+    let mut nodes: Vec<Reported> = nodes
+        .items
+        .into_iter()
+        .map(|node| {
+            let name = node.metadata.name.unwrap_or_default();
+            Reported {
+                report: reports.remove(&name),
+                facts: NodeFacts {
+                    name,
+                    labels: node.metadata.labels.unwrap_or_default(),
+                    annotations: node.metadata.annotations.unwrap_or_default(),
+                },
+            }
+        })
+        .collect();
+    nodes.sort_by(|one, other| one.facts.name.cmp(&other.facts.name));
+    Ok(nodes)
+}
+
+/// What the captures of a policy found before, by node.
+pub(super) async fn captured(
+    client: &Client,
+    policy: &str,
+) -> Result<BTreeMap<String, Map<String, Value>>, Error> {
+    if policy.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let of_policy = ListParams::default().labels(&format!("{}={policy}", names::POLICY_LABEL));
+    let enactments = objects::enactments(client).list(&of_policy).await;
+    let enactments = enactments.map_err(|error| Error::of("NodeNetworkConfigurationEnactments", &error))?;
+    let captured = enactments.items.into_iter().filter_map(|enactment| {
+        let labels = enactment.metadata.labels.as_ref()?;
+        let node = labels.get(names::NODE_LABEL)?.clone();
+        Some((node, crate::policy::enactment::captured(&enactment)))
+    });
+    Ok(captured.collect())
+}

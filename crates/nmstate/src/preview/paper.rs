@@ -1,0 +1,162 @@
+//! A policy worked out for a node by the handler's own code, on what the node reports instead of the node.
+
+use std::io;
+
+use serde_json::{Map, Value};
+
+use super::Policy;
+use super::changes::{self, Change};
+use super::gather::Reported;
+use crate::engine::{Backend, Engine, Error, Filled, Request, Tool};
+use crate::legacy::{self, matching, normalise};
+use crate::policy::{objects, selection};
+use crate::render::{self, PolicySpec};
+use crate::secrets;
+
+/// What a policy would do to a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// It is not for this node: what its labels lack.
+    NotSelected(Vec<String>),
+    /// It cannot be told, and why.
+    Unknown(String),
+    /// It would fail there, and why.
+    Fails(String),
+    /// This would change; nothing, perhaps.
+    Changes(Vec<Change>, Vec<&'static str>),
+}
+
+/// Interfaces that have to listen to neighbours before an old policy can match.
+const DEAF: &str =
+    "LLDP is not enabled everywhere: which interfaces match by VLANs is known when the policy is applied";
+/// Sections that reports do not have.
+const UNREPORTED: &str =
+    "reports have no host name, route rules or ovs-db: those changes may be there already";
+
+/// Works a policy out for a node.
+///
+/// # Errors
+/// When there can't be an engine.
+pub(super) async fn outcome(
+    policy: &Policy,
+    node: &Reported,
+    captured: Option<&Map<String, Value>>,
+) -> io::Result<Outcome> {
+    let selector = policy.spec.get("nodeSelector").and_then(Value::as_object);
+    let selector = selector.into_iter().flatten();
+    let selector = selector
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect();
+    let lacking = selection::unmatched(&selector, &node.facts.labels);
+    if !lacking.is_empty() {
+        return Ok(Outcome::NotSelected(lacking));
+    }
+    let Some(report) = &node.report else {
+        return Ok(Outcome::Unknown("no report: no handler runs there".to_owned()));
+    };
+    let engine = on_paper(report.clone())?;
+    Ok(match worked_out(&engine, policy, node, report, captured).await {
+        Ok((diff, notes)) => Outcome::Changes(changes::of(&diff, report), notes),
+        Err(text) => Outcome::Fails(text),
+    })
+}
+
+async fn worked_out(
+    engine: &Engine,
+    policy: &Policy,
+    node: &Reported,
+    report: &Value,
+    captured: Option<&Map<String, Value>>,
+) -> Result<(Value, Vec<&'static str>), String> {
+    let mut notes = Vec::new();
+    let mut captured = captured.cloned().unwrap_or_default();
+    let document = legacy::document(engine, None, &policy.spec).await;
+    let spec = match document.map_err(|error| error.to_string())? {
+        Some(desired_state) => {
+            captured.clear();
+            let old = legacy::policy::Policy::of(&policy.spec).ok().flatten();
+            if old.is_some_and(|old| !matching::is_heard(&old, report)) {
+                notes.push(DEAF);
+            }
+            PolicySpec {
+                desired_state,
+                ..PolicySpec::default()
+            }
+        }
+        None => serde_json::from_value(objects::json(&policy.spec)).unwrap_or_else(|_| PolicySpec {
+            desired_state: policy.spec.get("desiredState").cloned().unwrap_or_default(),
+            ..PolicySpec::default()
+        }),
+    };
+    let rendered = render::render(engine, &spec, &node.facts, captured).await;
+    let rendered = rendered.map_err(|error| secrets::hidden_in(&error.text, &policy.spec))?;
+    if !normalise::has_content(&rendered.desired) {
+        return Ok((Value::Null, notes));
+    }
+    let diff = engine.diff(rendered.desired.clone()).await;
+    let diff = diff.map_err(|error| secrets::hidden_in(&error.text, &rendered.desired))?;
+    if ["hostname", "route-rules", "ovs-db"]
+        .iter()
+        .any(|section| diff.get(section).is_some_and(normalise::has_content))
+    {
+        notes.push(UNREPORTED);
+    }
+    Ok((secrets::hidden(&diff), notes))
+}
+
+/// An engine whose host is a report.
+fn on_paper(report: Value) -> io::Result<Engine> {
+    let library = Engine::start(Backend::NetworkManager)?;
+    let (engine, mut requests) = Engine::asked();
+    tokio::spawn(async move {
+        // Whoever no longer waits for the answer needs none.
+        while let Some(request) = requests.recv().await {
+            let current = Some(report.clone());
+            match request {
+                Request::Report(back) => drop(back.send(Ok(report.clone()))),
+                Request::Fill(template, back) => {
+                    let policy =
+                        serde_json::json!({ "capture": template.capture, "desiredState": template.desired });
+                    let captured = template.captured;
+                    let filled = library.tool(Tool::Policy {
+                        policy,
+                        current,
+                        captured,
+                    });
+                    drop(back.send(filled.await.map(filled_in)));
+                }
+                Request::Diff(desired, back) => {
+                    drop(back.send(library.tool(Tool::Diff { desired, current }).await));
+                }
+                Request::Features(_, back) => drop(back.send(Ok(Vec::new()))),
+                Request::Tool(tool, back) => drop(back.send(library.tool(tool).await)),
+                Request::Versions(back) => drop(back.send(Err(untouchable()))),
+                Request::Apply(_, back)
+                | Request::Commit(back)
+                | Request::Rollback(back)
+                | Request::Leave(back) => {
+                    drop(back.send(Err(untouchable())));
+                }
+            }
+        }
+    });
+    Ok(engine)
+}
+
+fn filled_in(mut filled: Value) -> Filled {
+    Filled {
+        desired: filled["desired"].take(),
+        captured: match filled["captured"].take() {
+            Value::Object(captured) => captured,
+            _ => Map::new(),
+        },
+    }
+}
+
+fn untouchable() -> Error {
+    Error {
+        kind: "Bug".to_owned(),
+        text: "a report cannot be changed".to_owned(),
+        log: String::new(),
+    }
+}

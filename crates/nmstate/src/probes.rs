@@ -1,0 +1,238 @@
+//! Whether a host can still be reached and can still reach what it needs (nmstate §5.6).
+//!
+//! ```text
+//!   select ──> ping, dns that pass before the change          after ──> the selected ones, api-server, node-readiness
+//! ```
+//!
+//! Nothing is demanded after a change that did not work before it.
+
+mod dns;
+mod ping;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use crate::apply::Settings;
+use crate::engine::Engine;
+
+/// The main routing table.
+const MAIN_TABLE: u64 = 254;
+/// Destinations of default routes.
+const ANYWHERE: [&str; 2] = ["0.0.0.0/0", "::/0"];
+/// How long the API server may take to answer once.
+const API_PATIENCE: Duration = Duration::from_secs(10);
+/// Namespace that every cluster has, and every handler may read.
+const NAMESPACE: &str = "default";
+/// Condition of a node that takes pods.
+const READY: &str = "Ready";
+
+/// One thing that a host is asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Probe {
+    /// Whether the default gateway answers.
+    Ping,
+    /// Whether a name server answers.
+    Dns,
+    /// Whether the API server answers a client that has never asked before.
+    ApiServer,
+    /// Whether the API server holds the node for ready.
+    NodeReadiness,
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ping => "ping",
+            Self::Dns => "dns",
+            Self::ApiServer => "api-server",
+            Self::NodeReadiness => "node-readiness",
+        })
+    }
+}
+
+/// A probe that did not pass in time.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failed {
+    /// Which.
+    pub probe: Probe,
+    /// What was wrong the last time.
+    pub cause: String,
+}
+
+/// Asks a host.
+pub(crate) struct Prober {
+    engine: Engine,
+    client: Client,
+    node: String,
+    settings: Settings,
+    /// Whether ping and DNS passed the last time that they were chosen from: what did not work is not waited for again.
+    worked: [AtomicBool; 2],
+}
+
+/// The probes that are chosen from, in the order of their places in [`Prober::worked`].
+const OPTIONAL: [Probe; 2] = [Probe::Ping, Probe::Dns];
+
+impl Prober {
+    pub(crate) fn new(engine: Engine, client: Client, node: String, settings: Settings) -> Self {
+        Self {
+            engine,
+            client,
+            node,
+            settings,
+            worked: [AtomicBool::new(true), AtomicBool::new(true)],
+        }
+    }
+
+    /// The probes that the host has to pass after a change: those that it passes now.
+    pub(crate) async fn select(&self) -> Vec<Probe> {
+        if !self.settings.probes {
+            return Vec::new();
+        }
+        let (ping, dns) = join(self.works(0), self.works(1)).await;
+        let optional = OPTIONAL.into_iter().zip([ping, dns]);
+        let optional = optional.filter_map(|(probe, works)| works.then_some(probe));
+        optional.chain([Probe::ApiServer, Probe::NodeReadiness]).collect()
+    }
+
+    async fn works(&self, place: usize) -> bool {
+        let (Some(worked), Some(probe)) = (self.worked.get(place), OPTIONAL.get(place)) else {
+            return false;
+        };
+        let outcome = if worked.load(Ordering::Relaxed) {
+            self.until(*probe, self.settings.selection).await
+        } else {
+            self.once(*probe).await
+        };
+        if let Err(cause) = &outcome {
+            tracing::warn!(%cause, "WARNING not selecting {probe} probe");
+        }
+        worked.store(outcome.is_ok(), Ordering::Relaxed);
+        outcome.is_ok()
+    }
+
+    /// Waits until the host passes all of these. They are asked at the same time, so that all of it takes no longer
+    /// than one may take; the first in order that did not pass is the one that counts.
+    pub(crate) async fn pass(&self, probes: &[Probe]) -> Result<(), Failed> {
+        let all = probes.iter().map(|probe| async move {
+            tracing::info!("Running '{probe}' probe");
+            let outcome = self.until(*probe, self.settings.patience).await;
+            outcome.map_err(|cause| Failed { probe: *probe, cause })
+        });
+        join_all(all).await.into_iter().collect()
+    }
+
+    async fn until(&self, probe: Probe, patience: Duration) -> Result<(), String> {
+        let mut cause = "no answer yet".to_owned();
+        let passing = async {
+            while let Err(wrong) = self.once(probe).await {
+                cause = wrong;
+                sleep(self.settings.pause).await;
+            }
+        };
+        let passed = timeout(patience, passing).await.is_ok();
+        if passed {
+            return Ok(());
+        }
+        Err(format!("{cause} (for {} s)", patience.as_secs()))
+    }
+
+    async fn once(&self, probe: Probe) -> Result<(), String> {
+        match probe {
+            Probe::Ping => self.ping().await,
+            Probe::Dns => self.dns().await,
+            Probe::ApiServer => {
+                let asked = Api::<Namespace>::all(self.fresh()?);
+                answered(asked.get(NAMESPACE)).await.map(drop)
+            }
+            Probe::NodeReadiness => {
+                let asked = Api::<Node>::all(self.fresh()?);
+                let node = answered(asked.get(&self.node)).await?;
+                if is_ready(&node) {
+                    Ok(())
+                } else {
+                    Err(format!("node {} is not Ready", self.node))
+                }
+            }
+        }
+    }
+
+    /// A client without connections: one that was open before a change may outlive what new ones need.
+    fn fresh(&self) -> Result<Client, String> {
+        match &self.settings.cluster {
+            Some(config) => Client::try_from(config.clone()).map_err(|error| kube_kit::client::chain(&error)),
+            None => Ok(self.client.clone()),
+        }
+    }
+
+    async fn ping(&self) -> Result<(), String> {
+        let report = self.engine.report().await.map_err(|error| error.text)?;
+        let Some((gateway, interface)) = gateway(&report) else {
+            tracing::info!("default gw missing");
+            return Err("default gw missing".to_owned());
+        };
+        ping::ping(gateway, &interface)
+            .await
+            .map_err(|error| format!("default gateway {gateway} on {interface}: {error}"))
+    }
+
+    async fn dns(&self) -> Result<(), String> {
+        let report = self.engine.report().await.map_err(|error| error.text)?;
+        let mut causes = Vec::new();
+        for server in servers(&report) {
+            match dns::look_up(server, &self.settings.dns_host).await {
+                Ok(()) => return Ok(()),
+                Err(error) => causes.push(format!("{server}: {error}")),
+            }
+        }
+        if causes.is_empty() {
+            return Err("no name servers".to_owned());
+        }
+        Err(format!("{} from {}", self.settings.dns_host, causes.join(", ")))
+    }
+}
+
+async fn answered<T>(question: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    match timeout(API_PATIENCE, question).await {
+        Ok(answer) => answer.map_err(|error| format!("API server: {}", kube_kit::client::message(&error))),
+        Err(_) => Err("API server: no answer".to_owned()),
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition.type_ == READY && condition.status == "True")
+}
+
+/// The first default gateway of the main table, and the interface that it is reached by.
+fn gateway(report: &Value) -> Option<(IpAddr, String)> {
+    let routes = report.pointer("/routes/running")?.as_array()?;
+    routes.iter().find_map(|route| {
+        let anywhere = ANYWHERE.iter().any(|anywhere| route["destination"] == *anywhere);
+        if !anywhere || route["table-id"] != MAIN_TABLE {
+            return None;
+        }
+        let gateway: IpAddr = route["next-hop-address"].as_str()?.parse().ok()?;
+        let interface = route["next-hop-interface"].as_str()?;
+        // What is reached without a gateway has this one.
+        (!gateway.is_unspecified()).then(|| (gateway, interface.to_owned()))
+    })
+}
+
+/// The name servers that are asked now.
+fn servers(report: &Value) -> impl Iterator<Item = &str> {
+    let servers = report.pointer("/dns-resolver/running/server");
+    let servers = servers.and_then(Value::as_array);
+    servers.into_iter().flatten().filter_map(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests;

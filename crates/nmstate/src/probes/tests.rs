@@ -1,0 +1,71 @@
+use serde_json::json;
+
+use super::*;
+
+// nmstate#46
+#[test]
+fn only_the_main_table_has_the_default_gateway() {
+    let route = |destination: &str, gateway: &str, table: u64| json!({"destination": destination, "next-hop-address": gateway, "next-hop-interface": "eth1", "table-id": table});
+    let found = |routes: &[Value]| gateway(&json!({"routes": {"running": routes}}));
+    let eth1 = |gateway: &str| Some((gateway.parse().expect("an address"), "eth1".to_owned()));
+    assert_eq!(found(&[route("0.0.0.0/0", "192.0.2.1", 200)]), None);
+    assert_eq!(found(&[route("192.0.2.0/24", "192.0.2.1", 254)]), None);
+    assert_eq!(found(&[route("0.0.0.0/0", "0.0.0.0", 254)]), None);
+    assert_eq!(
+        found(&[
+            route("0.0.0.0/0", "192.0.2.9", 200),
+            route("0.0.0.0/0", "192.0.2.1", 254),
+            route("0.0.0.0/0", "192.0.2.2", 254)
+        ]),
+        eth1("192.0.2.1")
+    );
+    assert_eq!(found(&[route("::/0", "fe80::1", 254)]), eth1("fe80::1"));
+    assert_eq!(gateway(&json!({})), None);
+}
+
+#[test]
+fn the_running_name_servers_are_asked() {
+    let report = json!({"dns-resolver": {"config": {"server": ["192.0.2.1"]}, "running": {"server": ["192.0.2.2", "192.0.2.3"]}}});
+    assert_eq!(servers(&report).collect::<Vec<_>>(), ["192.0.2.2", "192.0.2.3"]);
+    assert_eq!(servers(&json!({"dns-resolver": {}})).count(), 0);
+}
+
+/// A prober on a host that reports this, whose number of reports is counted.
+fn prober(report: Value) -> (Prober, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+    let (engine, mut requests) = Engine::asked();
+    let reports = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&reports);
+    tokio::spawn(async move {
+        while let Some(request) = requests.recv().await {
+            if let crate::engine::Request::Report(back) = request {
+                counted.fetch_add(1, Ordering::Relaxed);
+                drop(back.send(Ok(report.clone())));
+            }
+        }
+    });
+    let service = tower::service_fn(|_: axum::http::Request<kube::client::Body>| async {
+        std::future::pending::<Result<axum::http::Response<kube::client::Body>, std::convert::Infallible>>()
+            .await
+    });
+    let client = Client::new(service, "default");
+    (
+        Prober::new(engine, client, "node01".to_owned(), Settings::default()),
+        reports,
+    )
+}
+
+// nmstate#48
+#[tokio::test(start_paused = true)]
+async fn what_did_not_work_is_not_waited_for_again() {
+    let (prober, reports) = prober(json!({}));
+    let started = tokio::time::Instant::now();
+    assert_eq!(prober.select().await, [Probe::ApiServer, Probe::NodeReadiness]);
+    assert_eq!(started.elapsed(), Duration::from_secs(10));
+    let first = reports.load(Ordering::Relaxed);
+    assert!(first >= 20, "both, each second: {first}");
+    assert_eq!(prober.select().await, [Probe::ApiServer, Probe::NodeReadiness]);
+    assert_eq!(started.elapsed(), Duration::from_secs(10));
+    let second = reports.load(Ordering::Relaxed) - first;
+    // One each; what was asked when the time was over may be counted late.
+    assert!((2..=4).contains(&second), "{second}");
+}

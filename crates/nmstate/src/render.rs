@@ -1,0 +1,221 @@
+//! From a policy to the document for one node: variables, captures, and what is added unasked (nmstate §5.5-6, §6).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::apply::is_empty;
+use crate::engine::{self, Engine};
+use crate::legacy::normalise;
+use crate::{bridge_vlans, secrets, variables};
+
+/// What of a policy makes the document.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicySpec {
+    /// Expressions by name.
+    pub capture: Map<String, Value>,
+    /// The document with references to what they find. Null when the policy has none.
+    pub desired_state: Value,
+}
+
+/// What is known of the node that a document is for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A policy as it is for one node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rendered {
+    /// The document, complete. Null or empty when there is nothing to do.
+    pub desired: Value,
+    /// What the captures found, by name: to be remembered, and given the next time.
+    pub captured: Map<String, Value>,
+    /// Names of the engine's features that the document uses.
+    pub features: Vec<String>,
+}
+
+impl Rendered {
+    /// The document as others may read it: for `status.desiredState` of the enactment.
+    pub fn shown(&self) -> Value {
+        secrets::hidden(&self.desired)
+    }
+}
+
+/// Makes the document of a policy for a node. With `captured`, what captures found the first time, they are not
+/// evaluated again.
+///
+/// # Errors
+/// When an expression or a reference is wrong or finds nothing, the document is none, or the host's state can't be
+/// had.
+pub async fn render(
+    engine: &Engine,
+    spec: &PolicySpec,
+    facts: &NodeFacts,
+    captured: Map<String, Value>,
+) -> Result<Rendered, engine::Error> {
+    let mut desired = spec.desired_state.clone();
+    normalise::document(&mut desired);
+    if is_empty(&desired) {
+        return Ok(Rendered::default());
+    }
+    let mut capture = Value::Object(spec.capture.clone());
+    for value in [&mut capture, &mut desired] {
+        variables::fill(value, facts).map_err(|error| engine::Error {
+            kind: engine::MALFORMED.to_owned(),
+            text: error.to_string(),
+            log: String::new(),
+        })?;
+    }
+    let Value::Object(capture) = capture else {
+        return Ok(Rendered::default());
+    };
+    let filled = engine.fill(engine::Template {
+        capture,
+        desired,
+        captured,
+    });
+    let engine::Filled {
+        mut desired,
+        captured,
+    } = filled.await?;
+    bridge_vlans::fill(&mut desired);
+    let features = match engine.features(desired.clone()).await {
+        Ok(features) => features,
+        Err(error) => {
+            // They are for statistics.
+            tracing::warn!(%error, "cannot tell which features a document uses");
+            Vec::new()
+        }
+    };
+    Ok(Rendered {
+        desired,
+        captured,
+        features,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::{Filled, Request, Template};
+
+    /// An engine that returns documents as they are, and remembers what it was asked to fill in.
+    fn engine(features: Result<Vec<String>, engine::Error>) -> (Engine, Arc<Mutex<Vec<Template>>>) {
+        let (engine, mut requests) = Engine::asked();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let templates = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Some(request) = requests.recv().await {
+                match request {
+                    Request::Fill(template, back) => {
+                        let filled = Filled {
+                            desired: template.desired.clone(),
+                            captured: template.captured.clone(),
+                        };
+                        templates.lock().unwrap().push(template);
+                        drop(back.send(Ok(filled)));
+                    }
+                    Request::Features(_, back) => drop(back.send(features.clone())),
+                    other => panic!("not expected: {other:?}"),
+                }
+            }
+        });
+        (engine, asked)
+    }
+
+    fn spec(spec: Value) -> PolicySpec {
+        serde_json::from_value(spec).unwrap()
+    }
+
+    // nmstate#51
+    #[tokio::test]
+    async fn an_empty_document_needs_no_engine() {
+        let (engine, asked) = engine(Ok(Vec::new()));
+        for empty in [
+            json!({}),
+            json!({"desiredState": {}}),
+            json!({"desiredState": {"interfaces": null}}),
+        ] {
+            let rendered = render(&engine, &spec(empty), &NodeFacts::default(), Map::new()).await;
+            assert_eq!(rendered, Ok(Rendered::default()));
+        }
+        assert_eq!(*asked.lock().unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn variables_captures_and_vlans_are_filled_in() {
+        let (engine, asked) = engine(Ok(vec!["lldp".to_owned()]));
+        let policy = spec(json!({
+            "capture": {"nic": "interfaces.name==\"{{ node.labels.nic }}\""},
+            "desiredState": {"interfaces": [
+                {"name": "br1", "type": "linux-bridge", "state": "up", "description": "{{ node.name }}",
+                 "bridge": {"slaves": [{"name": "eth1"}]}}]}}));
+        let facts = NodeFacts {
+            name: "node01".to_owned(),
+            labels: [("nic".to_owned(), "eth7".to_owned())].into(),
+            ..NodeFacts::default()
+        };
+        let before: Map<String, Value> = [("nic".to_owned(), json!({"interfaces": []}))]
+            .into_iter()
+            .collect();
+        let rendered = render(&engine, &policy, &facts, before.clone()).await.unwrap();
+        assert_eq!(
+            rendered.desired,
+            json!({"interfaces": [
+                {"name": "br1", "type": "linux-bridge", "state": "up", "description": "node01",
+                 "bridge": {"port": [{"name": "eth1",
+                    "vlan": {"mode": "trunk", "trunk-tags": [{"id-range": {"min": 2, "max": 4094}}]}}]}}]})
+        );
+        assert_eq!(
+            (rendered.captured, rendered.features),
+            (before.clone(), vec!["lldp".to_owned()])
+        );
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked[0].capture["nic"], json!("interfaces.name==\"eth7\""));
+        assert_eq!(asked[0].captured, before);
+    }
+
+    #[tokio::test]
+    async fn features_that_cannot_be_told_are_no_failure() {
+        let error = engine::Error {
+            kind: "Bug".to_owned(),
+            text: "no".to_owned(),
+            log: String::new(),
+        };
+        let (engine, _) = engine(Err(error));
+        let policy =
+            spec(json!({"desiredState": {"interfaces": [{"name": "eth1", "802.1x": {"password": "x1"}}]}}));
+        let rendered = render(&engine, &policy, &NodeFacts::default(), Map::new())
+            .await
+            .unwrap();
+        assert_eq!(rendered.features, [] as [&str; 0]);
+        assert_eq!(
+            rendered.shown()["interfaces"][0]["802.1x"]["password"],
+            secrets::HIDDEN
+        );
+        assert_eq!(rendered.desired["interfaces"][0]["802.1x"]["password"], "x1");
+    }
+
+    #[tokio::test]
+    async fn a_reference_to_what_the_node_lacks_is_told() {
+        let (engine, _) = engine(Ok(Vec::new()));
+        let policy = spec(json!({"desiredState": {"interfaces": [{"name": "{{ node.labels.nic }}"}]}}));
+        let error = render(&engine, &policy, &NodeFacts::default(), Map::new())
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind, "Malformed");
+        assert!(error.text.contains("interfaces[0].name"), "{error}");
+    }
+}

@@ -1,0 +1,269 @@
+//! The object that holds a node's report: what is to be written into it (nmstate §2.5, §5.2).
+//!
+//! Objects are handled as they were read, so that nothing that others wrote is lost: the wish of the original design,
+//! labels, conditions, fields of later releases.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::messages;
+use crate::conditions::{self, Condition, Status};
+use crate::engine::Versions;
+use crate::names;
+
+/// The condition of reports that are not complete.
+pub const PRUNED: &str = "Pruned";
+
+/// What is known of the node that the report is about.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Owner<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// What tells it from another one of the name.
+    pub(crate) uid: &'a str,
+}
+
+/// A report, ready to be stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Report<'a> {
+    /// What was read, filtered and made to fit.
+    pub(crate) state: &'a Value,
+    /// What is not in it because it would be too large.
+    pub(crate) left_out: &'a [&'static str],
+    /// What read it.
+    pub(crate) versions: &'a Versions,
+}
+
+/// A new object, without status.
+pub(crate) fn new(owner: &Owner<'_>, labels: &BTreeMap<String, String>) -> Value {
+    let mut object = json!({
+        "apiVersion": names::STATE_VERSION,
+        "kind": names::STATE_KIND,
+        "metadata": { "name": owner.name },
+    });
+    claim(&mut object, owner, labels);
+    object
+}
+
+/// Puts the reference to its node and our labels on an object. Whether something changed.
+pub(crate) fn claim(object: &mut Value, owner: &Owner<'_>, labels: &BTreeMap<String, String>) -> bool {
+    let before = object["metadata"].clone();
+    let metadata = &mut object["metadata"];
+    for (label, value) in labels {
+        metadata["labels"][label] = json!(value);
+    }
+    let reference = json!({ "apiVersion": "v1", "kind": "Node", "name": owner.name, "uid": owner.uid });
+    let references = metadata["ownerReferences"].as_array();
+    let mut references = references.cloned().unwrap_or_default();
+    if !references.iter().any(|it| it["uid"] == owner.uid) {
+        // A node of the same name that is gone would take the object with it.
+        references.retain(|it| it["kind"] != "Node");
+        references.push(reference);
+        metadata["ownerReferences"] = Value::Array(references);
+    }
+    object["metadata"] != before
+}
+
+/// Writes a report into the status of an object. Whether something changed.
+pub(crate) fn fill(object: &mut Value, report: &Report<'_>, now: Timestamp) -> bool {
+    let before = object.get("status").cloned().unwrap_or_default();
+    if !object["status"].is_object() {
+        object["status"] = json!({});
+    }
+    let status = &mut object["status"];
+    if status["currentState"] != *report.state {
+        status["currentState"] = report.state.clone();
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        status["lastSuccessfulUpdateTime"] = json!(Time(second));
+    }
+    status["handlerNmstateVersion"] = json!(report.versions.engine);
+    if let Some(version) = &report.versions.network_manager {
+        status["hostNetworkManagerVersion"] = json!(version);
+    }
+    tell_what_is_left_out(status, report.left_out, now);
+    *status != before
+}
+
+/// The condition is there as long as something is left out.
+fn tell_what_is_left_out(status: &mut Value, left_out: &[&str], now: Timestamp) {
+    let listed = status["conditions"].as_array().cloned().unwrap_or_default();
+    let is_pruned = |condition: &Value| condition["type"] == PRUNED;
+    if left_out.is_empty() {
+        if listed.iter().any(is_pruned) {
+            let others = listed.into_iter().filter(|condition| !is_pruned(condition));
+            status["conditions"] = others.collect();
+        }
+        return;
+    }
+    let message = messages::left_out(left_out);
+    let told = listed
+        .iter()
+        .any(|condition| is_pruned(condition) && condition["message"] == message);
+    if told {
+        return;
+    }
+    let known = listed.iter().find(|condition| is_pruned(condition));
+    let known = known.and_then(|condition| serde_json::from_value::<Condition>(condition.clone()).ok());
+    let mut pruned: Vec<Condition> = known.into_iter().collect();
+    conditions::set(
+        &mut pruned,
+        PRUNED,
+        Status::True,
+        messages::TOO_LARGE,
+        &message,
+        now,
+    );
+    let others = listed.into_iter().filter(|condition| !is_pruned(condition));
+    status["conditions"] = others
+        .chain(pruned.iter().map(|condition| json!(condition)))
+        .collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions() -> Versions {
+        Versions {
+            engine: "nmstatectl 2.2.62".to_owned(),
+            network_manager: Some("1.48.10".to_owned()),
+        }
+    }
+
+    fn owner() -> Owner<'static> {
+        Owner {
+            name: "node01",
+            uid: "1-2-3",
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    #[test]
+    fn a_new_object_belongs_to_its_node() {
+        let labels = BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "hco".to_owned())]);
+        assert_eq!(
+            new(&owner(), &labels),
+            json!({
+                "apiVersion": "nmstate.io/v1beta1", "kind": "NodeNetworkState",
+                "metadata": {
+                    "name": "node01",
+                    "labels": { "app.kubernetes.io/part-of": "hco" },
+                    "ownerReferences": [{ "apiVersion": "v1", "kind": "Node", "name": "node01", "uid": "1-2-3" }],
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn an_object_that_somebody_else_made_is_claimed_and_loses_nothing() {
+        let given = json!({
+            "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkState",
+            "metadata": {
+                "name": "node01", "labels": { "mine": "1" }, "resourceVersion": "7",
+                "ownerReferences": [
+                    { "apiVersion": "v1", "kind": "Node", "name": "node01", "uid": "of-before" },
+                    { "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "9" },
+                ],
+            },
+            "spec": { "managed": false, "desiredState": { "interfaces": null }, "later": 1 },
+        });
+        let mut claimed = given.clone();
+        assert!(claim(&mut claimed, &owner(), &BTreeMap::new()));
+        assert_eq!(claimed["spec"], given["spec"]);
+        assert_eq!(claimed["metadata"]["labels"], json!({ "mine": "1" }));
+        let owners = claimed["metadata"]["ownerReferences"].as_array().expect("owners");
+        let owners: Vec<&Value> = owners.iter().map(|owner| &owner["uid"]).collect();
+        assert_eq!(owners, ["9", "1-2-3"]);
+        assert!(!claim(&mut claimed, &owner(), &BTreeMap::new()), "once is enough");
+    }
+
+    #[test]
+    fn the_time_changes_with_the_content_alone() {
+        let mut object = new(&owner(), &BTreeMap::new());
+        object["status"] = json!({
+            "conditions": [{ "type": "Available", "status": "True" }], "handlerNetworkManagerVersion": "1.20", "later": 1,
+        });
+        let state = json!({ "interfaces": [], "ovn": {} });
+        let versions = versions();
+        let mut report = Report {
+            state: &state,
+            left_out: &[],
+            versions: &versions,
+        };
+        assert!(fill(&mut object, &report, at(60)));
+        assert_eq!(
+            object["status"],
+            json!({
+                "conditions": [{ "type": "Available", "status": "True" }], "handlerNetworkManagerVersion": "1.20",
+                "later": 1,
+                "currentState": { "interfaces": [], "ovn": {} },
+                "lastSuccessfulUpdateTime": "1970-01-01T00:01:00Z",
+                "handlerNmstateVersion": "nmstatectl 2.2.62",
+                "hostNetworkManagerVersion": "1.48.10",
+            })
+        );
+        assert!(!fill(&mut object, &report, at(120)), "nothing changed");
+
+        let newer = Versions {
+            network_manager: Some("1.52".to_owned()),
+            ..versions.clone()
+        };
+        report.versions = &newer;
+        assert!(fill(&mut object, &report, at(120)));
+        assert_eq!(
+            object["status"]["lastSuccessfulUpdateTime"],
+            "1970-01-01T00:01:00Z"
+        );
+        let other = json!({ "interfaces": [] });
+        report.state = &other;
+        assert!(fill(&mut object, &report, at(180)));
+        assert_eq!(
+            object["status"]["lastSuccessfulUpdateTime"],
+            "1970-01-01T00:03:00Z"
+        );
+    }
+
+    #[test]
+    fn a_condition_says_what_is_left_out_as_long_as_something_is() {
+        let mut object = new(&owner(), &BTreeMap::new());
+        object["status"] = json!({ "conditions": [{ "type": "Available", "status": "True" }] });
+        let state = json!({ "interfaces": [] });
+        let versions = versions();
+        let mut report = Report {
+            state: &state,
+            left_out: &["features of drivers"],
+            versions: &versions,
+        };
+        assert!(fill(&mut object, &report, at(60)));
+        assert_eq!(
+            object["status"]["conditions"],
+            json!([
+                { "type": "Available", "status": "True" },
+                {
+                    "type": "Pruned", "status": "True", "reason": "ReportTooLarge",
+                    "message": "the report is too large to be stored; left out: features of drivers",
+                    "lastHeartbeatTime": "1970-01-01T00:01:00Z", "lastTransitionTime": "1970-01-01T00:01:00Z",
+                },
+            ])
+        );
+        assert!(!fill(&mut object, &report, at(120)), "nothing changed");
+        report.left_out = &["features of drivers", "all routes and interfaces"];
+        assert!(fill(&mut object, &report, at(180)));
+        assert_eq!(
+            object["status"]["conditions"][1]["message"],
+            "the report is too large to be stored; left out: features of drivers, all routes and interfaces"
+        );
+        report.left_out = &[];
+        assert!(fill(&mut object, &report, at(240)));
+        assert_eq!(
+            object["status"]["conditions"],
+            json!([{ "type": "Available", "status": "True" }])
+        );
+    }
+}

@@ -1,0 +1,291 @@
+//! From the TLS profile of an OpenShift cluster to what our servers speak (nmstate §10.6).
+//!
+//! ```text
+//! operator:  APIServer spec.tlsSecurityProfile ──> parse ──> Profile ──> ConfigMap, profile.json
+//! webhook, metrics:                 profile.json ──> Profile::from_json ──> settings ──> kube_kit::tls
+//! ```
+//!
+//! A profile says what may be spoken. Our servers speak no TLS below 1.2 and no cipher without forward secrecy and
+//! authenticated encryption, whatever it says: what it allows beyond that is left out without a word. What nobody knows,
+//! or we lack, is left out and told.
+
+use std::fs;
+
+use anyhow::Context as _;
+use kube_kit::tls;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+#[cfg(test)]
+mod tests;
+
+/// A profile that can't be used at all: nothing is served then.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum InvalidProfile {
+    /// There is no profile of this type.
+    #[error("unknown TLS profile type {0:?}")]
+    Type(String),
+    /// The type says that the settings stand beside it, and they don't.
+    #[error("TLS profile of type Custom without custom settings")]
+    NoCustom,
+    /// A field has not the form that its kind prescribes.
+    #[error("malformed TLS profile: {0}")]
+    Malformed(String),
+    /// There is no such version.
+    #[error("unknown TLS version {0:?}")]
+    Version(String),
+    /// None of the ciphers can be served.
+    #[error("the TLS profile names ciphers, but none that is supported: {0}")]
+    Ciphers(String),
+    /// None of the groups can be served.
+    #[error("the TLS profile names curves, but none that is supported: {0}")]
+    Curves(String),
+}
+
+/// What may be spoken, in the words of OpenShift: what the operator writes and the servers read.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Profile {
+    /// Ciphers by OpenSSL's or IANA's names, best first; none: all.
+    #[serde(default, deserialize_with = "or_default")]
+    pub ciphers: Vec<String>,
+    /// The lowest version, such as `VersionTLS12`; empty: 1.2.
+    #[serde(default, rename = "minTLSVersion", deserialize_with = "or_default")]
+    pub min_version: String,
+    /// Groups of the key exchange, best first; none: all.
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub curves: Vec<String>,
+}
+
+/// What is made of a profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What servers speak.
+    pub tls: tls::Profile,
+    /// What was left out that the profile names, as a text for people.
+    pub ignored: Option<String>,
+}
+
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Reads `spec.tlsSecurityProfile` of the cluster's `APIServer`. No profile, or one without a type, is Intermediate.
+///
+/// # Errors
+/// When there is no such type, or the settings of a Custom one are missing or malformed.
+pub fn parse(profile: Option<&Value>) -> Result<Profile, InvalidProfile> {
+    let Some(profile) = profile.filter(|profile| !profile.is_null()) else {
+        return Ok(intermediate());
+    };
+    if !profile.is_object() {
+        return Err(InvalidProfile::Malformed("not an object".to_owned()));
+    }
+    let kind = match profile.get("type") {
+        None | Some(Value::Null) => "",
+        Some(Value::String(kind)) => kind,
+        Some(_) => return Err(InvalidProfile::Malformed("type is not a string".to_owned())),
+    };
+    match kind {
+        "" | "Intermediate" => Ok(intermediate()),
+        "Old" => Ok(Profile::of("VersionTLS10", &[&TLS_1_3, &MODERN, &LEGACY])),
+        "Modern" => Ok(Profile::of("VersionTLS13", &[&TLS_1_3])),
+        "Custom" => match profile.get("custom") {
+            None | Some(Value::Null) => Err(InvalidProfile::NoCustom),
+            Some(custom) => {
+                Profile::deserialize(custom).map_err(|error| InvalidProfile::Malformed(error.to_string()))
+            }
+        },
+        other => Err(InvalidProfile::Type(other.to_owned())),
+    }
+}
+
+/// What our servers speak: on OpenShift what the file with the profile says, elsewhere TLS from 1.2 on.
+///
+/// # Errors
+/// When the file is missing or can't be used: better no server than one that speaks what it must not.
+pub fn of_servers(is_openshift: Option<&str>, file: &str) -> anyhow::Result<tls::Profile> {
+    if is_openshift != Some("true") {
+        return Ok(tls::Profile::read("VersionTLS12", &[""; 0]));
+    }
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read the TLS profile {file}"))?;
+    let settings = Profile::from_json(&text).and_then(|profile| profile.settings());
+    let settings = settings.with_context(|| format!("cannot use the TLS profile {file}"))?;
+    if let Some(ignored) = settings.ignored {
+        tracing::warn!(file, ignored, "TLS profile");
+    }
+    Ok(settings.tls)
+}
+
+fn intermediate() -> Profile {
+    Profile::of("VersionTLS12", &[&TLS_1_3, &MODERN])
+}
+
+impl Profile {
+    fn of(min_version: &str, ciphers: &[&[(&str, &str)]]) -> Self {
+        let names = ciphers.iter().copied().flatten();
+        Self {
+            ciphers: names.map(|(openssl, _)| (*openssl).to_owned()).collect(),
+            min_version: min_version.to_owned(),
+            curves: Vec::new(),
+        }
+    }
+
+    /// Reads what [`Profile::to_json`] wrote.
+    ///
+    /// # Errors
+    /// When it is no profile.
+    pub fn from_json(text: &str) -> Result<Self, InvalidProfile> {
+        serde_json::from_str(text).map_err(|error| InvalidProfile::Malformed(error.to_string()))
+    }
+
+    /// The profile as it is handed to the servers: `{"ciphers":[…],"minTLSVersion":"…"}`, and `curves` if there are any.
+    pub fn to_json(&self) -> String {
+        // Strings alone can always be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// What servers make of it.
+    ///
+    /// # Errors
+    /// When nothing of it can be served, or it names a version that there is not.
+    pub fn settings(&self) -> Result<Settings, InvalidProfile> {
+        let below_1_3 = match self.min_version.as_str() {
+            "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => true,
+            "VersionTLS13" => false,
+            other => return Err(InvalidProfile::Version(other.to_owned())),
+        };
+        let mut tls13 = Vec::new();
+        let mut tls12 = Vec::new();
+        let mut unknown = Vec::new();
+        for cipher in &self.ciphers {
+            let known = |table: &[(&str, &'static str)]| {
+                let mut entries = table.iter();
+                entries.find_map(|(openssl, iana)| (cipher == openssl || cipher == iana).then_some(*iana))
+            };
+            if let Some(iana) = known(&TLS_1_3) {
+                tls13.push(iana);
+            } else if let Some(iana) = known(&MODERN).or_else(|| known(&SHORT)) {
+                tls12.push(iana);
+            } else if known(&LEGACY).is_none() {
+                unknown.push(cipher.as_str());
+            }
+        }
+        if below_1_3 && !self.ciphers.is_empty() && tls13.is_empty() && tls12.is_empty() {
+            return Err(InvalidProfile::Ciphers(self.ciphers.join(", ")));
+        }
+        let mut groups = Vec::new();
+        let mut strange = Vec::new();
+        for curve in &self.curves {
+            match GROUPS.iter().find(|(name, _)| curve == name) {
+                Some((_, iana)) => groups.push(*iana),
+                None => strange.push(curve.as_str()),
+            }
+        }
+        if groups.is_empty() && !self.curves.is_empty() {
+            return Err(InvalidProfile::Curves(self.curves.join(", ")));
+        }
+        // Ciphers of TLS 1.3 alone leave nothing to speak below it.
+        let alone = !below_1_3 || (tls12.is_empty() && !self.ciphers.is_empty());
+        let min_version = if alone { "VersionTLS13" } else { "VersionTLS12" };
+        Ok(Settings {
+            tls: tls::Profile::read(min_version, &tls12).narrowed(&tls13, &groups),
+            ignored: ignored(&unknown, &strange),
+        })
+    }
+}
+
+fn ignored(ciphers: &[&str], curves: &[&str]) -> Option<String> {
+    let part = |what: &str, names: &[&str]| {
+        (!names.is_empty()).then(|| format!("unsupported {what} ignored: {}", names.join(", ")))
+    };
+    let parts: Vec<_> = [part("ciphers", ciphers), part("curves", curves)]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Ciphers of TLS 1.3, which OpenSSL calls as IANA does.
+const TLS_1_3: [(&str, &str); 3] = [
+    ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
+    ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
+    ("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256"),
+];
+
+/// Ciphers of TLS 1.2 that we serve, by OpenSSL's and IANA's names.
+const MODERN: [(&str, &str); 6] = [
+    (
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    ),
+    (
+        "ECDHE-RSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    ),
+    (
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    ),
+    (
+        "ECDHE-RSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    ),
+    (
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    ),
+    (
+        "ECDHE-RSA-CHACHA20-POLY1305",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    ),
+];
+
+/// Go's short names for two of them.
+const SHORT: [(&str, &str); 2] = [
+    (
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    ),
+    (
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    ),
+];
+
+/// Ciphers of the type Old that we never serve, in its order.
+const LEGACY: [(&str, &str); 12] = [
+    (
+        "ECDHE-ECDSA-AES128-SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    ),
+    ("ECDHE-RSA-AES128-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"),
+    ("ECDHE-ECDSA-AES128-SHA", "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"),
+    ("ECDHE-RSA-AES128-SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
+    ("ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA"),
+    ("ECDHE-RSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"),
+    ("AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_GCM_SHA256"),
+    ("AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_GCM_SHA384"),
+    ("AES128-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA256"),
+    ("AES128-SHA", "TLS_RSA_WITH_AES_128_CBC_SHA"),
+    ("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA"),
+    ("DES-CBC3-SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
+];
+
+/// Groups of the key exchange that we have, by IANA's names and those of OpenSSL and NIST.
+const GROUPS: [(&str, &str); 8] = [
+    ("X25519MLKEM768", "X25519MLKEM768"),
+    ("X25519", "X25519"),
+    ("x25519", "X25519"),
+    ("secp256r1", "secp256r1"),
+    ("prime256v1", "secp256r1"),
+    ("P-256", "secp256r1"),
+    ("secp384r1", "secp384r1"),
+    ("P-384", "secp384r1"),
+];

@@ -1,0 +1,190 @@
+//! Values of the node in documents: `{{ node.name }}`, `{{ node.labels.KEY }}`, `{{ node.annotations.KEY }}`, so that one
+//! policy does for nodes that differ in an address or a name. Established handlers refuse such references.
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::render::NodeFacts;
+
+const OPEN: &str = "{{";
+const CLOSE: &str = "}}";
+const NODE: &str = "node.";
+
+/// A reference that stands for nothing.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum Error {
+    /// The node lacks what is referred to.
+    #[error("node {node} has no {what} {key}, which {place} refers to")]
+    Missing {
+        /// The node.
+        node: String,
+        /// Label or annotation.
+        what: &'static str,
+        /// Its key.
+        key: String,
+        /// Path of the text in the document.
+        place: String,
+    },
+    /// Nodes have no such property.
+    #[error(
+        "unknown reference {{{{ {reference} }}}} in {place}: nodes have node.name, node.labels.KEY and node.annotations.KEY"
+    )]
+    Unknown {
+        /// What is between the braces.
+        reference: String,
+        /// Path of the text in the document.
+        place: String,
+    },
+}
+
+/// Puts the node's values into a document. Other references stay; so do texts that are not well formed, for the engine
+/// to refuse.
+///
+/// # Errors
+/// When the node lacks what is referred to.
+pub fn fill(document: &mut Value, facts: &NodeFacts) -> Result<(), Error> {
+    fill_at(document, facts, "")
+}
+
+fn fill_at(value: &mut Value, facts: &NodeFacts, place: &str) -> Result<(), Error> {
+    match value {
+        Value::String(text) => *text = filled(text, facts, place)?,
+        Value::Array(items) => {
+            for (position, item) in items.iter_mut().enumerate() {
+                fill_at(item, facts, &format!("{place}[{position}]"))?;
+            }
+        }
+        Value::Object(members) => {
+            for (key, member) in members {
+                let dot = if place.is_empty() { "" } else { "." };
+                fill_at(member, facts, &format!("{place}{dot}{key}"))?;
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+    Ok(())
+}
+
+fn filled(text: &str, facts: &NodeFacts, place: &str) -> Result<String, Error> {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, inside)) = rest.split_once(OPEN) {
+        let Some((reference, after)) = inside.split_once(CLOSE) else {
+            break;
+        };
+        filled.push_str(before);
+        if let Some(reference) = reference.trim().strip_prefix(NODE) {
+            filled.push_str(value(reference, facts, place)?);
+        } else {
+            filled.push_str(OPEN);
+            filled.push_str(reference);
+            filled.push_str(CLOSE);
+        }
+        rest = after;
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
+fn value<'a>(reference: &str, facts: &'a NodeFacts, place: &str) -> Result<&'a str, Error> {
+    if reference == "name" {
+        return Ok(&facts.name);
+    }
+    // All that follows is the key: keys have dots and slashes themselves.
+    let (what, map, key) = match reference.split_once('.') {
+        Some(("labels", key)) => ("label", &facts.labels, key),
+        Some(("annotations", key)) => ("annotation", &facts.annotations, key),
+        _ => {
+            return Err(Error::Unknown {
+                reference: format!("{NODE}{reference}"),
+                place: place.to_owned(),
+            });
+        }
+    };
+    map.get(key).map(String::as_str).ok_or_else(|| Error::Missing {
+        node: facts.name.clone(),
+        what,
+        key: key.to_owned(),
+        place: place.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn facts() -> NodeFacts {
+        NodeFacts {
+            name: "node01".to_owned(),
+            labels: [("example.com/nic".to_owned(), "eth1".to_owned())].into(),
+            annotations: [
+                ("address".to_owned(), "192.0.2.5".to_owned()),
+                ("vlan".to_owned(), "101".to_owned()),
+            ]
+            .into(),
+        }
+    }
+
+    #[test]
+    fn values_of_the_node_stand_where_they_are_referred_to() {
+        let mut document = json!({
+            "hostname": {"config": "{{node.name}}.example.com"},
+            "interfaces": [{
+                "name": "{{ node.labels.example.com/nic }}.{{ node.annotations.vlan }}",
+                "vlan": {"id": "{{ node.annotations.vlan }}"},
+                "ipv4": {"address": [{"ip": "{{ node.annotations.address }}", "prefix-length": 24}]},
+                "mac-address": "{{ capture.base.interfaces.0.mac-address }}",
+                "description": "{ {{ unclosed",
+            }],
+        });
+        fill(&mut document, &facts()).expect("all there");
+        assert_eq!(
+            document,
+            json!({
+                "hostname": {"config": "node01.example.com"},
+                "interfaces": [{
+                    "name": "eth1.101",
+                    "vlan": {"id": "101"},
+                    "ipv4": {"address": [{"ip": "192.0.2.5", "prefix-length": 24}]},
+                    "mac-address": "{{ capture.base.interfaces.0.mac-address }}",
+                    "description": "{ {{ unclosed",
+                }],
+            })
+        );
+    }
+
+    #[test]
+    fn the_engine_takes_numbers_that_were_written_as_text() {
+        let document = json!({"interfaces": [{"name": "eth1.101", "type": "vlan", "mtu": "1400",
+            "vlan": {"id": "101", "base-iface": "eth1"},
+            "ipv4": {"enabled": "true", "address": [{"ip": "192.0.2.5", "prefix-length": "24"}]}}]});
+        nmstate::NetworkState::new_from_json(&document.to_string()).expect("a document");
+    }
+
+    #[test]
+    fn what_the_node_lacks_is_named_with_the_place_of_the_reference() {
+        let mut document = json!({"interfaces": [{"name": "eth1"}, {"name": "{{ node.labels.nic }}"}]});
+        let error = fill(&mut document, &facts()).expect_err("no such label");
+        assert_eq!(
+            error.to_string(),
+            "node node01 has no label nic, which interfaces[1].name refers to"
+        );
+        let error = fill(&mut json!({"hostname": "{{ node.zone }}"}), &facts()).expect_err("no such thing");
+        assert_eq!(
+            error.to_string(),
+            "unknown reference {{ node.zone }} in hostname: nodes have node.name, node.labels.KEY and node.annotations.KEY"
+        );
+    }
+
+    #[test]
+    fn what_is_put_in_is_not_looked_at_again() {
+        let mut facts = facts();
+        facts
+            .annotations
+            .insert("loop".to_owned(), "{{ node.name }}".to_owned());
+        let mut document = json!("{{ node.annotations.loop }}");
+        fill(&mut document, &facts).expect("there");
+        assert_eq!(document, "{{ node.name }}");
+    }
+}

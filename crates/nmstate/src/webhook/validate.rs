@@ -1,0 +1,131 @@
+//! Whether a policy may be so, for clusters that have no validating admission policies: the same conditions and texts
+//! (nmstate §7.2).
+
+use ::webhook::admission::{Request, Verdict};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::messages;
+use super::mutate::read;
+use super::object::Object;
+
+/// Longest value of a label.
+const LONGEST: usize = 63;
+
+/// The reason of the condition `Available` while handlers apply.
+const PROGRESSING: &str = "ConfigurationProgressing";
+
+#[derive(Deserialize)]
+struct Policy {
+    metadata: Option<Object<Metadata>>,
+    spec: Option<Map<String, Value>>,
+    status: Option<Object<Status>>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    conditions: Option<Vec<Object<Condition>>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    reason: Option<String>,
+}
+
+impl Policy {
+    /// Empty where it is yet to be generated.
+    fn name(&self) -> &str {
+        let metadata = self.metadata.as_ref();
+        metadata
+            .and_then(|metadata| metadata.0.name.as_deref())
+            .unwrap_or_default()
+    }
+
+    /// A member of the specification; null is none.
+    fn get(&self, member: &str) -> Option<&Value> {
+        let found = self.spec.as_ref()?.get(member)?;
+        (!found.is_null()).then_some(found)
+    }
+
+    /// Whether handlers came to an end with it, good or bad.
+    fn is_finished(&self) -> bool {
+        let conditions = self
+            .status
+            .as_ref()
+            .and_then(|status| status.0.conditions.as_deref());
+        conditions.unwrap_or_default().iter().any(|Object(condition)| {
+            let reason = condition.reason.as_deref().unwrap_or_default();
+            condition.kind.as_deref() == Some("Available") && !reason.is_empty() && reason != PROGRESSING
+        })
+    }
+}
+
+/// Whether there may be such a policy.
+pub fn create(request: &Request) -> Verdict {
+    let policy: Policy = match read(request) {
+        Ok(policy) => policy,
+        Err(verdict) => return verdict,
+    };
+    if !is_label_value(policy.name()) {
+        return Verdict::denied(422, messages::name(policy.name()));
+    }
+    selector(&policy)
+}
+
+/// Whether a policy may be changed so.
+pub fn update(request: &Request) -> Verdict {
+    let policy: Policy = match read(request) {
+        Ok(policy) => policy,
+        Err(verdict) => return verdict,
+    };
+    let Some(old) = request.old_object.as_deref() else {
+        return Verdict::denied(500, messages::NO_POLICY);
+    };
+    let old: Policy = match serde_json::from_str(old.get()) {
+        Ok(Object(old)) => old,
+        Err(error) => return Verdict::denied(500, messages::undecodable(&error)),
+    };
+    if policy.spec != old.spec {
+        if !old.is_finished() {
+            return Verdict::denied(403, messages::in_progress(policy.name()));
+        }
+        if policy.get("capture") != old.get("capture") {
+            return Verdict::denied(422, messages::CAPTURE);
+        }
+    }
+    selector(&policy)
+}
+
+fn selector(policy: &Policy) -> Verdict {
+    let selector = policy.get("nodeSelector").and_then(Value::as_object);
+    // What is no text is the schema's business.
+    let mut values = selector
+        .into_iter()
+        .flat_map(Map::values)
+        .filter_map(Value::as_str);
+    if values.all(is_label_value) {
+        Verdict::allowed()
+    } else {
+        Verdict::denied(422, messages::SELECTOR)
+    }
+}
+
+/// Whether a text can be the value of a label.
+fn is_label_value(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let bytes = text.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    text.len() <= LONGEST
+        && bytes.iter().copied().all(inner)
+        && ends.into_iter().flatten().all(u8::is_ascii_alphanumeric)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+use ::webhook::admission::{Denial, Operation};
+use serde_json::json;
+use serde_json::value::to_raw_value;
+
+use super::*;
+
+fn request(object: &Value, old: Option<&Value>) -> Request {
+    let raw = |value: &Value| to_raw_value(value).expect("JSON");
+    Request {
+        uid: "1".to_owned(),
+        operation: if old.is_some() {
+            Operation::Update
+        } else {
+            Operation::Create
+        },
+        namespace: String::new(),
+        name: "p".to_owned(),
+        dry_run: false,
+        object: Some(raw(object)),
+        old_object: old.map(raw),
+    }
+}
+
+fn denied(code: u16, message: &str) -> Verdict {
+    Verdict {
+        denied: Some(Denial {
+            code,
+            message: message.to_owned(),
+        }),
+        ..Verdict::default()
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is made for this")]
+fn policy(spec: Value, reason: Option<&str>) -> Value {
+    let conditions = reason.map(|reason| {
+        json!([
+            { "type": "Degraded", "status": "False", "reason": "SuccessfullyConfigured" },
+            { "type": "Available", "status": "Unknown", "reason": reason },
+        ])
+    });
+    json!({ "metadata": { "name": "p" }, "spec": spec, "status": { "conditions": conditions } })
+}
+
+// nmstate#63
+#[test]
+fn names_are_values_of_labels() {
+    let named = |name: &str| {
+        create(&request(
+            &json!({ "metadata": { "name": name }, "spec": {} }),
+            None,
+        ))
+    };
+    for good in ["a", "br1-eth1", "x.y_z", &"n".repeat(63), ""] {
+        assert_eq!(named(good), Verdict::allowed(), "{good}");
+    }
+    let long = "this-is-longer-than-sixty-three-characters-hostnames-bar-bar.com";
+    for bad in [long, "-a", "a-", "ä", "a b", "a\n"] {
+        let text = format!(
+            "invalid policy name: \"{bad}\": must be no more than 63 characters or match label value format"
+        );
+        assert_eq!(named(bad), denied(422, &text));
+    }
+    // One whose name is yet to be generated.
+    assert_eq!(
+        create(&request(&json!({ "metadata": { "generateName": "p-" } }), None)),
+        Verdict::allowed()
+    );
+}
+
+// nmstate#62
+#[test]
+fn a_specification_does_not_change_before_handlers_are_through_with_it() {
+    let new = policy(json!({ "desiredState": { "a": 1 } }), None);
+    for busy in [None, Some(""), Some("ConfigurationProgressing")] {
+        let old = policy(json!({ "desiredState": { "a": 2 } }), busy);
+        let verdict = update(&request(&new, Some(&old)));
+        assert_eq!(verdict, denied(403, "policy p is still in progress"), "{busy:?}");
+    }
+    for through in ["SuccessfullyConfigured", "FailedToConfigure", "NoMatchingNode"] {
+        let old = policy(json!({ "desiredState": { "a": 2 } }), Some(through));
+        assert_eq!(
+            update(&request(&new, Some(&old))),
+            Verdict::allowed(),
+            "{through}"
+        );
+    }
+}
+
+// nmstate#65
+#[test]
+fn metadata_changes_at_any_time() {
+    let mut new = policy(
+        json!({ "desiredState": { "a": 1, "b": [1] }, "capture": { "x": "y" } }),
+        None,
+    );
+    let old = policy(
+        json!({ "capture": { "x": "y" }, "desiredState": { "b": [1], "a": 1 } }),
+        Some("ConfigurationProgressing"),
+    );
+    new["metadata"]["labels"] = json!({ "mine": "1" });
+    assert_eq!(update(&request(&new, Some(&old))), Verdict::allowed());
+}
+
+// nmstate#64
+#[test]
+fn a_capture_is_neither_added_nor_changed_nor_removed() {
+    let spec = |capture: Value, state: u8| {
+        policy(
+            json!({ "capture": capture, "desiredState": state }),
+            Some("SuccessfullyConfigured"),
+        )
+    };
+    let (none, one, other) = (json!(null), json!({ "a": "x" }), json!({ "a": "y" }));
+    for (old, new) in [(&none, &one), (&one, &other), (&one, &none)] {
+        let verdict = update(&request(&spec(new.clone(), 1), Some(&spec(old.clone(), 2))));
+        assert_eq!(
+            verdict,
+            denied(422, "invalid policy operation: capture field cannot be modified")
+        );
+    }
+    for same in [none, one] {
+        let verdict = update(&request(&spec(same.clone(), 1), Some(&spec(same, 2))));
+        assert_eq!(verdict, Verdict::allowed());
+    }
+}
+
+// nmstate#19
+#[test]
+fn values_of_the_node_selector_are_values_of_labels() {
+    for (selector, good) in [
+        (json!({ "zone": "a", "role": "" }), true),
+        (json!(null), true),
+        (json!({}), true),
+        (json!({ "zone": "not a value" }), false),
+        (json!({ "zone": "a", "role": "-" }), false),
+    ] {
+        let new = policy(json!({ "nodeSelector": selector }), None);
+        let expected = if good {
+            Verdict::allowed()
+        } else {
+            denied(422, "nodeSelector values must be valid label values")
+        };
+        assert_eq!(create(&request(&new, None)), expected, "{selector}");
+        assert_eq!(update(&request(&new, Some(&new))), expected, "{selector}");
+    }
+}
+
+#[test]
+fn what_is_no_policy_is_refused() {
+    let text = "the review holds no policy";
+    let mut nothing = request(&json!({}), None);
+    assert_eq!(update(&nothing), denied(500, text));
+    nothing.object = None;
+    assert_eq!(create(&nothing), denied(500, text));
+    let verdict = update(&request(&json!({}), Some(&json!("x"))));
+    assert_eq!(verdict.denied.map(|denial| denial.code), Some(500));
+    assert_eq!(
+        create(&request(&json!({ "spec": "x" }), None))
+            .denied
+            .map(|denial| denial.code),
+        Some(500)
+    );
+}

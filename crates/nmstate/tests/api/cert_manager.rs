@@ -1,0 +1,139 @@
+//! The certificate manager within the rights of the established role (nmstate §8).
+
+use std::collections::BTreeMap;
+
+use cluster::wait;
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use webhook::manager::{self, Settings};
+use weft_nmstate::cert_manager;
+
+use crate::fixture::{DEADLINE, Kind, Stage, Task};
+
+/// Runs it with the operator's intervals.
+fn start(stage: &Stage) -> Task {
+    let environment = BTreeMap::from([
+        ("POD_NAMESPACE", "nmstate"),
+        ("CA_ROTATE_INTERVAL", "8760h0m0s"),
+        ("CA_OVERLAP_INTERVAL", "24h0m0s"),
+        ("CERT_ROTATE_INTERVAL", "4380h0m0s"),
+        ("CERT_OVERLAP_INTERVAL", "24h0m0s"),
+        ("COMPONENT", "network"),
+        ("MANAGED_BY", "nmstate-operator"),
+    ]);
+    let settings = Settings::read(|name| environment.get(name).map(|value| (*value).to_owned()));
+    let settings = settings.expect("settings");
+    stage.task(async move |client, shutdown| {
+        manager::run(cert_manager::NAMES, &settings, client, &shutdown).await;
+    })
+}
+
+/// The webhook configuration with a Service of this name behind it.
+fn configuration(service: &str) -> Value {
+    let hook = |name: &str| {
+        json!({
+            "name": format!("{name}.nmstate.io"), "admissionReviewVersions": ["v1", "v1beta1"], "sideEffects": "None",
+            "failurePolicy": "Ignore",
+            "clientConfig": { "service": { "name": service, "namespace": "nmstate", "path": format!("/{name}") } },
+            "rules": [{
+                "operations": ["CREATE", "UPDATE"], "apiGroups": ["*"], "apiVersions": ["v1"],
+                "resources": ["nodenetworkconfigurationpolicies"],
+            }],
+        })
+    };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": { "name": "nmstate", "annotations": { "service.beta.openshift.io/inject-cabundle": "true" } },
+        "webhooks": [hook("nodenetworkconfigurationpolicies-mutate"), hook("nodenetworkconfigurationpolicies-timestamp-mutate")],
+    })
+}
+
+fn bytes(encoded: &Value) -> Vec<u8> {
+    serde_json::from_value(encoded.clone()).map_or_else(|_| Vec::new(), |ByteString(bytes)| bytes)
+}
+
+/// Waits until what the Secret holds is trusted by every webhook, and returns the Secret.
+fn wait_for_trust(stage: &Stage, service: &str) -> Value {
+    let host = format!("{service}.nmstate.svc");
+    wait::until("a trusted certificate", DEADLINE, || {
+        let secret = stage.get(Kind::Secret, service).ok_or("no Secret")?;
+        let configuration = stage
+            .get(Kind::MutatingWebhooks, "nmstate")
+            .ok_or("no configuration")?;
+        let [certificates, key] = ["tls.crt", "tls.key"].map(|key| bytes(&secret["data"][key]));
+        for webhook in configuration["webhooks"].as_array().ok_or("no webhooks")? {
+            let bundle = bytes(&webhook["clientConfig"]["caBundle"]);
+            tls_client::handshake(&certificates, &key, &bundle, &host)?;
+        }
+        Ok::<_, String>(secret)
+    })
+    .unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_webhook_gets_a_certificate_that_the_api_server_trusts() {
+    let stage = Stage::start();
+    let mark = stage.mark();
+    let _manager = start(&stage);
+    // It may come first; then nothing is issued.
+    stage.create(Kind::MutatingWebhooks, &configuration("nmstate-webhook"));
+    let serving = wait_for_trust(&stage, "nmstate-webhook");
+    let authority = stage.get(Kind::Secret, "nmstate-ca").expect("the authority");
+    let uid = &stage.get(Kind::MutatingWebhooks, "nmstate").expect("it")["metadata"]["uid"];
+    for (secret, kind, keys) in [
+        (&serving, "kubernetes.io/tls", ["tls.crt", "tls.key"]),
+        (&authority, "Opaque", ["ca.crt", "ca.key"]),
+    ] {
+        assert_eq!(secret["type"], kind);
+        let found: Vec<_> = secret["data"].as_object().expect("data").keys().collect();
+        assert_eq!(found, keys);
+        let metadata = &secret["metadata"];
+        assert_eq!(
+            metadata["annotations"],
+            json!({ "kubevirt.io/kube-admission-webhook": "" })
+        );
+        assert_eq!(
+            metadata["labels"],
+            json!({ "app.kubernetes.io/component": "network", "app.kubernetes.io/managed-by": "nmstate-operator" })
+        );
+        assert_eq!(&metadata["ownerReferences"][0]["uid"], uid);
+    }
+    // A Secret that is deleted is made anew, and trusted.
+    stage
+        .send(
+            axum::http::Method::DELETE,
+            &format!("{}/nmstate-webhook", Kind::Secret.path()),
+            None,
+        )
+        .accepted();
+    let anew = wait_for_trust(&stage, "nmstate-webhook");
+    assert_ne!(anew["metadata"]["uid"], serving["metadata"]["uid"]);
+    let refused: Vec<_> = stage
+        .requests_since(mark)
+        .into_iter()
+        .filter(|request| request.code == 403)
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+#[test]
+fn the_configuration_says_which_service_the_certificate_is_for() {
+    let stage = Stage::start();
+    stage.create(Kind::MutatingWebhooks, &configuration("my-nmstate-webhook"));
+    let _manager = start(&stage);
+    wait_for_trust(&stage, "my-nmstate-webhook");
+    assert_eq!(stage.get(Kind::Secret, "nmstate-webhook"), None);
+    // Another installation takes over.
+    let mut other = stage.get(Kind::MutatingWebhooks, "nmstate").expect("it");
+    for webhook in other["webhooks"].as_array_mut().expect("webhooks") {
+        webhook["clientConfig"]["service"]["name"] = json!("nmstate-webhook");
+    }
+    stage
+        .send(
+            axum::http::Method::PUT,
+            &format!("{}/nmstate", Kind::MutatingWebhooks.path()),
+            Some(&other),
+        )
+        .accepted();
+    wait_for_trust(&stage, "nmstate-webhook");
+}

@@ -1,0 +1,336 @@
+//! A host that is simulated: what it reports is what the test says and what was applied to it.
+//!
+//! ```ignore
+//! let host = Host::new(host::two_nics());
+//! host.refuse(error("VerificationError", "…"));        // every apply from now on
+//! host.on_apply(|desired| { …; Ok(()) });              // or: asked at every apply
+//! assert_eq!(host.applied(), [json!({ "interfaces": […] })]);
+//! ```
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nmstate::{NetworkPolicy, NetworkState, NmstateError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use tokio::sync::{Notify, mpsc};
+use weft_nmstate::engine::{Engine, Error, Filled, Request, Template, Versions};
+
+/// A simulated host. Clones are the same host.
+#[derive(Clone)]
+pub(crate) struct Host {
+    engine: Engine,
+    state: Arc<Mutex<State>>,
+    /// Told whenever the host changes, as the kernel would.
+    pub(crate) changed: Arc<Notify>,
+}
+
+type Ask = Box<dyn FnMut(&Value) -> Result<(), Error> + Send>;
+
+struct State {
+    current: Value,
+    /// Version of its NetworkManager.
+    network_manager: String,
+    /// As it was before what is applied and not committed.
+    before: Option<Value>,
+    applied: Vec<Value>,
+    commits: usize,
+    rollbacks: usize,
+    reports: usize,
+    unreadable: Option<Error>,
+    ask: Ask,
+}
+
+impl Host {
+    /// A host that reports this.
+    pub(crate) fn new(current: Value) -> Self {
+        let (engine, requests) = Engine::asked();
+        let state = Arc::new(Mutex::new(State {
+            current,
+            network_manager: "1.48.10".to_owned(),
+            before: None,
+            applied: Vec::new(),
+            commits: 0,
+            rollbacks: 0,
+            reports: 0,
+            unreadable: None,
+            ask: Box::new(|_| Ok(())),
+        }));
+        let changed = Arc::new(Notify::new());
+        let answering = (Arc::clone(&state), Arc::clone(&changed));
+        std::thread::spawn(move || answer(requests, &answering.0, &answering.1));
+        Self {
+            engine,
+            state,
+            changed,
+        }
+    }
+
+    /// The way to it.
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine.clone()
+    }
+
+    /// The same host, of whose changes nobody tells.
+    pub(crate) fn unheard(&self) -> Self {
+        Self {
+            changed: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// What it reports now.
+    pub(crate) fn current(&self) -> Value {
+        self.state().current.clone()
+    }
+
+    /// Somebody changes the host.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Value)) {
+        change(&mut self.state().current);
+        self.changed.notify_one();
+    }
+
+    /// NetworkManager comes back as this version.
+    pub(crate) fn upgrade(&self, network_manager: &str) {
+        network_manager.clone_into(&mut self.state().network_manager);
+        self.changed.notify_one();
+    }
+
+    /// Somebody changes the host, and nobody tells of it.
+    pub(crate) fn change_quietly(&self, change: impl FnOnce(&mut Value)) {
+        change(&mut self.state().current);
+    }
+
+    /// Reports and comparisons fail with this from now on; with nothing, they don't.
+    pub(crate) fn unreadable(&self, error: Option<Error>) {
+        self.state().unreadable = error;
+    }
+
+    /// Asked for every document before it is applied. May wait: the host does nothing else meanwhile.
+    pub(crate) fn on_apply(&self, ask: impl FnMut(&Value) -> Result<(), Error> + Send + 'static) {
+        self.state().ask = Box::new(ask);
+    }
+
+    /// Every document is refused from now on.
+    pub(crate) fn refuse(&self, error: Error) {
+        self.on_apply(move |_| Err(error.clone()));
+    }
+
+    /// Documents that were to be applied, refused ones too, oldest first.
+    pub(crate) fn applied(&self) -> Vec<Value> {
+        self.state().applied.clone()
+    }
+
+    /// How often something was committed.
+    pub(crate) fn commits(&self) -> usize {
+        self.state().commits
+    }
+
+    /// How often something was rolled back.
+    pub(crate) fn rollbacks(&self) -> usize {
+        self.state().rollbacks
+    }
+
+    /// How often it was asked for its state.
+    pub(crate) fn reports(&self) -> usize {
+        self.state().reports
+    }
+}
+
+/// An error as the library has them.
+pub(crate) fn error(kind: &str, text: &str) -> Error {
+    Error {
+        kind: kind.to_owned(),
+        text: format!("{kind}: {text}"),
+        log: String::new(),
+    }
+}
+
+/// A host with `eth0`, which has the default route, and `eth1`, which is up and has no address.
+pub(crate) fn two_nics() -> Value {
+    let nic = |name: &str, address: Value| {
+        json!({
+            "name": name, "type": "ethernet", "state": "up", "mtu": 1500,
+            "ipv4": address, "ipv6": { "enabled": false },
+        })
+    };
+    let route = json!({
+        "destination": "0.0.0.0/0", "next-hop-interface": "eth0", "next-hop-address": "192.0.2.1",
+        "metric": 100, "table-id": 254,
+    });
+    let address = json!({
+        "enabled": true, "dhcp": false, "address": [{ "ip": "192.0.2.2", "prefix-length": 24 }],
+    });
+    json!({
+        "dns-resolver": { "config": {}, "running": { "search": [], "server": ["192.0.2.1"] } },
+        "routes": { "running": [route], "config": [route] },
+        "route-rules": { "config": [] },
+        "interfaces": [
+            nic("eth0", address),
+            nic("eth1", json!({ "enabled": false })),
+            { "name": "lo", "type": "loopback", "state": "up", "mtu": 65536 },
+        ],
+        "ovn": {},
+    })
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn answer(mut requests: mpsc::UnboundedReceiver<Request>, state: &Mutex<State>, changed: &Notify) {
+    while let Some(request) = requests.blocking_recv() {
+        match request {
+            Request::Versions(back) => drop(back.send(Ok(Versions {
+                engine: "nmstatectl 2.2.62".to_owned(),
+                network_manager: Some(lock(state).network_manager.clone()),
+            }))),
+            Request::Report(back) => {
+                let mut state = lock(state);
+                state.reports += 1;
+                let unreadable = state.unreadable.clone();
+                let _ = back.send(unreadable.map_or_else(|| Ok(state.current.clone()), Err));
+            }
+            Request::Fill(template, back) => drop(back.send(fill(template, &lock(state).current))),
+            Request::Features(desired, back) => {
+                let current = lock(state).current.clone();
+                let features = read(desired).and_then(|desired: NetworkState| {
+                    let statistic = desired.statistic(&read(current)?).map_err(own)?;
+                    read(write(&statistic.features)?)
+                });
+                drop(back.send(features));
+            }
+            Request::Diff(desired, back) => {
+                let (current, unreadable) = {
+                    let state = lock(state);
+                    (state.current.clone(), state.unreadable.clone())
+                };
+                let desired = unreadable.map_or(Ok(desired), Err);
+                let difference = desired.and_then(read).and_then(|desired: NetworkState| {
+                    write(&desired.gen_diff(&read(current)?).map_err(own)?)
+                });
+                drop(back.send(difference));
+            }
+            Request::Apply(desired, back) => {
+                let done = apply(state, &desired);
+                if done.is_ok() {
+                    changed.notify_one();
+                }
+                drop(back.send(done));
+            }
+            Request::Commit(back) => {
+                let mut state = lock(state);
+                state.commits += 1;
+                let pending = state.before.take();
+                drop(back.send(pending.map(drop).ok_or_else(no_checkpoint)));
+            }
+            // Nobody sits at a terminal of this host, and nobody is told to end.
+            Request::Tool(..) | Request::Leave(_) => {}
+            Request::Rollback(back) => {
+                let mut state = lock(state);
+                let Some(before) = state.before.take() else {
+                    drop(back.send(Err(no_checkpoint())));
+                    continue;
+                };
+                state.rollbacks += 1;
+                state.current = before;
+                changed.notify_one();
+                drop(back.send(Ok(())));
+            }
+        }
+    }
+}
+
+fn no_checkpoint() -> Error {
+    error("InvalidArgument", "No checkpoint to work on")
+}
+
+fn apply(state: &Mutex<State>, desired: &Value) -> Result<(), Error> {
+    lock(state).applied.push(desired.clone());
+    read::<NetworkState>(desired.clone())?;
+    // The test may look at the host meanwhile.
+    let mut ask = std::mem::replace(&mut lock(state).ask, Box::new(|_| Ok(())));
+    let answer = ask(desired);
+    lock(state).ask = ask;
+    answer?;
+    let mut state = lock(state);
+    let mut after = state.current.clone();
+    merge(&mut after, desired);
+    state.before = Some(std::mem::replace(&mut state.current, after));
+    Ok(())
+}
+
+/// Interfaces by name, key by key, without those that are to be absent; other sections as they are.
+fn merge(current: &mut Value, desired: &Value) {
+    for (section, wish) in desired.as_object().into_iter().flatten() {
+        if section != "interfaces" {
+            current[section] = wish.clone();
+            continue;
+        }
+        let Some(interfaces) = current["interfaces"].as_array_mut() else {
+            continue;
+        };
+        for wish in wish.as_array().into_iter().flatten() {
+            let at = interfaces.iter().position(|it| it["name"] == wish["name"]);
+            if wish["state"] == "absent" {
+                if let Some(at) = at {
+                    interfaces.remove(at);
+                }
+                continue;
+            }
+            let at = at.unwrap_or_else(|| {
+                interfaces.push(json!({}));
+                interfaces.len() - 1
+            });
+            for (key, value) in wish.as_object().into_iter().flatten() {
+                interfaces[at][key] = value.clone();
+            }
+        }
+        interfaces.sort_by_key(|interface| interface["name"].to_string());
+    }
+}
+
+/// Expressions and references as the library has them.
+fn fill(template: Template, current: &Value) -> Result<Filled, Error> {
+    let Template {
+        capture,
+        desired,
+        captured,
+    } = template;
+    let policy: NetworkPolicy = read(json!({ "capture": capture, "desiredState": desired }))?;
+    let found = if captured.is_empty() {
+        policy.capture.execute(&read(current.clone())?).map_err(own)?
+    } else {
+        let states = captured.into_iter().map(|(name, state)| Ok((name, read(state)?)));
+        states.collect::<Result<_, Error>>()?
+    };
+    let filled = policy.desired.fill_with_captured_data(&found).map_err(own)?;
+    let captured = found
+        .iter()
+        .map(|(name, state)| Ok((name.clone(), write(state)?)));
+    Ok(Filled {
+        desired: write(&filled)?,
+        captured: captured.collect::<Result<Map<_, _>, Error>>()?,
+    })
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
+fn own(error: NmstateError) -> Error {
+    Error {
+        kind: error.kind().to_string(),
+        text: error.to_string(),
+        log: String::new(),
+    }
+}
+
+fn read<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
+    serde_json::from_value(value).map_err(|error| own(error.into()))
+}
+
+fn write<T: Serialize>(value: &T) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|error| own(error.into()))
+}

@@ -1,0 +1,318 @@
+//! Policies that can't be applied.
+
+use super::*;
+
+/// The engine's refusal that another attempt might not meet.
+fn unverified() -> weft_nmstate::engine::Error {
+    host::error("VerificationError", "it did not last")
+}
+
+fn many(retries: u32) -> Settings {
+    Settings {
+        max_retries: retries,
+        ..settings()
+    }
+}
+
+// nmstate#25, nmstate#29, nmstate#30
+#[test]
+fn a_policy_is_tried_as_often_as_it_may_be_and_again_when_it_changes() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    let host = Host::new(host::two_nics());
+    let (heard, told) = std::sync::mpsc::channel();
+    let heard = Mutex::new(heard);
+    let gates = Arc::new(Mutex::new(Vec::<Gate>::new()));
+    let next = Arc::clone(&gates);
+    // Each attempt waits until the test has looked.
+    host.on_apply(move |_| {
+        let gate = Gate::default();
+        next.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(gate.clone());
+        let _ = heard.lock().unwrap_or_else(PoisonError::into_inner).send(());
+        gate.pass();
+        Err(unverified())
+    });
+    let _handler = handler_with(&stage, "node01", &host, many(3));
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    let attempt = |number: usize| {
+        told.recv_timeout(DEADLINE).expect("another attempt");
+        let gate = gates.lock().unwrap_or_else(PoisonError::into_inner)[number].clone();
+        let policy = stage.get(Kind::Policy, "p").expect("it");
+        assert_eq!(
+            policy["status"]["unavailableNodeCountMap"],
+            json!({ "1": 1 }),
+            "one slot, however often it is tried"
+        );
+        gate
+    };
+    attempt(0).open();
+    for (number, text) in [(1, "Retrying 1/3"), (2, "Retrying 2/3")] {
+        let gate = attempt(number);
+        // Between two attempts it said so; by now it is at it again, and the count says how often it failed.
+        let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+        assert_eq!(
+            enactment["status"]["retryCount"],
+            json!({ "1": number }),
+            "before {text}"
+        );
+        gate.open();
+    }
+    let text = "error reconciling NodeNetworkConfigurationPolicy on node node01 at desired state apply: \"\",\n \
+                VerificationError: it did not last";
+    let failed = ["Failing", "FailedToConfigure", text];
+    let enactment = wait_until_said(&stage, Kind::Enactment, "node01.p", failed);
+    assert_eq!(enactment["status"]["retryCount"], json!({ "1": 3 }));
+    let one = degraded("1/1 nodes failed to configure");
+    wait_until_said(&stage, Kind::Policy, "p", one);
+    let event = "Warning ReconcileFailed NodeNetworkConfigurationPolicy/p: \
+                 reconciliation of enactment \"node01.p\" has failed after 3 retries";
+    wait_for("the event", || {
+        let events = stage.events();
+        if events == [event] {
+            Ok(())
+        } else {
+            Err(format!("{events:#?}"))
+        }
+    });
+    let event = &stage.list(Kind::Event)[0];
+    assert_eq!(event["source"]["component"], "node01.nmstate-handler");
+
+    // Another look at it is no reason for another attempt.
+    let labels = json!({ "metadata": { "labels": { "zone": "a" } } });
+    stage.patch(Kind::Node, "node01", &labels).accepted();
+    host.on_apply(|_| Ok(()));
+    stage.create(Kind::Policy, &policy("q", &json!({ "desiredState": mtu(1300) })));
+    let all = configured("1/1 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "q", all);
+    assert_eq!(host.applied(), [mtu(1400), mtu(1400), mtu(1400), mtu(1300)]);
+    wait_until_said(&stage, Kind::Policy, "p", one);
+
+    let other = json!({ "spec": { "desiredState": mtu(1350) } });
+    stage.patch(Kind::Policy, "p", &other).accepted();
+    let policy = wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({}));
+    let enactment = wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+    assert_eq!(enactment["status"]["policyGeneration"], 2);
+    assert_eq!(enactment["status"].get("retryCount"), None, "{enactment:#}");
+}
+
+// nmstate#29
+#[test]
+fn between_two_attempts_the_enactment_says_which_is_next() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    let host = Host::new(host::two_nics());
+    host.refuse(unverified());
+    let patient = Settings {
+        initial_backoff: 2 * DEADLINE,
+        max_backoff: 2 * DEADLINE,
+        ..many(5)
+    };
+    let _handler = handler_with(&stage, "node01", &host, patient);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    stage.wait_for("the first failure", (Kind::Enactment, "node01.p"), |enactment| {
+        (status_of(enactment?, "Failing") == "True").then_some(())
+    });
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    let rows: Vec<String> = enactment["status"]["conditions"]
+        .as_array()
+        .expect("conditions")
+        .iter()
+        .map(|one| {
+            let message = one["message"].as_str().unwrap_or_default();
+            format!("{} {} {} {message}", one["type"], one["status"], one["reason"])
+        })
+        .collect();
+    let text = "failed to reconcile NodeNetworkConfigurationPolicy on node node01. Retrying 1/5";
+    assert_eq!(
+        rows,
+        [
+            r#""Available" "False" "Retrying" "#.to_owned(),
+            format!(r#""Failing" "True" "Retrying" {text}"#),
+            format!(r#""Progressing" "True" "Retrying" {text}"#),
+            r#""Pending" "False" "Retrying" "#.to_owned(),
+            r#""Aborted" "False" "SuccessfullyConfigured" "#.to_owned(),
+        ]
+    );
+    assert_eq!(enactment["status"]["retryCount"], json!({ "1": 1 }));
+}
+
+// nmstate#27
+#[test]
+fn a_policy_that_fails_everywhere_is_not_tried_on_all_nodes() {
+    let stage = Stage::start();
+    let names = ["node01", "node02", "node03", "node04"];
+    let hosts = nodes(&stage, &names);
+    for (host, _) in &hosts {
+        host.refuse(unverified());
+    }
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    let text = "2/4 nodes failed to configure, 2 nodes aborted configuration";
+    wait_until_said(&stage, Kind::Policy, "p", degraded(text));
+    let tried = hosts.iter().filter(|(host, _)| !host.applied().is_empty());
+    assert_eq!(tried.count(), 2);
+    for (name, (host, _)) in names.iter().zip(&hosts) {
+        let enactment = stage
+            .get(Kind::Enactment, &format!("{name}.p"))
+            .expect("an enactment");
+        let [condition, reason, message] = said(&enactment).expect("a condition");
+        if host.applied().is_empty() {
+            let text = format!("reconciliation of enactment \"{name}.p\" has aborted");
+            assert_eq!((condition.as_str(), message), ("Aborted", text));
+            assert_eq!(reason, "ConfigurationAborted");
+        } else {
+            assert_eq!(
+                (condition.as_str(), reason.as_str()),
+                ("Failing", "FailedToConfigure")
+            );
+            assert_eq!(host.applied().len(), 5);
+        }
+    }
+    // And it stays so, whoever looks at it again.
+    let labels = json!({ "metadata": { "labels": { "zone": "a" } } });
+    for name in names {
+        stage.patch(Kind::Node, name, &labels).accepted();
+    }
+    for (host, _) in &hosts {
+        host.on_apply(|_| Ok(()));
+    }
+    let other = json!({ "desiredState": mtu(1300), "maxUnavailable": "100%" });
+    stage.create(Kind::Policy, &policy("q", &other));
+    let all = configured("4/4 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "q", all);
+    wait_until_said(&stage, Kind::Policy, "p", degraded(text));
+}
+
+// nmstate#28, nmstate#37
+#[test]
+fn the_first_failure_is_told_while_others_are_at_it() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    stage.node("node02", &[]);
+    let gate = Gate::default();
+    let (slow, bad) = (Host::new(host::two_nics()), Host::new(host::two_nics()));
+    gate.hold(&slow);
+    let refusing = Gate::default();
+    let passing = refusing.clone();
+    bad.on_apply(move |_| {
+        passing.pass();
+        Err(unverified())
+    });
+    let _slow = handler(&stage, "node01", &slow);
+    let _bad = handler_with(&stage, "node02", &bad, many(1));
+    let spec = json!({ "maxUnavailable": 2, "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    gate.wait_for(1);
+    refusing.wait_for(1);
+    let began = Instant::now();
+    refusing.open();
+    wait_until_said(
+        &stage,
+        Kind::Policy,
+        "p",
+        degraded("1/2 nodes failed to configure"),
+    );
+    let told = began.elapsed();
+    assert!(told < Duration::from_secs(2), "a failure was told after {told:?}");
+    assert_eq!(gate.state().now, 1, "the other is still at it");
+    gate.open();
+    wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+}
+
+// nmstate#56
+#[test]
+fn a_document_that_makes_no_sense_is_not_tried_twice() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let nonsense = json!({ "interfaces": [{ "name": "{{ capture.none.interfaces.0.name }}" }] });
+    let nothing = json!({ "none": "interfaces.name==\"nosuch\"" });
+    stage.create(
+        Kind::Policy,
+        &policy("p", &json!({ "capture": nothing, "desiredState": nonsense })),
+    );
+    let one = degraded("1/1 nodes failed to configure");
+    let policy = wait_until_said(&stage, Kind::Policy, "p", one);
+    assert_eq!(
+        policy["status"].get("unavailableNodeCountMap"),
+        None,
+        "{policy:#}"
+    );
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    let [condition, reason, message] = said(&enactment).expect("a condition");
+    assert_eq!(
+        (condition.as_str(), reason.as_str()),
+        ("Failing", "FailedToConfigure")
+    );
+    assert!(
+        message.starts_with("failure generating desiredState and capturedStates: ")
+            && message.contains("interface with 'name=nosuch' not found"),
+        "{message}"
+    );
+    assert_eq!(enactment["status"]["policyGeneration"], 1);
+    let mark = stage.mark();
+    stage.create(
+        Kind::Policy,
+        &super::policy("q", &json!({ "desiredState": mtu(1300) })),
+    );
+    let all = configured("1/1 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "q", all);
+    let writes = stage.writes_since(mark);
+    assert!(
+        writes.iter().all(|write| !write.uri.contains("node01.p")),
+        "{writes:#?}"
+    );
+    assert_eq!(hosts[0].0.applied(), [mtu(1300)]);
+}
+
+#[test]
+fn what_no_other_attempt_would_change_is_tried_once() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let refused = host::error("NotSupportedError", "there is no such thing here");
+    hosts[0].0.refuse(refused);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    let one = degraded("1/1 nodes failed to configure");
+    let policy = wait_until_said(&stage, Kind::Policy, "p", one);
+    assert_eq!(
+        policy["status"]["unavailableNodeCountMap"],
+        json!({ "1": 1 }),
+        "the slot is kept"
+    );
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    let text = "error reconciling NodeNetworkConfigurationPolicy on node node01 at desired state apply: \"\",\n \
+                NotSupportedError: there is no such thing here";
+    let failing = ["Failing", "FailedToConfigure", text].map(str::to_owned);
+    assert_eq!(said(&enactment), Some(failing));
+    assert_eq!(enactment["status"]["retryCount"], json!({ "1": 5 }));
+    let event = "Warning ReconcileFailed NodeNetworkConfigurationPolicy/p: \
+                 reconciliation of enactment \"node01.p\" has failed, another attempt would fail as well";
+    wait_for("the event", || {
+        let events = stage.events();
+        if events == [event] {
+            Ok(())
+        } else {
+            Err(format!("{events:#?}"))
+        }
+    });
+    assert_eq!(hosts[0].0.applied(), [mtu(1400)]);
+}
+
+#[test]
+fn a_dry_run_that_failed_because_of_the_host_is_tried_again() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let away = host::error("PluginFailure", "NetworkManager is away");
+    hosts[0].0.unreadable(Some(away));
+    let mut tried = policy("p", &json!({ "desiredState": mtu(1400) }));
+    tried["metadata"]["annotations"] = json!({ "nmstate.io/dry-run": "true" });
+    stage.create(Kind::Policy, &tried);
+    let text = "PluginFailure: NetworkManager is away";
+    let failing = ["Failing", "FailedToConfigure", text];
+    wait_until_said(&stage, Kind::Enactment, "node01.p", failing);
+    hosts[0].0.unreadable(None);
+    let none = configured("1/1 nodes tried, nothing was applied");
+    wait_until_said(&stage, Kind::Policy, "p", none);
+    assert!(hosts[0].0.applied().is_empty());
+}

@@ -1,0 +1,165 @@
+//! How many nodes are at a policy at a time, and what the policy says meanwhile.
+
+use super::*;
+
+/// Enactments by the condition that is true.
+fn by_state(stage: &Stage, state: &str) -> usize {
+    let enactments = stage.list(Kind::Enactment);
+    let so = enactments
+        .iter()
+        .filter(|enactment| status_of(enactment, state) == "True");
+    so.count()
+}
+
+// nmstate#22, nmstate#24, nmstate#34, nmstate#43
+#[test]
+fn half_of_the_nodes_are_at_it_at_a_time_and_the_others_wait() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01", "node02", "node03"]);
+    let gate = Gate::default();
+    for (host, _) in &hosts {
+        gate.hold(host);
+    }
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    gate.wait_for(2);
+    wait_for("one to wait", || {
+        let pending = by_state(&stage, "Pending");
+        let progressing = by_state(&stage, "Progressing");
+        if (pending, progressing) == (1, 2) {
+            Ok(())
+        } else {
+            Err(format!("{pending} pending, {progressing} progressing"))
+        }
+    });
+    let enactments = stage.list(Kind::Enactment);
+    let waits = enactments
+        .iter()
+        .find(|enactment| status_of(enactment, "Pending") == "True");
+    let waits = waits.expect("one");
+    assert_eq!(said(waits).expect("one condition"), WAITING, "{waits:#}");
+    let text = "Policy is progressing 0/3 nodes finished, 1 pending";
+    let policy = wait_until_said(
+        &stage,
+        Kind::Policy,
+        "p",
+        ["Progressing", "ConfigurationProgressing", text],
+    );
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({ "1": 2 }));
+
+    gate.open();
+    let all = configured("3/3 nodes successfully configured");
+    let policy = wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({}));
+    assert_eq!(gate.state().most, 2, "never more at a time");
+    for name in ["node01.p", "node02.p", "node03.p"] {
+        wait_until_said(&stage, Kind::Enactment, name, RECONCILED);
+    }
+}
+
+// nmstate#23
+#[test]
+fn what_is_no_limit_is_the_default() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01", "node02", "node03"]);
+    let gate = Gate::default();
+    for (host, _) in &hosts {
+        gate.hold(host);
+    }
+    let spec = json!({ "maxUnavailable": "asdf", "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    gate.wait_for(2);
+    wait_for("one to wait", || match by_state(&stage, "Pending") {
+        1 => Ok(()),
+        pending => Err(format!("{pending} pending")),
+    });
+    gate.open();
+    let all = configured("3/3 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(gate.state().most, 2);
+}
+
+// nmstate#40, nmstate#41
+#[test]
+fn nodes_without_a_handler_or_not_ready_are_not_waited_for() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    stage.node("node02", &[]);
+    stage.set_ready("node02", false);
+    stage.node("node03", &[]);
+    stage.delete(Kind::Pod, "nmstate-handler-node03");
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    let text = "1/2 nodes successfully configured, 1 nodes ignored due to NotReady state";
+    wait_until_said(&stage, Kind::Policy, "p", configured(text));
+    drop(hosts);
+}
+
+#[test]
+fn a_policy_that_changes_while_it_is_applied_is_applied_again_as_it_is_then() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let gate = Gate::default();
+    gate.hold(&hosts[0].0);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    gate.wait_for(1);
+    let text = "Policy is progressing 0/1 nodes finished";
+    let at_it = ["Progressing", "ConfigurationProgressing", text];
+    wait_until_said(&stage, Kind::Policy, "p", at_it);
+    let other = json!({ "spec": { "desiredState": mtu(1300) } });
+    stage.patch(Kind::Policy, "p", &other).accepted();
+    gate.open();
+    let policy = stage.wait_for("the second generation", (Kind::Policy, "p"), |policy| {
+        let policy = policy?;
+        let is_done = policy["status"]["observedGeneration"] == 2 && status_of(policy, "Available") == "True";
+        is_done.then(|| policy.clone())
+    });
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({}));
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    assert_eq!(enactment["status"]["policyGeneration"], 2);
+    assert_eq!(enactment["status"]["desiredState"], mtu(1300));
+    assert_eq!(hosts[0].0.applied(), [mtu(1400), mtu(1300)]);
+}
+
+#[test]
+fn a_policy_that_is_deleted_while_it_is_applied_leaves_no_enactment() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let gate = Gate::default();
+    gate.hold(&hosts[0].0);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    gate.wait_for(1);
+    stage.delete(Kind::Policy, "p");
+    gate.open();
+    wait_until_gone(&stage, Kind::Enactment, "node01.p");
+    // The next policy finds the node as usable as ever.
+    stage.create(Kind::Policy, &policy("q", &json!({ "desiredState": mtu(1300) })));
+    let all = configured("1/1 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "q", all);
+    assert!(stage.get(Kind::Enactment, "node01.p").is_none());
+}
+
+#[test]
+fn a_policy_that_is_only_tried_says_what_it_would_change_and_is_applied_when_it_is_meant() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let mut tried = policy("p", &json!({ "desiredState": mtu(1400) }));
+    tried["metadata"]["annotations"] = json!({ "nmstate.io/dry-run": "true" });
+    stage.create(Kind::Policy, &tried);
+    let none = configured("1/1 nodes tried, nothing was applied");
+    wait_until_said(&stage, Kind::Policy, "p", none);
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    assert_eq!(status_of(&enactment, "Available"), "True", "{enactment:#}");
+    let difference = &enactment["status"]["diff"]["interfaces"][0];
+    assert_eq!(
+        (&difference["name"], &difference["mtu"]),
+        (&json!("eth1"), &json!(1400))
+    );
+    assert!(hosts[0].0.applied().is_empty());
+
+    let meant = json!({ "metadata": { "annotations": { "nmstate.io/dry-run": null } } });
+    stage.patch(Kind::Policy, "p", &meant).accepted();
+    let all = configured("1/1 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(hosts[0].0.applied(), [mtu(1400)]);
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    assert_eq!(enactment["status"].get("diff"), None, "{enactment:#}");
+}

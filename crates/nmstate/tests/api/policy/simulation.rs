@@ -1,0 +1,169 @@
+//! Many handlers at once: what a policy costs the API server.
+//!
+//! `WEFT_SIMULATED_NODES=200 cargo test -p weft-nmstate --test api policy::simulation -- --nocapture` prints lines that
+//! begin with `simulation:`.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// Nodes where the environment says no other number.
+const NODES: usize = 40;
+
+/// How long many handlers in one process may take on a slow machine.
+const LONG: Duration = Duration::from_mins(10);
+
+/// What the requests of all handlers were, since a mark in the audit log.
+struct Cost {
+    /// Writes of the policy's status that were accepted.
+    policy_writes: usize,
+    /// Writes of the policy's status that met another one.
+    conflicts: usize,
+    /// Writes of enactments.
+    enactment_writes: usize,
+    /// Lists of enactments, nodes, pods and everything else.
+    lists: usize,
+    gets: usize,
+}
+
+impl Cost {
+    fn since(stage: &Stage, mark: u64) -> Self {
+        let requests = stage.requests_since(mark);
+        let mut by = BTreeMap::<(&str, &str, u64), usize>::new();
+        for request in &requests {
+            let kind = ["policies", "enactments", "states", "events"]
+                .into_iter()
+                .find(|kind| request.uri.contains(kind))
+                .unwrap_or("others");
+            let verb = match request.verb.as_str() {
+                "create" | "update" | "patch" | "delete" => "write",
+                "list" => "list",
+                _ => "get",
+            };
+            *by.entry((kind, verb, request.code)).or_default() += 1;
+        }
+        let count = |wanted: &dyn Fn(&(&str, &str, u64)) -> bool| {
+            by.iter()
+                .filter(|(key, _)| wanted(key))
+                .map(|(_, count)| count)
+                .sum()
+        };
+        println!("{by:#?}");
+        Self {
+            policy_writes: count(&|(kind, verb, code)| (*kind, *verb, *code) == ("policies", "write", 200)),
+            conflicts: count(&|(kind, verb, code)| (*kind, *verb, *code) == ("policies", "write", 409)),
+            enactment_writes: count(&|(kind, verb, _)| (*kind, *verb) == ("enactments", "write")),
+            lists: count(&|(_, verb, _)| *verb == "list"),
+            gets: count(&|(_, verb, _)| *verb == "get"),
+        }
+    }
+}
+
+/// Runs a policy on that many nodes, of which this share in percent may be at it at a time. The first of them finish at the
+/// same moment, when all others wait.
+fn run(name: &str, share: usize) {
+    let count = std::env::var("WEFT_SIMULATED_NODES").ok();
+    let count: usize = count.and_then(|count| count.parse().ok()).unwrap_or(NODES);
+    let stage = Stage::start();
+    let names: Vec<String> = (0..count).map(|number| format!("node{number:04}")).collect();
+    let hosts: Vec<Host> = names.iter().map(|_| Host::new(host::two_nics())).collect();
+    let gate = Gate::default();
+    for (name, host) in names.iter().zip(&hosts) {
+        stage.node(name, &[]);
+        gate.hold(host);
+    }
+    let settings = Settings {
+        namespace: crate::fixture::NAMESPACE.to_owned(),
+        ..Settings::default()
+    };
+    let simulated: Vec<(String, Host)> = names.iter().cloned().zip(hosts.iter().cloned()).collect();
+    let started = stage.mark();
+    let _handlers = stage.task(move |client, shutdown| async move {
+        let controllers = simulated.into_iter().map(|(node, host)| {
+            let shared = shared(&node, &host, client.clone(), settings.clone());
+            let how = apply::Settings {
+                probes: false,
+                ..apply::Settings::default()
+            };
+            let pipeline = Pipeline::new(host.engine(), client.clone(), node, how);
+            controller::start(shared, Arc::new(pipeline))
+        });
+        let all = futures::future::join_all(controllers);
+        tokio::select! {
+            _ = all => {}
+            () = shutdown.wait() => {}
+        }
+    });
+    // Each asks for what it left before once its watches are up.
+    wait::until("the handlers to be up", LONG, || {
+        let requests = stage.requests_since(started);
+        let up = requests.iter().filter(|request| request.uri.contains("limit=1"));
+        match up.count() {
+            up if up >= count => Ok(()),
+            up => Err(format!("{up} of {count}")),
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let mark = stage.mark();
+    let began = Instant::now();
+    let spec = json!({ "maxUnavailable": format!("{share}%"), "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    let at_once = (count * share).div_ceil(100);
+    wait::until("all others to wait", LONG, || {
+        let enactments = stage.list(Kind::Enactment);
+        let waiting = enactments
+            .iter()
+            .filter(|one| status_of(one, "Pending") == "True");
+        let (at_it, waiting) = (gate.state().now, waiting.count());
+        if at_it + waiting == count && at_it >= at_once {
+            Ok(())
+        } else {
+            Err(format!("{at_it} of {count} are at it, {waiting} wait"))
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(gate.state().most, at_once, "so many may be at it at a time");
+    println!("all that may be are at it after {:?}", began.elapsed());
+    let opened = Instant::now();
+    gate.open();
+    let text = format!("{count}/{count} nodes successfully configured");
+    let stored = wait::until("the policy to be everywhere", LONG, || {
+        let policy = stage.get(Kind::Policy, "p").expect("it");
+        match said(&policy) {
+            Some(said) if said == configured(&text) => Ok(policy),
+            _ => Err(format!("{:#}", policy["status"])),
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let (took, settled) = (began.elapsed(), opened.elapsed());
+    assert_eq!(stored["status"]["unavailableNodeCountMap"], json!({}));
+    let cost = Cost::since(&stage, mark);
+    println!(
+        "simulation: {name}: {count} nodes, {} writes of the policy, {} conflicts, {} writes of enactments, {} lists, \
+         {} gets, {:.1} s to Available, {:.1} s of it after the last node was let go",
+        cost.policy_writes,
+        cost.conflicts,
+        cost.enactment_writes,
+        cost.lists,
+        cost.gets,
+        took.as_secs_f64(),
+        settled.as_secs_f64(),
+    );
+    // Each node takes a slot and most give one back; what is told beyond that must not grow with the nodes.
+    assert!(cost.policy_writes <= 2 * count + 30, "{}", cost.policy_writes);
+    // Everybody at once, without moments of their own, makes ten to twelve conflicts a node. With them it is less than one
+    // on a quiet machine, and more on one that others use too: all handlers share one thread here.
+    assert!(cost.conflicts <= 6 * count, "{}", cost.conflicts);
+    assert!(cost.enactment_writes <= 6 * count, "{}", cost.enactment_writes);
+}
+
+// nmstate#22
+#[test]
+fn half_of_many_nodes_at_a_time() {
+    run("half at a time", 50);
+}
+
+#[test]
+fn many_nodes_that_finish_together() {
+    run("all together", 100);
+}

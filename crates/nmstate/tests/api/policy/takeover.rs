@@ -1,0 +1,261 @@
+//! What becomes of slots and enactments when handlers are killed, nodes vanish, or somebody miscounted.
+
+use super::*;
+
+// nmstate#31
+#[test]
+fn a_handler_that_is_killed_in_the_middle_gives_its_slot_back_when_it_returns() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    stage.node("node02", &[]);
+    let gate = Gate::default();
+    let killed = Host::new(host::two_nics());
+    gate.hold(&killed);
+    let first = handler(&stage, "node01", &killed);
+    let spec = json!({ "maxUnavailable": 1, "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    gate.wait_for(1);
+    let waits = Host::new(host::two_nics());
+    let _other = handler(&stage, "node02", &waits);
+    wait_until_said(&stage, Kind::Enactment, "node02.p", WAITING);
+    first.kill();
+    let counted = stage.get(Kind::Policy, "p").expect("it");
+    assert_eq!(
+        counted["status"]["unavailableNodeCountMap"],
+        json!({ "1": 1 }),
+        "killed before it could give it back"
+    );
+    // The host is as it was, as after a restart of the handler: nothing was committed.
+    let host = Host::new(host::two_nics());
+    let _again = handler(&stage, "node01", &host);
+    let all = configured("2/2 nodes successfully configured");
+    let policy = wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({}));
+    assert_eq!(
+        (host.applied(), waits.applied()),
+        (vec![mtu(1400)], vec![mtu(1400)])
+    );
+    gate.open();
+}
+
+/// An enactment as the handler of another node would have left it.
+fn enactment_of(stage: &Stage, node: &str, state: &Value) {
+    let name = format!("{node}.p");
+    let labels = json!({ "nmstate.io/policy": "p", "nmstate.io/node": node });
+    stage.create(
+        Kind::Enactment,
+        &json!({
+            "apiVersion": "nmstate.io/v1beta1", "kind": "NodeNetworkConfigurationEnactment",
+            "metadata": { "name": name, "labels": labels },
+        }),
+    );
+    let conditions: Vec<Value> = ["Available", "Failing", "Progressing", "Pending", "Aborted"]
+        .iter()
+        .map(|kind| json!({ "type": kind, "status": if state["is"] == *kind { "True" } else { "False" } }))
+        .collect();
+    let status = json!({
+        "policyGeneration": 1, "conditions": conditions, "retryCount": state["retryCount"],
+    });
+    stage.report(Kind::Enactment, &name, &status);
+}
+
+// A handler is killed after it took a slot and before its enactment says so; a node vanishes with the slot it held; or
+// a write was lost. Nobody is left who could give it back.
+#[test]
+fn a_slot_that_nobody_holds_is_found_by_those_who_wait() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    stage.node("node02", &[]);
+    enactment_of(&stage, "node02", &json!({ "is": "Progressing" }));
+    let spec = json!({ "maxUnavailable": 2, "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    stage.report(
+        Kind::Policy,
+        "p",
+        &json!({ "unavailableNodeCountMap": { "1": 2 } }),
+    );
+    let began = Instant::now();
+    let host = Host::new(host::two_nics());
+    let _handler = handler(&stage, "node01", &host);
+    wait_until_said(&stage, Kind::Enactment, "node01.p", WAITING);
+    wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+    println!("a slot that nobody holds was taken after {:?}", began.elapsed());
+    assert!(
+        began.elapsed() > Duration::from_secs(15),
+        "one that is late must be waited for"
+    );
+    // The slot of the other node is still its own.
+    stage.wait_for("the slot to be given back", (Kind::Policy, "p"), |policy| {
+        (policy?["status"]["unavailableNodeCountMap"] == json!({ "1": 1 })).then_some(())
+    });
+}
+
+// nmstate#24
+#[test]
+fn who_failed_for_good_keeps_the_slot_and_those_who_wait_give_up() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    let failed = json!({ "is": "Failing", "retryCount": { "1": 5 } });
+    enactment_of(&stage, "node02", &failed);
+    let spec = json!({ "maxUnavailable": 1, "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    stage.report(
+        Kind::Policy,
+        "p",
+        &json!({ "unavailableNodeCountMap": { "1": 1 } }),
+    );
+    let host = Host::new(host::two_nics());
+    let _handler = handler(&stage, "node01", &host);
+    let text = "reconciliation of enactment \"node01.p\" has aborted";
+    wait_until_said(
+        &stage,
+        Kind::Enactment,
+        "node01.p",
+        ["Aborted", "ConfigurationAborted", text],
+    );
+    assert!(host.applied().is_empty());
+    let events = stage.events();
+    let event = format!("Warning ReconcileFailed NodeNetworkConfigurationPolicy/p: {text}");
+    wait_for("the event", || {
+        if stage.events() == [event.as_str()] {
+            Ok(())
+        } else {
+            Err(format!("{events:#?}"))
+        }
+    });
+}
+
+// nmstate#31
+#[test]
+fn a_handler_that_starts_gives_back_what_it_held_and_not_what_it_waited_for() {
+    for (state, left) in [
+        (json!({ "is": "Progressing" }), 1),
+        (json!({ "is": "Failing", "retryCount": { "1": 5 } }), 1),
+        (json!({ "is": "Pending" }), 2),
+        (json!({ "is": "Aborted" }), 2),
+        (json!({ "is": "Available" }), 2),
+        (json!({ "is": "nothing" }), 2),
+    ] {
+        let stage = Stage::start();
+        let node = stage.node("node01", &[]);
+        // For no node, so that nothing else happens to it.
+        let spec = json!({ "nodeSelector": { "no": "where" }, "desiredState": mtu(1400) });
+        stage.create(Kind::Policy, &policy("p", &spec));
+        stage.report(
+            Kind::Policy,
+            "p",
+            &json!({ "unavailableNodeCountMap": { "1": 2 } }),
+        );
+        enactment_of(&stage, "node01", &state);
+        assert_eq!(node["metadata"]["name"], "node01");
+        let host = Host::new(host::two_nics());
+        let _handler = handler(&stage, "node01", &host);
+        wait_until_gone(&stage, Kind::Enactment, "node01.p");
+        let policy = stage.get(Kind::Policy, "p").expect("it");
+        assert_eq!(
+            policy["status"]["unavailableNodeCountMap"],
+            json!({ "1": left }),
+            "{state}"
+        );
+    }
+}
+
+// nmstate#26
+#[test]
+fn a_slot_that_could_not_be_given_back_is_given_back_later() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    // Never done, so that the slots are not dropped altogether.
+    stage.node("node02", &[]);
+    let gate = Gate::default();
+    gate.hold(&hosts[0].0);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    gate.wait_for(1);
+    let at_it = "Policy is progressing 0/2 nodes finished";
+    let at_it = ["Progressing", "ConfigurationProgressing", at_it];
+    wait_until_said(&stage, Kind::Policy, "p", at_it);
+    // For a while the handler may not write policies.
+    let role = stage.get(Kind::ClusterRole, "nmstate-handler").expect("the role");
+    let mut without = role["rules"].clone();
+    let status = "nodenetworkconfigurationpolicies/status";
+    for rule in without.as_array_mut().expect("rules") {
+        if let Some(resources) = rule["resources"].as_array_mut() {
+            resources.retain(|resource| resource != status);
+        }
+    }
+    let mark = stage.mark();
+    let rules = |rules: &Value| json!({ "rules": rules });
+    stage
+        .patch(Kind::ClusterRole, "nmstate-handler", &rules(&without))
+        .accepted();
+    let refused = |stage: &Stage| {
+        let writes = stage.writes_since(mark);
+        writes
+            .iter()
+            .filter(|write| write.uri.contains("policies/p/status") && write.code == 403)
+            .count()
+    };
+    // It is learned of a moment later.
+    stage.report(Kind::Node, "node01", &json!({}));
+    gate.open();
+    wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+    wait_for("writes to be refused, or the slot to be given back", || {
+        let refused = refused(&stage);
+        if refused >= 5 {
+            Ok(())
+        } else {
+            Err(format!("{refused} refused"))
+        }
+    });
+    let policy = stage.get(Kind::Policy, "p").expect("it");
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({ "1": 1 }));
+    let began = Instant::now();
+    stage
+        .patch(Kind::ClusterRole, "nmstate-handler", &rules(&role["rules"]))
+        .accepted();
+    stage.wait_for("the slot to be given back", (Kind::Policy, "p"), |policy| {
+        (policy?["status"]["unavailableNodeCountMap"] == json!({ "1": 0 })).then_some(())
+    });
+    println!("the slot was given back after {:?}", began.elapsed());
+    assert_eq!(
+        hosts[0].0.applied(),
+        [mtu(1400)],
+        "nothing is applied again for that"
+    );
+}
+
+#[test]
+fn an_enactment_that_somebody_deleted_comes_back() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    let all = configured("1/1 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "p", all);
+    let first = stage.get(Kind::Enactment, "node01.p").expect("it");
+    stage.delete(Kind::Enactment, "node01.p");
+    stage.wait_for("another one", (Kind::Enactment, "node01.p"), |enactment| {
+        let enactment = enactment?;
+        let is_other = enactment["metadata"]["uid"] != first["metadata"]["uid"];
+        (is_other && status_of(enactment, "Available") == "True").then_some(())
+    });
+    assert_eq!(hosts[0].0.applied(), [mtu(1400), mtu(1400)]);
+}
+
+// nmstate#20
+#[test]
+fn an_enactment_without_a_policy_is_deleted() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    stage.create(Kind::Policy, &policy("q", &json!({ "desiredState": mtu(1400) })));
+    wait_until_said(&stage, Kind::Enactment, "node01.q", RECONCILED);
+    // It may be gone before anything else is done to it.
+    let labels = json!({ "nmstate.io/policy": "p", "nmstate.io/node": "node01" });
+    let orphan = json!({
+        "apiVersion": "nmstate.io/v1beta1", "kind": "NodeNetworkConfigurationEnactment",
+        "metadata": { "name": "node01.p", "labels": labels },
+    });
+    stage.create(Kind::Enactment, &orphan);
+    wait_until_gone(&stage, Kind::Enactment, "node01.p");
+    wait_until_said(&stage, Kind::Enactment, "node01.q", RECONCILED);
+    drop(hosts);
+}

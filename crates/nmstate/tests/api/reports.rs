@@ -1,0 +1,377 @@
+//! What nodes are like, in their objects; and how often that is written.
+
+use std::time::Duration;
+
+use cluster::wait;
+use serde_json::{Value, json};
+
+use crate::fixture::{DEADLINE, Kind, NAMESPACE, Stage, settings};
+use crate::host::{self, Host};
+
+const NODE: &str = "node01";
+
+fn reported(stage: &Stage, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    stage.wait_for(what, (Kind::State, NODE), |state| {
+        let state = state?;
+        condition(&state["status"]["currentState"]).then(|| state.clone())
+    })
+}
+
+fn mtu(name: &'static str, mtu: u32) -> impl Fn(&Value) -> bool {
+    move |state| {
+        let interfaces = state["interfaces"].as_array();
+        let mut interfaces = interfaces.into_iter().flatten();
+        interfaces.any(|interface| interface["name"] == name && interface["mtu"] == mtu)
+    }
+}
+
+/// Waits until the host was read so many times more.
+fn wait_for_readings(host: &Host, more: usize) {
+    let before = host.reports();
+    wait::until("readings of the host", DEADLINE, || {
+        let now = host.reports();
+        if now >= before + more {
+            Ok(())
+        } else {
+            Err(format!("{now} of {}", before + more))
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn label(value: &Value) -> Value {
+    json!({ "metadata": { "labels": { "nmstate.io/force-nns-refresh": value } } })
+}
+
+// nmstate#1, nmstate#14
+#[test]
+fn a_handler_that_starts_reports_its_node() {
+    let stage = Stage::start();
+    let node = stage.node(NODE, &[]);
+    let mut state = host::two_nics();
+    for name in ["0042", "1e3"] {
+        let nic = json!({ "name": name, "type": "ethernet", "state": "up" });
+        state["interfaces"].as_array_mut().expect("a list").push(nic);
+    }
+    let host = Host::new(state);
+    let mut settings = settings();
+    settings
+        .labels
+        .insert("app.kubernetes.io/part-of".to_owned(), "hco".to_owned());
+    let mark = stage.mark();
+    let handler = stage.handler_with(NODE, &host, settings);
+    let state = reported(&stage, "a report", |state| state["interfaces"].is_array());
+    assert_eq!(
+        state["metadata"]["ownerReferences"],
+        json!([{
+            "apiVersion": "v1", "kind": "Node", "name": NODE, "uid": node["metadata"]["uid"],
+        }])
+    );
+    assert_eq!(
+        state["metadata"]["labels"],
+        json!({ "app.kubernetes.io/part-of": "hco" })
+    );
+    assert_eq!(state.get("spec"), None);
+    let status = &state["status"];
+    assert_eq!(status["handlerNmstateVersion"], "nmstatectl 2.2.62");
+    assert_eq!(status["hostNetworkManagerVersion"], "1.48.10");
+    let current = &status["currentState"];
+    let names: Vec<&Value> = current["interfaces"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|interface| &interface["name"])
+        .collect();
+    assert_eq!(names, ["eth0", "eth1", "lo", "0042", "1e3"]);
+    assert_eq!(current["ovn"], json!({}));
+    assert_eq!(current.get("route-rules"), None);
+    assert_eq!(current["routes"]["running"][0]["next-hop-interface"], "eth0");
+    drop(handler);
+    let writes: Vec<String> = stage
+        .writes_since(mark)
+        .iter()
+        .map(|write| format!("{} {}", write.verb, write.uri))
+        .collect();
+    assert_eq!(
+        writes,
+        [
+            "create /apis/nmstate.io/v1beta1/nodenetworkstates?",
+            "update /apis/nmstate.io/v1beta1/nodenetworkstates/node01/status?",
+        ]
+    );
+}
+
+// nmstate#2
+#[test]
+fn a_host_that_cannot_be_read_is_not_reported_until_it_can() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    host.unreadable(Some(host::error("PluginFailure", "NetworkManager is gone")));
+    let mark = stage.mark();
+    let _handler = stage.handler(NODE, &host);
+    wait_for_readings(&host, 2);
+    assert!(stage.get(Kind::State, NODE).is_none());
+    let writes = stage.writes_since(mark);
+    assert!(writes.is_empty(), "{writes:?}");
+    host.unreadable(None);
+    reported(&stage, "a report", mtu("eth1", 1500));
+}
+
+// nmstate#3
+#[test]
+fn a_host_that_does_not_change_leads_to_no_request() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    let settings = weft_nmstate::handler::Settings {
+        resync: Duration::from_millis(50),
+        ..settings()
+    };
+    let _handler = stage.handler_with(NODE, &host, settings);
+    let before = reported(&stage, "a report", mtu("eth1", 1500));
+    // What follows the creation of the object is over by then.
+    wait_for_readings(&host, 3);
+    let mark = stage.mark();
+    wait_for_readings(&host, 5);
+    // Changes that are none, and keys in another order.
+    host.change(|state| {
+        let Some(old) = state.as_object().cloned() else {
+            return;
+        };
+        *state = old.into_iter().rev().collect();
+    });
+    wait_for_readings(&host, 2);
+    let requests = stage.requests_since(mark);
+    assert!(requests.is_empty(), "{requests:?}");
+    let after = stage.get(Kind::State, NODE).expect("a report");
+    assert_eq!(
+        after["metadata"]["resourceVersion"],
+        before["metadata"]["resourceVersion"]
+    );
+    assert_eq!(
+        after["status"]["lastSuccessfulUpdateTime"],
+        before["status"]["lastSuccessfulUpdateTime"]
+    );
+}
+
+// nmstate#4
+#[test]
+fn a_change_of_the_host_is_reported_by_one_write() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    let _handler = stage.handler(NODE, &host);
+    let before = reported(&stage, "a report", mtu("eth1", 1500));
+    let mark = stage.mark();
+    for mtu in 9000..9020 {
+        host.change(|state| state["interfaces"][1]["mtu"] = json!(mtu));
+    }
+    let after = reported(&stage, "the change", mtu("eth1", 9019));
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    let writes = stage.writes_since(mark);
+    assert!(writes.len() <= 2, "a burst is one change: {writes:?}");
+}
+
+#[test]
+fn another_version_on_the_host_is_written_though_nothing_else_changed() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    let _handler = stage.handler(NODE, &host);
+    let before = reported(&stage, "a report", mtu("eth1", 1500));
+    host.upgrade("1.52.0");
+    let after = stage.wait_for("the version", (Kind::State, NODE), |state| {
+        let state = state?;
+        (state["status"]["hostNetworkManagerVersion"] == "1.52.0").then(|| state.clone())
+    });
+    let at = "lastSuccessfulUpdateTime";
+    assert_eq!(after["status"][at], before["status"][at]);
+}
+
+// nmstate#6
+#[test]
+fn a_new_value_of_the_label_leads_to_a_reading() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    let _handler = stage.handler(NODE, &host);
+    reported(&stage, "a report", mtu("eth1", 1500));
+    // What follows the creation of the object is over by then.
+    wait::until("the second reading", DEADLINE, || {
+        (host.reports() >= 2)
+            .then_some(())
+            .ok_or_else(|| host.reports().to_string())
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let change = |patch: Value| stage.patch(Kind::State, NODE, &patch).accepted();
+    let read = |what: &str, readings: usize| {
+        wait::until(what, DEADLINE, || {
+            (host.reports() == readings)
+                .then_some(())
+                .ok_or_else(|| format!("{} readings", host.reports()))
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    };
+    let before = host.reports();
+    change(label(&json!("1700000000000000001")));
+    read("a label that is new", before + 1);
+    change(json!({ "metadata": { "labels": { "other": "1" } } }));
+    change(label(&json!(null)));
+    change(label(&json!("1700000000000000002")));
+    read("a label that is back; removing it asks for nothing", before + 2);
+    change(label(&json!("1700000000000000003")));
+    read("a label that changes", before + 3);
+    // The change itself is reported so: nobody else told of it.
+    host.change_quietly(|state| state["interfaces"][1]["mtu"] = json!(4000));
+    change(label(&json!("1700000000000000004")));
+    let state = reported(&stage, "what changed quietly", mtu("eth1", 4000));
+    assert_eq!(
+        state["metadata"]["labels"],
+        json!({ "other": "1", "nmstate.io/force-nns-refresh": "1700000000000000004" })
+    );
+}
+
+// nmstate#7
+#[test]
+fn a_deleted_report_is_made_again() {
+    let stage = Stage::start();
+    let node = stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    let _handler = stage.handler(NODE, &host);
+    let before = reported(&stage, "a report", mtu("eth1", 1500));
+    stage.delete(Kind::State, NODE);
+    let after = reported(&stage, "another report", mtu("eth1", 1500));
+    assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    assert_eq!(
+        after["metadata"]["ownerReferences"][0]["uid"],
+        node["metadata"]["uid"]
+    );
+}
+
+// nmstate#8
+#[test]
+fn without_its_node_nothing_is_made() {
+    let stage = Stage::start();
+    let host = Host::new(host::two_nics());
+    let mark = stage.mark();
+    let settings = weft_nmstate::handler::Settings {
+        resync: Duration::from_millis(20),
+        ..settings()
+    };
+    let _handler = stage.handler_with(NODE, &host, settings);
+    // The handler has learnt that there is no such node when it has asked.
+    wait::until("the watches", DEADLINE, || {
+        let requests = stage.requests_since(mark);
+        let asked = |what: &str| requests.iter().any(|request| request.uri.contains(what));
+        if asked("/nodes?") && asked("/nodenetworkstates?") {
+            Ok(())
+        } else {
+            Err(format!("{requests:?}"))
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    host.change(|state| state["interfaces"][1]["mtu"] = json!(9000));
+    stage.node("node02", &[]);
+    assert!(stage.list(Kind::State).is_empty());
+    assert_eq!(host.reports(), 0);
+    stage.node(NODE, &[]);
+    reported(&stage, "a report", mtu("eth1", 9000));
+    assert!(stage.get(Kind::State, "node02").is_none());
+}
+
+#[test]
+fn what_others_wrote_into_the_object_stays() {
+    let stage = Stage::start();
+    let node = stage.node(NODE, &[]);
+    let spec = json!({ "managed": false, "desiredState": { "interfaces": [], "later": { "a": [1] } } });
+    stage.create(
+        Kind::State,
+        &json!({
+            "apiVersion": "nmstate.io/v1beta1", "kind": "NodeNetworkState",
+            "metadata": { "name": NODE, "labels": { "mine": "1" }, "annotations": { "a": "b" } },
+            "spec": spec,
+        }),
+    );
+    let conditions = json!([{ "type": "Mine", "status": "True" }]);
+    stage.report(
+        Kind::State,
+        NODE,
+        &json!({ "conditions": conditions, "handlerNetworkManagerVersion": "1.20" }),
+    );
+    let host = Host::new(host::two_nics());
+    let _handler = stage.handler(NODE, &host);
+    let state = reported(&stage, "a report", mtu("eth1", 1500));
+    assert_eq!(state["spec"], spec);
+    assert_eq!(state["metadata"]["labels"], json!({ "mine": "1" }));
+    assert_eq!(state["metadata"]["annotations"], json!({ "a": "b" }));
+    assert_eq!(
+        state["metadata"]["ownerReferences"][0]["uid"],
+        node["metadata"]["uid"]
+    );
+    assert_eq!(state["metadata"]["generation"], 1);
+    assert_eq!(state["status"]["conditions"], conditions);
+    assert_eq!(state["status"]["handlerNetworkManagerVersion"], "1.20");
+}
+
+#[test]
+fn a_report_that_is_too_large_is_pruned_and_says_so() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    let vlan = |id: u32| {
+        let features: serde_json::Map<String, Value> = (0..20)
+            .map(|feature| (format!("a-rather-long-name-of-a-feature-{feature}"), json!(true)))
+            .collect();
+        json!({
+            "name": format!("eth1.{id}"), "type": "vlan", "state": "up",
+            "vlan": { "base-iface": "eth1", "id": id }, "ethtool": { "feature": features },
+        })
+    };
+    let mut state = host::two_nics();
+    let small = state.clone();
+    let interfaces = state["interfaces"].as_array_mut().expect("a list");
+    interfaces.extend((2..3000).map(vlan));
+    assert!(state.to_string().len() > 2_000_000);
+    let host = Host::new(state);
+    let _handler = stage.handler(NODE, &host);
+    let state = reported(&stage, "a report", |state| state["interfaces"].is_array());
+    let current = &state["status"]["currentState"];
+    assert_eq!(current["interfaces"].as_array().map(Vec::len), Some(3 + 2998));
+    assert_eq!(current["interfaces"][3]["vlan"]["id"], 2);
+    assert_eq!(current["interfaces"][3].get("ethtool"), None);
+    let condition = &state["status"]["conditions"][0];
+    assert_eq!(condition["type"], "Pruned");
+    assert_eq!(condition["status"], "True");
+    assert_eq!(condition["reason"], "ReportTooLarge");
+    assert_eq!(
+        condition["message"],
+        "the report is too large to be stored; left out: features of drivers"
+    );
+    host.change(|state| *state = small);
+    let state = reported(&stage, "a small report", |state| {
+        state["interfaces"].as_array().map(Vec::len) == Some(3)
+    });
+    assert_eq!(state["status"]["conditions"], json!([]));
+}
+
+#[test]
+fn the_filter_of_older_releases_is_honoured() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    stage.create(
+        Kind::ConfigMap,
+        &json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "nmstate-config", "namespace": NAMESPACE },
+            "data": { "nmstate.yaml": "interfaces_filter: \"{eth1*,veth*}\"\n" },
+        }),
+    );
+    let host = Host::new(host::two_nics());
+    let _handler = stage.handler(NODE, &host);
+    let state = reported(&stage, "a report", |state| state["interfaces"].is_array());
+    let interfaces = &state["status"]["currentState"]["interfaces"];
+    assert_eq!(
+        (&interfaces[0]["name"], &interfaces[1]["name"]),
+        (&json!("eth0"), &json!("lo"))
+    );
+}

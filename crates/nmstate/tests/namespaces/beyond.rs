@@ -1,0 +1,92 @@
+//! The network beyond the wire: a gateway and name server at 192.0.2.1, in a namespace of its own; and a cluster that
+//! holds every node for ready.
+
+use std::convert::Infallible;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::time::Duration;
+
+use axum::http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use linux::netns::NetNs;
+use linux::route::Socket;
+use serde_json::{Value, json};
+use weft_nmstate::apply::{Pipeline, Settings};
+use weft_nmstate::engine::{Backend, Engine};
+use weft_nmstate::failure::Failure;
+
+use crate::host::wait;
+
+/// Where the gateway is, which is the name server too.
+pub(crate) const GATEWAY: &str = "192.0.2.1";
+
+/// The network beyond the wire.
+#[derive(Debug)]
+pub(crate) struct Beyond(pub(crate) NetNs);
+
+impl Beyond {
+    /// A network without a wire yet.
+    pub(crate) fn new() -> Self {
+        Self(NetNs::create_anonymous().unwrap())
+    }
+
+    /// A path that leads there from every process.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_fd().as_raw_fd())
+    }
+
+    /// Gives the end of the wire that is there the gateway's address, and answers every question for names.
+    pub(crate) fn serve(&self) {
+        let names = self
+            .0
+            .run(|| {
+                let mut socket = Socket::open().unwrap();
+                let wire = socket.link_by_name("wire").unwrap();
+                socket
+                    .add_address(&wire, "192.0.2.1/24".parse().unwrap())
+                    .unwrap();
+                socket.set_up(&wire).unwrap();
+                UdpSocket::bind((GATEWAY, 53)).unwrap()
+            })
+            .unwrap();
+        std::thread::spawn(move || {
+            let mut packet = [0; 512];
+            while let Ok((length, from)) = names.recv_from(&mut packet) {
+                let mut answer = packet[..length].to_vec();
+                // An answer, to one question, with one record: it is not looked at.
+                answer[2..8].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 1]);
+                let _ = names.send_to(&answer, from);
+            }
+        });
+    }
+}
+
+/// Changes the host as the handler does, with probes that soon give up.
+pub(crate) fn apply(engine: &Engine, backend: Backend, desired: &Value) -> Result<String, Failure> {
+    let settings = Settings {
+        selection: Duration::from_secs(10),
+        patience: Duration::from_secs(5),
+        pause: Duration::from_millis(200),
+        backend,
+        ..Settings::default()
+    };
+    wait(async {
+        let pipeline = Pipeline::new(engine.clone(), cluster(), "node01".to_owned(), settings);
+        pipeline.apply(desired).await
+    })
+}
+
+/// An API server with a node that is ready.
+fn cluster() -> Client {
+    let service = tower::service_fn(|request: Request<Body>| async move {
+        let object = if request.uri().path().contains("/nodes/") {
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node01"},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        } else {
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+        };
+        Ok::<_, Infallible>(Response::new(Body::from(object.to_string().into_bytes())))
+    });
+    Client::new(service, "default")
+}

@@ -1,0 +1,145 @@
+//! What is applied is there, stays when it is committed, and goes when it is not.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use weft_nmstate::engine::Template;
+
+use crate::host::{Host, interface, wait};
+
+/// A bridge with a port and an address.
+fn bridge() -> Value {
+    json!({ "interfaces": [{
+        "name": "br1", "type": "linux-bridge", "state": "up",
+        "ipv4": { "enabled": true, "dhcp": false, "address": [{ "ip": "192.0.2.1", "prefix-length": 24 }] },
+        "bridge": { "options": { "stp": { "enabled": false } }, "port": [{ "name": "eth1" }] },
+    }] })
+}
+
+#[test]
+fn a_bridge_that_is_committed_is_a_profile_of_network_manager() {
+    let host = Host::enter();
+    let engine = host.engine();
+    let report = wait(async {
+        engine.apply(bridge()).await?;
+        engine.commit().await?;
+        engine.report().await
+    });
+    let report = report.unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
+    let bridge = interface(&report, "br1").unwrap_or_else(|| panic!("{report:#}"));
+    assert_eq!(bridge["type"], "linux-bridge");
+    assert_eq!(bridge["ipv4"]["address"][0]["ip"], "192.0.2.1");
+    assert_eq!(bridge["bridge"]["port"][0]["name"], "eth1");
+    let links = host
+        .script("ip -brief address show br1; ip -brief link show master br1")
+        .unwrap();
+    assert!(
+        links.contains("192.0.2.1/24") && links.contains("eth1"),
+        "{links}"
+    );
+    assert_eq!(host.profiles(), ["br1", "eth1"]);
+    // There is nothing left to undo.
+    assert!(wait(engine.rollback()).is_err());
+}
+
+#[test]
+fn what_is_not_committed_is_undone() {
+    let host = Host::enter();
+    let engine = host.engine();
+    let before = wait(engine.report()).unwrap();
+    wait(engine.apply(bridge())).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
+    assert!(host.script("ip link show br1").is_ok());
+    // Whoever comes after one that was killed undoes it as well: the checkpoint is the host's.
+    drop(engine);
+    let successor = host.engine();
+    wait(successor.rollback()).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
+    let after = wait(successor.report()).unwrap();
+    assert_eq!(interface(&after, "br1"), None, "{after:#}\n{}", host.log());
+    let controller = |report: &Value| interface(report, "eth1").map(|eth1| eth1.get("controller").cloned());
+    assert_eq!(controller(&after), controller(&before));
+    assert_eq!(host.profiles(), [] as [String; 0]);
+}
+
+/// What a NIC has moves under a bridge.
+fn takeover() -> Template {
+    let capture = json!({
+        "bridge-routes": "capture.default-gw | routes.running.next-hop-interface:=\"br1\"",
+        "base-iface": "interfaces.name==capture.default-gw.routes.running.0.next-hop-interface",
+        "default-gw": "routes.running.destination==\"0.0.0.0/0\"",
+    });
+    let desired = json!({
+        "interfaces": [{
+            "name": "br1", "type": "linux-bridge", "state": "up",
+            "mac-address": "{{ capture.base-iface.interfaces.0.mac-address }}",
+            "ipv4": "{{ capture.base-iface.interfaces.0.ipv4 }}",
+            "bridge": {
+                "options": { "stp": { "enabled": false } },
+                "port": [{ "name": "{{ capture.base-iface.interfaces.0.name }}" }],
+            },
+        }],
+        "routes": { "config": "{{ capture.bridge-routes.routes.running }}" },
+    });
+    Template {
+        capture: capture.as_object().cloned().unwrap(),
+        desired,
+        captured: Map::new(),
+    }
+}
+
+#[test]
+fn what_the_default_nic_has_moves_under_a_bridge_and_is_there_after_a_restart_of_the_host() {
+    let mut host = Host::managing(&["eth1", "br1"]);
+    host.script(
+        "nmcli connection add type ethernet ifname eth1 con-name eth1 ipv4.method manual \
+             ipv4.addresses 192.0.2.1/24 ipv4.gateway 192.0.2.254 ipv4.dns 192.0.2.253 ipv6.method disabled
+         nmcli connection up eth1",
+    )
+    .unwrap();
+    let engine = host.engine();
+    let filled = wait(engine.fill(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
+    wait(engine.apply(filled.desired.clone())).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
+    wait(engine.commit()).unwrap();
+    let moved = |report: &Value| {
+        let interface = |name| interface(report, name).unwrap_or_else(|| panic!("{report:#}"));
+        let route = &report["routes"]["running"][0];
+        assert_eq!(interface("br1")["ipv4"]["address"][0]["ip"], "192.0.2.1");
+        assert_eq!(interface("br1")["mac-address"], interface("eth1")["mac-address"]);
+        assert_eq!(interface("eth1")["controller"], "br1");
+        assert_eq!(
+            (&route["next-hop-interface"], &route["next-hop-address"]),
+            (&json!("br1"), &json!("192.0.2.254"))
+        );
+        assert_eq!(
+            report["dns-resolver"]["running"]["server"],
+            json!(["192.0.2.253"])
+        );
+    };
+    moved(&wait(engine.report()).unwrap());
+
+    // What was captured is remembered: evaluated again it would be the bridge that is put under itself.
+    host.kill().unwrap();
+    host.script(
+        "ip link delete br1; ip link set eth1 down; ip address flush dev eth1; rm -r /run/NetworkManager",
+    )
+    .unwrap();
+    host.start_again().unwrap();
+    let again = Template {
+        captured: filled.captured,
+        ..takeover()
+    };
+    let again = wait(engine.fill(again)).unwrap();
+    assert_eq!(again.desired, filled.desired);
+    let restored = cluster::wait::until("the bridge after the restart", Duration::from_mins(1), || {
+        let shown = host.script("ip -brief address show br1").unwrap_or_default();
+        let there = shown.contains("192.0.2.1/24") && shown.contains(" UP ");
+        if there {
+            Ok(())
+        } else {
+            Err(format!("{shown}\n{}", host.log()))
+        }
+    });
+    restored.unwrap();
+    wait(engine.apply(again.desired)).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
+    wait(engine.commit()).unwrap();
+    moved(&wait(engine.report()).unwrap());
+}

@@ -1,0 +1,24 @@
+//! The engine on hosts with NetworkManager: network and mount namespaces of their own, with D-Bus and NetworkManager
+//! in them; nothing reaches the machine.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
+#![allow(
+    clippy::unused_self,
+    clippy::needless_pass_by_value,
+    reason = "what a host does is asked of the host, and documents are written where they are given"
+)]
+
+mod beyond;
+mod captures;
+mod changes;
+mod engine;
+mod host;
+mod kernel;
+mod nmstatectl;
+mod rollback;
+mod victim;

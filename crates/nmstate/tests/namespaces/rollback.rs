@@ -1,0 +1,367 @@
+//! Hosts with NetworkManager that a change cuts off, or that are left in the middle of one.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use weft_nmstate::dry_run::outcome;
+use weft_nmstate::engine::{Backend, Engine};
+use zbus::zvariant::OwnedObjectPath;
+
+use crate::beyond::{Beyond, GATEWAY, apply};
+use crate::host::{Host, interface, wait};
+use crate::kernel::takeover;
+use crate::victim;
+
+/// How often something is looked at that is waited for.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A host whose wire leads to a gateway and name server, which gives it its address too.
+struct Connected {
+    host: Host,
+    engine: Engine,
+    state: tempfile::TempDir,
+    dhcp: Child,
+    _beyond: Beyond,
+}
+
+impl Connected {
+    /// One that has its address by DHCP, as NetworkManager was told.
+    fn enter() -> Self {
+        let host = Host::enter();
+        let beyond = Beyond::new();
+        let there = beyond.path();
+        host.script(&format!("ip link set wire netns {there}")).unwrap();
+        beyond.serve();
+        let state = tempfile::tempdir().unwrap();
+        let config = state.path().join("udhcpd.conf");
+        let leases = state.path().join("leases");
+        fs::write(&leases, "").unwrap();
+        let lines = format!(
+            "interface wire\nstart 192.0.2.100\nend 192.0.2.110\nlease_file {}\noption router {GATEWAY}\noption dns \
+             {GATEWAY}\noption subnet 255.255.255.0\noption lease 3600\n",
+            leases.display()
+        );
+        fs::write(&config, lines).unwrap();
+        // It dies with the test, whatever becomes of that.
+        let dhcp = Command::new("setpriv")
+            .args([
+                "--pdeathsig",
+                "KILL",
+                "nsenter",
+                &format!("--net={there}"),
+                "busybox",
+                "udhcpd",
+                "-f",
+            ])
+            .arg(&config)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let engine = Engine::start_in(Backend::NetworkManager, state.path()).unwrap();
+        let connected = Self {
+            host,
+            engine,
+            state,
+            dhcp,
+            _beyond: beyond,
+        };
+        let automatic = json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up",
+            "ipv4": {"enabled": true, "dhcp": true}, "ipv6": {"enabled": false}}]});
+        apply(&connected.engine, Backend::NetworkManager, &automatic)
+            .unwrap_or_else(|error| panic!("{error}\n{}", connected.host.log()));
+        connected.wait_for("DHCP", is_connected);
+        connected
+    }
+
+    fn report(&self) -> Value {
+        wait(self.engine.report()).unwrap_or_else(|error| panic!("{error}\n{}", self.host.log()))
+    }
+
+    /// Waits until the report is such.
+    fn wait_for(&self, what: &str, such: impl Fn(&Value) -> bool) -> Value {
+        let started = Instant::now();
+        loop {
+            let report = self.report();
+            if such(&report) {
+                return report;
+            }
+            assert!(
+                started.elapsed() < victim::DEADLINE,
+                "no {what}: {report:#}\n{}",
+                self.host.log()
+            );
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Applies what has to fail, and returns why.
+    fn refused(&self, desired: &Value) -> String {
+        let outcome = apply(&self.engine, Backend::NetworkManager, desired);
+        let failure = outcome.expect_err("rolled back");
+        assert!(failure.retry);
+        assert!(
+            failure
+                .text
+                .contains("rolling back desired state configuration: ")
+                && !failure.text.contains("still fails"),
+            "{failure}\n{}",
+            self.host.log()
+        );
+        failure.text
+    }
+
+    /// The host is as it was, and stays so.
+    fn is_as_before(&self) {
+        self.wait_for("connection", is_connected);
+        wait(self.engine.rollback()).expect_err("nothing is pending");
+        assert!(is_connected(&self.report()));
+        assert!(!self.state.path().join("uncommitted").exists());
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let _ = self.dhcp.kill();
+        let _ = self.dhcp.wait();
+    }
+}
+
+/// Whether a host has address, gateway and name server by DHCP, and no bridge.
+fn is_connected(report: &Value) -> bool {
+    let eth1 = interface(report, "eth1").cloned().unwrap_or_default();
+    let address = eth1["ipv4"]["address"][0]["ip"].as_str().unwrap_or_default();
+    let mut routes = report["routes"]["running"].as_array().into_iter().flatten();
+    eth1["ipv4"]["dhcp"] == true
+        && address.starts_with("192.0.2.1")
+        && routes.any(|route| route["destination"] == "0.0.0.0/0" && route["next-hop-address"] == GATEWAY)
+        && report["dns-resolver"]["running"]["server"] == json!([GATEWAY])
+        && interface(report, "br1").is_none()
+}
+
+// nmstate#45
+#[test]
+fn a_wrong_default_gateway_is_rolled_back_to_what_dhcp_gave() {
+    let host = Connected::enter();
+    let cause = host.refused(&json!({
+        "interfaces": [{"name": "eth1", "type": "ethernet", "state": "up",
+            "ipv4": {"enabled": true, "dhcp": false, "address": [{"ip": "192.0.2.2", "prefix-length": 24}]}}],
+        "routes": {"config": [
+            {"destination": "0.0.0.0/0", "next-hop-address": "192.0.2.77", "next-hop-interface": "eth1"}]},
+        "dns-resolver": {"config": {"server": [GATEWAY]}},
+    }));
+    assert!(
+        cause.starts_with("default gateway 192.0.2.77 on eth1: "),
+        "{cause}"
+    );
+    host.is_as_before();
+}
+
+// nmstate#46
+#[test]
+fn a_gateway_in_another_table_stays() {
+    let host = Connected::enter();
+    host.host
+        .script("ip link add eth2 type veth peer name wire2; ip link set wire2 up; ip link set eth2 up")
+        .unwrap();
+    let desired = json!({
+        "interfaces": [{"name": "eth2", "type": "ethernet", "state": "up",
+            "ipv4": {"enabled": true, "dhcp": false, "address": [{"ip": "198.51.100.2", "prefix-length": 24}]}}],
+        "routes": {"config": [{"destination": "0.0.0.0/0", "next-hop-address": "198.51.100.77",
+            "next-hop-interface": "eth2", "table-id": 200}]},
+    });
+    let done = apply(&host.engine, Backend::NetworkManager, &desired);
+    assert_eq!(
+        done.as_deref(),
+        Ok("successfully reconciled"),
+        "{}",
+        host.host.log()
+    );
+    let report = host.report();
+    let mut routes = report["routes"]["running"].as_array().unwrap().iter();
+    assert!(
+        routes.any(|route| route["table-id"] == 200 && route["next-hop-address"] == "198.51.100.77"),
+        "{report:#}"
+    );
+    assert!(is_connected(&report), "{report:#}");
+}
+
+// nmstate#47
+#[test]
+fn name_servers_that_are_broken_or_removed_are_rolled_back() {
+    let host = Connected::enter();
+    let of_interface = |servers: Value, auto: bool| {
+        json!({
+            "interfaces": [{"name": "eth1", "type": "ethernet", "state": "up",
+                "ipv4": {"enabled": true, "dhcp": true, "auto-dns": auto}}],
+            "dns-resolver": {"config": {"server": servers}},
+        })
+    };
+    let cause = host.refused(&of_interface(json!(["192.0.2.77"]), false));
+    assert!(cause.starts_with("root-servers.net from 192.0.2.77: "), "{cause}");
+    host.is_as_before();
+    let cause = host.refused(&of_interface(json!([]), false));
+    assert!(cause.starts_with("no name servers"), "{cause}");
+    host.is_as_before();
+    let global = json!({"dns-resolver": {"config": {"server": ["192.0.2.77"]}}});
+    let cause = host.refused(&global);
+    assert!(cause.starts_with("root-servers.net from 192.0.2.77: "), "{cause}");
+    host.is_as_before();
+}
+
+// nmstate#44
+#[test]
+fn a_checkpoint_of_somebody_else_is_rolled_back_before_a_change() {
+    let host = Connected::enter();
+    // Somebody with the same library, who neither commits nor rolls back.
+    let other = host.host.engine();
+    let bridge = json!({"interfaces": [{"name": "br7", "type": "linux-bridge", "state": "up"}]});
+    wait(other.apply(bridge)).unwrap();
+    let desired = json!({"interfaces": [{"name": "br8", "type": "linux-bridge", "state": "up"}]});
+    let done = apply(&host.engine, Backend::NetworkManager, &desired);
+    assert_eq!(
+        done.as_deref(),
+        Ok("successfully reconciled"),
+        "{}",
+        host.host.log()
+    );
+    let report = host.report();
+    assert!(interface(&report, "br8").is_some(), "{report:#}");
+    assert!(interface(&report, "br7").is_none(), "{report:#}");
+}
+
+/// The bridge has the wire, and neither gateway nor name server.
+fn is_taken_over(report: &Value) -> bool {
+    interface(report, "br1").is_some_and(|bridge| bridge["ipv4"]["address"][0]["ip"] == "192.0.2.2")
+}
+
+#[test]
+fn what_nobody_commits_is_undone_by_network_manager_in_the_end() {
+    let host = Connected::enter();
+    wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    assert!(is_taken_over(&host.report()));
+    // Nobody waits for eight minutes here: NetworkManager is told that they are nearly over.
+    wait(checkpoints("CheckpointAdjustRollbackTimeout", |checkpoint| {
+        (checkpoint, 1_u32)
+    }))
+    .unwrap();
+    host.wait_for("roll back", is_connected);
+    // Whoever comes too late finds it done.
+    wait(host.engine.rollback()).unwrap();
+    host.is_as_before();
+}
+
+/// Calls a method of NetworkManager with the one checkpoint that there is.
+async fn checkpoints<B>(method: &str, body: impl Fn(OwnedObjectPath) -> B) -> zbus::Result<()>
+where
+    B: serde::Serialize + zbus::zvariant::DynamicType,
+{
+    const NAME: &str = "org.freedesktop.NetworkManager";
+    const PATH: &str = "/org/freedesktop/NetworkManager";
+    let bus = zbus::Connection::system().await?;
+    let manager = zbus::Proxy::new(&bus, NAME, PATH, NAME).await?;
+    let checkpoints: Vec<OwnedObjectPath> = manager.get_property("Checkpoints").await?;
+    assert_eq!(checkpoints.len(), 1);
+    for checkpoint in checkpoints {
+        manager.call::<_, _, ()>(method, &body(checkpoint)).await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_successor_undoes_what_a_killed_handler_applied() {
+    let host = Connected::enter();
+    let mut victim = victim::start(host.state.path(), Backend::NetworkManager);
+    victim::kill_once_there_is(&mut victim, &host.state.path().join(victim::APPLIED));
+    assert!(is_taken_over(&host.report()));
+    // Before it does anything else.
+    let successor = Engine::start_in(Backend::NetworkManager, host.state.path()).unwrap();
+    wait(successor.report()).unwrap();
+    host.is_as_before();
+}
+
+#[test]
+fn a_network_manager_that_is_killed_loses_the_checkpoint_but_not_the_way_back() {
+    let mut host = Connected::enter();
+    wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    host.host.kill().unwrap();
+    host.host.start_again().unwrap();
+    wait(host.engine.rollback()).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    host.is_as_before();
+}
+
+#[test]
+fn a_handler_and_a_network_manager_that_are_both_killed_leave_a_way_back() {
+    let mut host = Connected::enter();
+    let mut victim = victim::start(host.state.path(), Backend::NetworkManager);
+    victim::kill_once_there_is(&mut victim, &host.state.path().join(victim::APPLIED));
+    host.host.kill().unwrap();
+    host.host.start_again().unwrap();
+    let successor = Engine::start_in(Backend::NetworkManager, host.state.path()).unwrap();
+    wait(successor.report()).unwrap();
+    host.is_as_before();
+}
+
+#[test]
+fn a_network_manager_with_the_name_of_its_predecessor_on_another_bus_is_another_one() {
+    let host = Connected::enter();
+    let mut victim = victim::start(host.state.path(), Backend::NetworkManager);
+    victim::kill_once_there_is(&mut victim, &host.state.path().join(victim::APPLIED));
+    // As after a restart of the machine: no checkpoint, another bus, and names there are counted anew.
+    wait(checkpoints("CheckpointDestroy", |checkpoint| (checkpoint,))).unwrap();
+    let file = host.state.path().join("uncommitted");
+    let mut way_back: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let owner = &mut way_back["network-manager"]["owner"];
+    let (bus, name) = owner.as_str().unwrap().split_once(' ').unwrap();
+    assert!(name.starts_with(":1."), "{bus} {name}");
+    *owner = json!(format!("0123456789abcdef0123456789abcdef {name}"));
+    fs::write(&file, way_back.to_string()).unwrap();
+    let successor = Engine::start_in(Backend::NetworkManager, host.state.path()).unwrap();
+    wait(successor.report()).unwrap();
+    host.is_as_before();
+}
+
+#[test]
+fn a_network_manager_that_is_killed_before_the_commit_keeps_the_change() {
+    let mut host = Connected::enter();
+    wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    host.host.kill().unwrap();
+    host.host.start_again().unwrap();
+    wait(host.engine.commit()).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    assert!(!host.state.path().join("uncommitted").exists());
+    wait(host.engine.rollback()).expect_err("nothing is pending");
+    host.wait_for("bridge", is_taken_over);
+}
+
+#[test]
+fn what_was_applied_differs_from_the_host_only_when_somebody_changed_it() {
+    let host = Connected::enter();
+    let desired = json!({
+        "interfaces": [
+            {"name": "br1", "type": "linux-bridge", "state": "up",
+             "ipv4": {"enabled": true, "dhcp": false, "address": [{"ip": "198.51.100.2", "prefix-length": 24}]},
+             "bridge": {"options": {"stp": {"enabled": false}}, "port": []}}],
+        "routes": {"config": [
+            {"destination": "203.0.113.0/24", "next-hop-address": "198.51.100.1", "next-hop-interface": "br1"}]},
+    });
+    let tried = || wait(outcome(&host.engine, &desired)).unwrap();
+    assert_eq!(
+        tried().message,
+        "dry run, nothing was applied; would change: routes; interfaces br1"
+    );
+    assert!(is_connected(&host.report()));
+    apply(&host.engine, Backend::NetworkManager, &desired)
+        .unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    let after = tried();
+    assert_eq!(after.message, "dry run: nothing would change", "{:#}", after.diff);
+    host.host
+        .script("ip address del 198.51.100.2/24 dev br1")
+        .unwrap();
+    let changed = tried();
+    assert!(changed.message.contains("would change: "), "{:#}", changed.diff);
+    // Applied again, as drift is repaired.
+    apply(&host.engine, Backend::NetworkManager, &desired)
+        .unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    assert_eq!(tried().message, "dry run: nothing would change");
+}
