@@ -61,7 +61,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         "or: helm install --namespace cluster-network-addons weft {}",
         dir.join("chart").display()
     );
-    eprintln!("beside them: the same files by version (manifests/), an OLM bundle (bundle/)");
+    eprintln!(
+        "beside them: the same files by version (manifests/), an OLM bundle (bundle/), node state alone (nmstate/)"
+    );
     Ok(())
 }
 

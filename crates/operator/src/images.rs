@@ -39,18 +39,14 @@ pub struct UnknownImage {
     variable: &'static str,
 }
 
-/// Stands for the node state programs, which no variable names an image for.
-pub const NODE_STATE: &str = "nmstate";
-
 /// Programs that our own image lacks in this version, each by the variable that names an image instead of it.
-const TO_COME: [&str; 7] = [
+const TO_COME: [&str; 6] = [
     names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE,
     names::env::OVS_CNI_IMAGE,
     names::env::MACVTAP_CNI_IMAGE,
     names::env::KUBE_SECONDARY_DNS_IMAGE,
     names::env::CORE_DNS_IMAGE,
     names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE,
-    NODE_STATE,
 ];
 
 /// Images of all containers.

@@ -4,6 +4,7 @@
 //! yaml files ─┬─> parts ─┬─> files, flat and as a tree by version, bundle for OLM   (release, csv)
 //! rules ──────┘          ├─> templates of the Helm chart                            (chart)
 //!                        ├─> the MAC pool alone                                     (mac_pool)
+//!                        ├─> the node state operator alone                          (node_state)
 //!                        └─> what templates of parent operators ask for             (templator)
 //! ```
 
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 mod chart;
 mod csv;
 pub mod mac_pool;
+pub mod node_state;
 mod release;
 mod template;
 pub mod templator;

@@ -1,6 +1,7 @@
 //! How far the deployed workloads are, from the status that the cluster reports of them (operator §7.2).
 
 use kube_kit::object::{DAEMON_SET, ObjectId};
+use kube_kit::workload::{processed, progress as progress_of};
 use serde_json::Value;
 
 use crate::{failures::Failure, names::reason};
@@ -53,8 +54,10 @@ impl Workload {
     pub fn observed(id: ObjectId, observation: &Observation<'_>) -> Self {
         let state = match observation {
             Observation::Gone { namespace } => State::Gone(gone(&id, *namespace)),
-            Observation::JustCreated => State::Progressing(processed(&id, 1, 0)),
-            Observation::Seen(object) => line(&id, object).map_or(State::Ready, State::Progressing),
+            Observation::JustCreated => State::Progressing(processed(&subject(&id), 1, 0)),
+            Observation::Seen(object) => {
+                progress_of(&id.kind, &subject(&id), object).map_or(State::Ready, State::Progressing)
+            }
         };
         Self { id, state }
     }
@@ -103,52 +106,6 @@ fn subject(id: &ObjectId) -> String {
         id.namespace.as_deref().unwrap_or_default(),
         id.name
     )
-}
-
-fn processed(id: &ObjectId, generation: i64, observed: i64) -> String {
-    let subject = subject(id);
-    format!("{subject} update is being processed (generation {generation}, observed generation {observed})")
-}
-
-/// The first thing that is still going on with a workload, if any.
-fn line(id: &ObjectId, object: &Value) -> Option<String> {
-    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
-    let subject = subject(id);
-    let (generation, observed) = (
-        number("/metadata/generation"),
-        number("/status/observedGeneration"),
-    );
-    let (unavailable, available, updated, desired) = if id.kind == "DaemonSet" {
-        (
-            number("/status/numberUnavailable"),
-            number("/status/numberAvailable"),
-            number("/status/updatedNumberScheduled"),
-            number("/status/desiredNumberScheduled"),
-        )
-    } else {
-        // A Deployment that is being rolled out has unavailable replicas, or too few available ones.
-        (
-            number("/status/unavailableReplicas"),
-            number("/status/availableReplicas"),
-            1,
-            1,
-        )
-    };
-    if unavailable > 0 {
-        Some(format!(
-            "{subject} is not available (awaiting {unavailable} nodes)"
-        ))
-    } else if available == 0 && desired != 0 {
-        Some(format!("{subject} is not yet scheduled on any nodes"))
-    } else if updated < desired {
-        Some(format!(
-            "{subject} update is rolling out ({updated} out of {desired} updated)"
-        ))
-    } else if generation > observed {
-        Some(processed(id, generation, observed))
-    } else {
-        None
-    }
 }
 
 #[cfg(test)]

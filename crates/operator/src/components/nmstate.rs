@@ -12,7 +12,7 @@ use api::network_addons::NetworkAddonsConfigSpec;
 use super::{Component, Context};
 use crate::{
     cluster_facts::{NodeStateDefinition, NodeStateWish},
-    images::{self, Image},
+    images::Image,
     manifest::{Error, Manifest},
 };
 
@@ -26,11 +26,6 @@ impl Component for NMState {
 
     fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
         spec.nmstate.is_some()
-    }
-
-    fn has_programs(&self, context: &Context<'_>) -> bool {
-        context.node_state.definition == NodeStateDefinition::SomebodyElses
-            || context.images.can_run(&[images::NODE_STATE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

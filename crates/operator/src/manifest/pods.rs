@@ -299,6 +299,16 @@ impl Container<'_> {
         Ok(self)
     }
 
+    /// Adds an environment variable after those that are there.
+    pub fn add_variable(&mut self, name: &str, value: &str) -> Result<&mut Self, Error> {
+        let missing = self.missing("environment");
+        let variables = self.0.get_mut("env").and_then(Value::as_array_mut);
+        variables
+            .ok_or(missing)?
+            .push(json!({ "name": name, "value": value }));
+        Ok(self)
+    }
+
     /// Sets any member.
     pub fn set(&mut self, key: &str, value: Value) -> &mut Self {
         self.0.insert(key.to_owned(), value);

@@ -7,12 +7,14 @@
 //! bundle/manifests/, bundle/metadata/                     what an OLM bundle image is made of
 //! chart/                                                  the Helm chart
 //! kubemacpool.yaml, …                                     the MAC pool alone
+//! nmstate/                                                the node state operator alone
 //! ```
 
 use serde_json::json;
 
 use super::{
-    Choice, Error, Install, chart, csv, documents, mac_pool, parts, render_admission, render_files, yaml,
+    Choice, Error, Install, chart, csv, documents, mac_pool, node_state, parts, render_admission,
+    render_files, yaml,
 };
 use crate::names;
 
@@ -54,6 +56,8 @@ pub(super) fn release(
     files.extend(chart::files(install, choice)?);
     let pool = mac_pool::render(install)?.into_iter();
     files.extend(pool.map(|(name, content)| (name.to_owned(), content)));
+    let alone = node_state::render(install)?.into_iter();
+    files.extend(alone.map(|(name, content)| (format!("{}/{name}", node_state::FOLDER), content)));
     Ok(files)
 }
 

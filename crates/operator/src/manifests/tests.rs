@@ -152,6 +152,7 @@ const NODE_STATE: &str = "
     rbac.authorization.k8s.io!clusterroles,roles: get list watch create update patch delete bind escalate
     monitoring.coreos.com!prometheusrules,servicemonitors: get list watch create update patch
     apiregistration.k8s.io!apiservices: get list watch
+    config.openshift.io!apiservers: get list watch
     operator.openshift.io!consoles: get list watch update
     nmstate.io!nmstates,nodenetworkstates: get list watch create update patch delete
     nmstate.io!nodenetworkconfigurationpolicies: get list watch create update patch delete

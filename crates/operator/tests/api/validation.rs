@@ -158,11 +158,14 @@ fn another_name_is_ignored() {
 
 #[test]
 fn a_component_that_is_not_deployed_yet_is_told_about_and_the_others_are_deployed() {
-    let fixture = Fixture::running("validation-undeployed");
-    fixture.configure(&json!({ "nmstate": {}, "multus": {} }));
+    let mut fixture = Fixture::installed("validation-undeployed");
+    // Our own image is to run it, and does not have it.
+    fixture.set("MACVTAP_CNI_IMAGE", "");
+    fixture.start();
+    fixture.configure(&json!({ "macvtap": {}, "multus": {} }));
     fixture.wait_until_progressing();
     fixture.wait_for_event(
-        "Warning NotYetDeployed: spec.nmstate is accepted, but this version of the operator does not deploy it yet",
+        "Warning NotYetDeployed: spec.macvtap is accepted, but this version of the operator does not deploy it yet",
     );
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();

@@ -114,7 +114,8 @@ fn a_release_has_a_number() {
 }
 
 #[test]
-fn checked_in_bundle_and_chart_are_fresh() {
+fn checked_in_folders_are_fresh() {
+    const FOLDERS: [&str; 3] = ["bundle", "chart", node_state::FOLDER];
     let version = env!("CARGO_PKG_VERSION");
     let image = format!("registry.example/weft:v{version}");
     let install = Install {
@@ -127,10 +128,10 @@ fn checked_in_bundle_and_chart_are_fresh() {
     let fresh: BTreeMap<String, String> = release(&install, &Choice::default(), None)
         .expect("a release")
         .into_iter()
-        .filter(|(name, _)| name.starts_with("bundle/") || name.starts_with("chart/"))
+        .filter(|(name, _)| FOLDERS.iter().any(|dir| name.starts_with(&format!("{dir}/"))))
         .collect();
     if std::env::var_os("UPDATE_GENERATED").is_some() {
-        for dir in ["bundle", "chart"] {
+        for dir in FOLDERS {
             let _ = fs::remove_dir_all(deploy.join(dir));
         }
         for (name, content) in &fresh {
@@ -139,10 +140,7 @@ fn checked_in_bundle_and_chart_are_fresh() {
             fs::write(path, content).expect("a written file");
         }
     }
-    let stored = stored(&deploy, "bundle")
-        .into_iter()
-        .chain(stored(&deploy, "chart"));
-    let stored: BTreeMap<String, String> = stored.collect();
+    let stored: BTreeMap<String, String> = FOLDERS.iter().flat_map(|dir| stored(&deploy, dir)).collect();
     let names = |files: &BTreeMap<String, String>| files.keys().cloned().collect::<Vec<_>>();
     let advice = "run the tests of this crate once with UPDATE_GENERATED=1, and review the difference";
     assert_eq!(names(&stored), names(&fresh), "{advice}");

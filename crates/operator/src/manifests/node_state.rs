@@ -1,0 +1,129 @@
+//! What installs the node state operator alone, without the add-ons operator (nmstate §11): the files that its releases
+//! have, with the objects that the add-ons operator would deploy.
+
+use serde_json::json;
+
+use super::{Error, Install, documents, yaml};
+use crate::{
+    images::Image,
+    manifest::{self, Manifest},
+};
+
+/// Folder of the files in a release.
+pub const FOLDER: &str = "nmstate";
+
+/// Files in the order in which they are applied; the last one asks for everything.
+pub const FILES: [&str; 7] = [
+    "nmstate.io_nmstates.yaml",
+    "namespace.yaml",
+    "service_account.yaml",
+    "role.yaml",
+    "role_binding.yaml",
+    "operator.yaml",
+    "nmstate.io_v1_nmstate_cr.yaml",
+];
+
+/// Namespace of an installation of node state alone.
+const NAMESPACE: &str = "nmstate";
+/// Name of the operator, its account and its role.
+const OPERATOR: &str = "nmstate-operator";
+
+/// Variables that the operator may be told beyond those that the add-ons operator tells it, with what they are otherwise.
+const VARIABLES: [(&str, &str); 8] = [
+    ("NNCP_MAX_RETRIES", "5"),
+    ("NNCP_MAX_BACKOFF_SECONDS", "30"),
+    ("NNCP_INITIAL_BACKOFF_SECONDS", "1"),
+    ("PLUGIN_NAME", "nmstate-console-plugin"),
+    (
+        "PLUGIN_IMAGE",
+        "quay.io/nmstate/nmstate-console-plugin:release-1.0.0",
+    ),
+    ("PLUGIN_PORT", "9443"),
+    ("ENABLE_PROFILER", "False"),
+    ("PROFILER_PORT", "6060"),
+];
+
+/// Renders the [files](FILES): pairs of name and YAML.
+///
+/// # Errors
+/// When the operator's own files lack what is to be completed.
+pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
+    let source = "nmstate/operator.yaml";
+    let objects = manifest::parse(source, include_str!("../components/nmstate/operator.yaml"))?;
+    let [definition, namespace, account, role, binding, operator, wish] = FILES;
+    let (mut accounts, mut bindings, mut workloads) = (Vec::new(), Vec::new(), Vec::new());
+    for mut object in objects {
+        object.set_namespace(NAMESPACE);
+        match object.kind() {
+            "ServiceAccount" => accounts.push(object),
+            "ClusterRoleBinding" => {
+                object.set_metadata("name", json!(OPERATOR))?;
+                object.replace("/roleRef/name", json!(OPERATOR))?;
+                bindings.push(object);
+            }
+            _ => {
+                alone(&mut object, install)?;
+                workloads.push(object);
+            }
+        }
+    }
+    let mut roles = manifest::parse("nmstate-role.yaml", include_str!("nmstate-role.yaml"))?;
+    for object in &mut roles {
+        object.set_metadata("name", json!(OPERATOR))?;
+        object.set_metadata("labels", json!({ "app": "kubernetes-nmstate-operator" }))?;
+    }
+    let space = Manifest::from_value(json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": NAMESPACE, "labels": { "name": NAMESPACE } },
+    }));
+    let example = manifest::parse(
+        "nmstate/wish.yaml",
+        include_str!("../components/nmstate/wish.yaml"),
+    )?;
+    Ok(vec![
+        (definition, yaml(definition, &api::node_state::crd()?)?),
+        (namespace, documents(namespace, &[space])?),
+        (account, documents(account, &accounts)?),
+        (role, documents(role, &roles)?),
+        (binding, documents(binding, &bindings)?),
+        (operator, documents(operator, &workloads)?),
+        (wish, documents(wish, &example)?),
+    ])
+}
+
+/// The operator without what it has for the add-ons operator's sake, and with what that would have decided.
+fn alone(workload: &mut Manifest, install: &Install<'_>) -> Result<(), Error> {
+    let mut pods = workload.pods()?;
+    pods.labels_mut()?.remove("allow-access-cluster-services");
+    pods.without_annotation("openshift.io/required-scc");
+    let role = |role: &str| format!("node-role.kubernetes.io/{role}");
+    pods.set(
+        "affinity",
+        json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 10,
+            "preference": { "matchExpressions": [{ "key": role("control-plane"), "operator": "Exists" }] },
+        }] } }),
+    )?;
+    let tolerated = ["control-plane", "master"]
+        .map(|name| json!({ "key": role(name), "operator": "Exists", "effect": "NoSchedule" }));
+    pods.set("tolerations", json!(tolerated))?;
+    let mut container = pods.container(OPERATOR)?;
+    container
+        .run(Image::Native(install.image), install.pull_policy)
+        .variable("RELATED_IMAGE_HANDLER_IMAGE", install.image)?
+        .variable("HANDLER_IMAGE_PULL_POLICY", install.pull_policy)?;
+    for (name, value) in VARIABLES {
+        container.add_variable(name, value)?;
+    }
+    container.set(
+        "resources",
+        json!({
+            "requests": { "cpu": "60m", "memory": "30Mi" },
+            "limits": { "cpu": "500m", "memory": "1Gi" },
+        }),
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
