@@ -7,6 +7,7 @@
 //! ```
 
 mod argv;
+mod nmstate;
 mod people;
 
 use clap::error::ErrorKind;

@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
+use crate::nmstate;
+
 /// Name of the program as a plugin of kubectl.
 const PLUGIN: &str = "kubectl-weft";
 
@@ -20,7 +22,9 @@ Looks at the network add-ons of a cluster, and at what their operator does
   kubectl weft diff -f cr.yaml     what a NetworkAddonsConfig would change
   kubectl weft render -f cr.yaml   what it means, without a cluster
   kubectl weft macpool who MAC     which objects have a MAC address
-  kubectl weft macpool usage       how full the range of MAC addresses is";
+  kubectl weft macpool usage       how full the range of MAC addresses is
+  kubectl weft nmstate preview -f policy.yaml
+                                   what a policy would change on each node";
 
 /// Exit code of a command line that can't be understood, and of an answer that can't be printed.
 const TROUBLE: u8 = 2;
@@ -32,6 +36,8 @@ pub(crate) enum Command {
     Operator(operator::cli::Command),
     /// Show who has a MAC address, and how full the pool is
     Macpool(kubemacpool::cli::Args),
+    /// Show what a policy would change on the nodes
+    Nmstate(nmstate::Args),
 }
 
 /// The commands alone.
@@ -84,6 +90,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Macpool(args) => {
             let answer = kubemacpool::cli::answer(args);
             print(&answer.text, &answer.remarks, answer.code)
+        }
+        Command::Nmstate(args) => {
+            eprintln!("error: {}", nmstate::become_program(args));
+            ExitCode::from(TROUBLE)
         }
     }
 }

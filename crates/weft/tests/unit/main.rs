@@ -483,3 +483,40 @@ fn a_flag_of_the_mac_pool_that_there_is_not_ends_it_as_in_go() {
     }
     assert_eq!(weft(&["kubemacpool", "-help"]).status.code(), Some(0));
 }
+
+/// A stand-in for the program with the node state: it says what it was called with.
+const SAYING: &str = "#!/bin/sh\necho \"$@\"\nexit 7\n";
+
+#[test]
+fn commands_about_node_state_become_the_program_beside_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let root = tempfile::tempdir().expect("a directory");
+    let own = root.path().join("weft");
+    // A link would be followed to where the program really lies.
+    std::fs::copy(env!("CARGO_BIN_EXE_weft"), &own).expect("a copy");
+    let missing = Command::new(&own)
+        .args(["nmstate", "preview", "-f", "x"])
+        .env("PATH", "/nowhere")
+        .output()
+        .expect("the program runs");
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(
+        error(&missing).contains("cannot find the program weft-nmstate"),
+        "{}",
+        error(&missing)
+    );
+    let program = root.path().join("weft-nmstate");
+    std::fs::write(&program, SAYING).expect("a program");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    let output = run(
+        &own,
+        &["nmstate", "preview", "-f", "policy.yaml", "--help", "--node=n"],
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "preview -f policy.yaml --help --node=n\n"
+    );
+    assert_eq!(output.status.code(), Some(7));
+    let help = run(&own, &["nmstate", "--help"]);
+    assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("preview"));
+}
