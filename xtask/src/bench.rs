@@ -6,6 +6,7 @@ mod footprint;
 mod harness;
 mod macpool;
 mod memory;
+mod nmstate;
 mod operator;
 
 /// What to measure.
@@ -25,6 +26,8 @@ enum Command {
     Operator(operator::Args),
     /// The MAC pool: reviews over TLS, starts among virtual machines, memory, API calls; needs root
     Macpool(macpool::Args),
+    /// Node network state: memory, processor time while nothing happens, host to report, policy to Available; needs root
+    Nmstate(nmstate::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -33,5 +36,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Command::Cni(args) => cni::run(args),
         Command::Operator(args) => operator::run(args),
         Command::Macpool(args) => macpool::run(args),
+        Command::Nmstate(args) => nmstate::run(args),
     }
 }

@@ -1,14 +1,14 @@
 //! The tier that runs in a virtual machine: builds its test programs static, and runs them in one boot.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cluster::{Home, Progress, Steps, run};
+use cluster::{Home, Packages, Progress, Steps, run};
 use vm::{Boot, Vm};
 
 use crate::libtest::Reader;
-use crate::test::Outcome;
+use crate::test::{APART, Outcome};
 use crate::{image, paths};
 
 /// Name of the program that is the guest's first process.
@@ -20,7 +20,10 @@ pub(crate) fn run(packages: &BTreeSet<String>, steps: &mut Steps) -> anyhow::Res
         Err(vm::Error::Unavailable(why)) => return Ok(Outcome::LeftOut(why)),
         vm => vm?,
     };
-    let boot = build(packages, steps)?;
+    let mut boot = build(packages, steps)?;
+    if packages.contains(APART) {
+        add_network_manager(&mut boot, steps)?;
+    }
     let dir = paths::target().join(format!("vm-{}", std::process::id()));
     let mut reader = Reader::default();
     let ended = vm.run(&boot, &dir, steps, &mut |line| {
@@ -50,15 +53,30 @@ pub(crate) fn run(packages: &BTreeSet<String>, steps: &mut Steps) -> anyhow::Res
     Ok(Outcome::Ran(totals))
 }
 
+/// Has the guest find NetworkManager and the bus that one talks to it by.
+fn add_network_manager(boot: &mut Boot, steps: &mut Steps) -> anyhow::Result<()> {
+    let packages = Packages::ensure_network_manager(&Home::from_env()?, steps)?;
+    for program in ["usr/sbin/NetworkManager", "usr/bin/dbus-daemon"] {
+        boot.tools
+            .push((packages.file(program), Path::new("/").join(program)));
+    }
+    let mut variables = packages.variables().into_iter();
+    boot.libraries = variables.find_map(|(name, path)| (name == "LD_LIBRARY_PATH").then_some(path));
+    Ok(())
+}
+
 /// Builds the programs; what cargo says tells where they are.
 fn build(packages: &BTreeSet<String>, steps: &mut Steps) -> anyhow::Result<Boot> {
-    steps.step("building the test programs, static");
+    steps.step("building the test programs");
     let mut messages = String::new();
     for packages in crate::test::commands(packages) {
         let mut cargo = paths::cargo();
-        cargo.env(image::STATIC.0, image::STATIC.1);
         cargo.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]);
-        cargo.args(["--target", &image::triple()]);
+        // Static, that would be one more build of all that it stands on. Its libraries come along instead.
+        if !packages.contains(APART) {
+            cargo.env(image::STATIC.0, image::STATIC.1);
+            cargo.args(["--target", &image::triple()]);
+        }
         cargo.args(packages.iter().flat_map(|name| ["--package", name]));
         cargo.args(["--test", crate::test::Tier::Vm.name()]);
         messages.push_str(&run::output(&mut cargo)?);
@@ -81,7 +99,8 @@ fn boot(messages: &str) -> anyhow::Result<Boot> {
             tests.push((package(&message), path));
         } else if message["target"]["name"] == INIT {
             init = Some(path);
-        } else {
+        } else if message["target"]["name"] != APART {
+            // That one is large, and its tests do without.
             programs.push(path);
         }
     }
@@ -90,6 +109,8 @@ fn boot(messages: &str) -> anyhow::Result<Boot> {
         init: init.with_context(|| format!("cargo built no {INIT}"))?,
         tests,
         programs,
+        tools: Vec::new(),
+        libraries: None,
     })
 }
 

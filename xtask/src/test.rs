@@ -132,7 +132,9 @@ fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Outcome
         }
         Tier::Namespaces => {
             // Here rather than in the first test that asks, because it may take minutes.
-            Packages::ensure(&Home::from_env()?, steps)?;
+            let home = Home::from_env()?;
+            Packages::ensure(&home, steps)?;
+            Packages::ensure_network_manager(&home, steps)?;
             cargo_test(tier, &[], steps)?
         }
         Tier::Api => {

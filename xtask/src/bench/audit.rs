@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use cluster::Cluster;
 use serde_json::Value;
+
+const DAY: Duration = Duration::from_hours(24);
 
 /// The log of a cluster, and who the operator is in it.
 pub(super) struct Log {
@@ -29,7 +31,7 @@ pub(super) struct Event {
     /// Whether it is the request itself: a watch is told about again when it ends.
     pub(super) starts: bool,
     /// When it was answered, since midnight.
-    at: Duration,
+    pub(super) at: Duration,
 }
 
 /// Which of several events is meant.
@@ -77,13 +79,25 @@ impl Log {
     }
 }
 
+/// The time of day, as the log has it.
+pub(super) fn now() -> Duration {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_nanos(u64::try_from(since.as_nanos() % DAY.as_nanos()).unwrap_or_default())
+}
+
+/// From one time of day to a later one: midnight may lie between the two.
+pub(super) fn from_to(began: Duration, ended: Duration) -> Duration {
+    ended
+        .checked_sub(began)
+        .unwrap_or((ended + DAY).saturating_sub(began))
+}
+
 fn between(
     events: &[Event],
     begins: impl Fn(&Event) -> bool,
     ends: impl Fn(&Event) -> bool,
     which: Which,
 ) -> anyhow::Result<Duration> {
-    const DAY: Duration = Duration::from_hours(24);
     let Some(first) = events.iter().position(begins) else {
         bail!("it never began");
     };
@@ -93,12 +107,7 @@ fn between(
         Which::Last => found.next_back(),
     };
     let last = last.context("it never ended")?;
-    let began = events[first].at;
-    // Midnight may lie between the two.
-    Ok(last
-        .at
-        .checked_sub(began)
-        .unwrap_or((last.at + DAY).saturating_sub(began)))
+    Ok(from_to(events[first].at, last.at))
 }
 
 /// Reads a line of the log; one that is half written is nothing yet.

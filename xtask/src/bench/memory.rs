@@ -31,6 +31,16 @@ fn memory(rollup: &str) -> Memory {
 
 /// Processes of ours on a node: what they are, and their memory.
 pub(super) fn processes(cluster: &Cluster, node: &str) -> Vec<(String, Memory)> {
+    let programs = programs(cluster, node).into_iter();
+    let memory = |pid: i32| {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+        memory(&rollup.unwrap_or_default())
+    };
+    programs.map(|(name, pid)| (name, memory(pid))).collect()
+}
+
+/// Processes of ours on a node: what they are, and their numbers, sorted.
+pub(super) fn programs(cluster: &Cluster, node: &str) -> Vec<(String, i32)> {
     let mut found = Vec::new();
     for pid in cluster.processes(node) {
         let dir = Path::new("/proc").join(pid.to_string());
@@ -44,24 +54,65 @@ pub(super) fn processes(cluster: &Cluster, node: &str) -> Vec<(String, Memory)> 
             continue;
         }
         let arguments = fs::read(dir.join("cmdline")).unwrap_or_default();
-        let words: Vec<_> = arguments
-            .split(|byte| *byte == 0)
-            .map(String::from_utf8_lossy)
-            .collect();
-        let subcommand = words
-            .get(1)
-            .map(|word| word.trim().to_owned())
-            .unwrap_or_default();
-        let rollup = fs::read_to_string(dir.join("smaps_rollup")).unwrap_or_default();
-        found.push((format!("{name} {subcommand}"), memory(&rollup)));
+        let environment = fs::read(dir.join("environ")).unwrap_or_default();
+        let words = |text: &[u8]| -> Vec<String> {
+            let words = text.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+            words.map(|word| word.trim().to_owned()).collect()
+        };
+        let task = task(&name, &words(&arguments), &words(&environment));
+        found.push((format!("{name} {task}"), pid));
     }
-    found.sort_by(|one, other| one.0.cmp(&other.0));
+    found.sort();
     found
+}
+
+/// Variables by which `manager` of the node state is told what it is; without any it is the handler.
+const TASKS: [(&str, &str); 4] = [
+    ("RUN_CERT_MANAGER=", "cert-manager"),
+    ("RUN_WEBHOOK_SERVER=", "webhook"),
+    ("RUN_METRICS_MANAGER=", "metrics"),
+    ("RUN_OPERATOR=", "operator"),
+];
+
+/// What a program was started for.
+fn task(program: &str, arguments: &[String], environment: &[String]) -> String {
+    let first = arguments.get(1).cloned().unwrap_or_default();
+    if program != "weft-nmstate" || !first.is_empty() && !first.starts_with('-') {
+        return first;
+    }
+    let is_set = |variable: &str| environment.iter().any(|word| word.starts_with(variable));
+    let task = TASKS.iter().find(|(variable, _)| is_set(variable));
+    task.map_or("handler", |(_, task)| task).to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_named_after_what_it_was_started_for() {
+        let task = |program: &str, arguments: &[&str], environment: &[&str]| {
+            let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+            task(program, &words(arguments), &words(environment))
+        };
+        assert_eq!(
+            task("weft", &["/weft", "operator"], &["RUN_OPERATOR="]),
+            "operator"
+        );
+        let manager = ["manager", "--zap-time-encoding=iso8601"];
+        assert_eq!(
+            task("weft-nmstate", &manager, &["RUN_METRICS_MANAGER="]),
+            "metrics"
+        );
+        assert_eq!(
+            task("weft-nmstate", &["manager"], &["NODE_NAME=node01"]),
+            "handler"
+        );
+        assert_eq!(
+            task("weft-nmstate", &["/weft-nmstate", "webhook"], &[]),
+            "webhook"
+        );
+    }
 
     #[test]
     fn memory_is_read_from_the_kernel_summary() {

@@ -302,7 +302,7 @@ impl Bench<'_> {
 }
 
 /// Lets time pass.
-fn pass(time: Duration, steps: &mut Steps) {
+pub(super) fn pass(time: Duration, steps: &mut Steps) {
     let began = Instant::now();
     while began.elapsed() < time {
         std::thread::sleep(Duration::from_millis(500));
@@ -342,7 +342,7 @@ impl Line {
 }
 
 /// Median, least and most of sorted times.
-fn times_text(times: &[Duration]) -> String {
+pub(super) fn times_text(times: &[Duration]) -> String {
     let [first, .., last] = times else {
         return times
             .iter()

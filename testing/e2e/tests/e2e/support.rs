@@ -23,7 +23,7 @@ const CR: [&str; 3] = ["get", "networkaddonsconfig", "cluster"];
 
 /// The cluster with the product on it, held by one test at a time.
 pub struct Stage {
-    cluster: Cluster,
+    pub(crate) cluster: Cluster,
     pub(crate) kubectl: Kubectl,
     image: String,
     _turn: MutexGuard<'static, ()>,

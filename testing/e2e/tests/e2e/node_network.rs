@@ -1,0 +1,351 @@
+//! The stage of node network state: the add-ons operator deploys it, and `eth1` of every node gets its address, its
+//! name server and a route from a network that the tests play.
+//!
+//! ```text
+//! control  spare0 192.0.2.254: DHCP, name server, router
+//!            ├── eth1 of node01   by NetworkManager
+//!            └── eth1 of node02   by NetworkManager
+//! ```
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use cluster::NameServer;
+use serde_json::{Deserializer, Value, json};
+
+use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
+
+/// Router, DHCP server and name server of the network that `eth1` is on.
+pub(crate) const ROUTER: &str = "192.0.2.254";
+/// Nobody has this address there.
+pub(crate) const NOBODY: &str = "192.0.2.66";
+
+/// Label of an enactment: its policy.
+const POLICY_LABEL: &str = "nmstate.io/policy";
+
+const DHCP: &str = "ip address replace 192.0.2.254/24 dev spare0
+cat >/tmp/udhcpd.conf <<END
+start 192.0.2.100
+end 192.0.2.150
+interface spare0
+lease_file /tmp/udhcpd.leases
+option subnet 255.255.255.0
+option router 192.0.2.254
+option dns 192.0.2.254
+option lease 3600
+END
+touch /tmp/udhcpd.leases
+exec setpriv --pdeathsig KILL busybox udhcpd -f /tmp/udhcpd.conf";
+
+/// The bridge that all other tests use is taken away, and `eth1` is given to NetworkManager as an installer would.
+const PREPARE: &str = "ip link delete br1 2>/dev/null || :
+nmcli connection add type ethernet ifname eth1 con-name eth1 ipv4.method auto ipv4.dhcp-client-id mac ipv6.method disabled
+nmcli --wait 60 connection up eth1";
+
+/// Nothing that NetworkManager knows stays; the bridge of all other tests comes back.
+const RESTORE: &str = "for uuid in $(nmcli --terse --fields UUID connection show); do
+    nmcli connection delete $uuid || :
+done
+for link in br1 br9; do
+    ip link delete $link 2>/dev/null || :
+done
+ip address flush dev eth1
+ip route replace default via 10.10.0.1 dev eth0
+ip link add br1 type bridge
+ip link set eth1 master br1 up
+ip link set br1 up";
+
+/// Node network state on the stage; taken away when dropped.
+pub(crate) struct NodeNetwork<'a> {
+    pub(crate) stage: &'a Stage,
+    pub(crate) names: NameServer,
+    _dhcp: Running,
+}
+
+impl<'a> NodeNetwork<'a> {
+    /// Prepares the nodes, deploys it, and waits until every node has reported.
+    pub(crate) fn deploy(stage: &'a Stage) -> Self {
+        let dhcp = stage.cluster.node_command("control", ["sh", "-euc", DHCP]);
+        let network = Self {
+            stage,
+            _dhcp: Running::start(dhcp.expect("the control plane")),
+            names: NameServer::start(&stage.cluster, "control").expect("a name server"),
+        };
+        for node in NODES {
+            network.clean(node);
+            stage.node(node, &["sh", "-euc", PREPARE]);
+        }
+        stage.configure(&specification(true));
+        network.stage.wait("NMState to be Available", || {
+            let state = stage.kubectl.get(["nmstate", "nmstate"]).ok()??;
+            condition(&state, "Available", "True").map(drop)
+        });
+        stage.available_on_all_nodes(&["nmstate-handler"]);
+        for node in NODES {
+            stage.wait(&format!("the report of {node}"), || {
+                network.interface(node, "eth1").map(drop)
+            });
+        }
+        network
+    }
+
+    /// Creates or changes a policy.
+    pub(crate) fn apply_policy(&self, name: &str, spec: &Value) {
+        let policy = json!({
+            "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkConfigurationPolicy",
+            "metadata": { "name": name }, "spec": spec,
+        });
+        // A policy that is still in progress can't be changed: that is what admission is for.
+        self.stage
+            .kubectl
+            .apply(&policy.to_string())
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    pub(crate) fn policy(&self, name: &str) -> Option<Value> {
+        self.stage.kubectl.get(["nncp", name]).ok()?
+    }
+
+    pub(crate) fn enactment(&self, node: &str, policy: &str) -> Option<Value> {
+        let name = format!("{node}.{policy}");
+        self.stage.kubectl.get(["nnce", &name]).ok()?
+    }
+
+    /// Waits until a policy is Available in its newest form, with this text.
+    pub(crate) fn available(&self, policy: &str, text: &str) {
+        self.stage
+            .wait_for(&format!("policy {policy} to be Available"), || {
+                let policy = self.policy(policy).unwrap_or_default();
+                let available = condition(&policy, "Available", "True");
+                match available {
+                    Some(found) if found["message"] == text => Ok(()),
+                    _ => Err(format!("{:#}\n{}", policy["status"], self.evidence())),
+                }
+            });
+    }
+
+    /// Waits until the enactment has a condition that is True, and returns it.
+    pub(crate) fn enacted(&self, node: &str, policy: &str, kind: &str) -> Value {
+        self.stage.wait(&format!("{kind} of {policy} on {node}"), || {
+            let enactment = self.enactment(node, policy)?;
+            let policy = self.policy(policy)?;
+            let current = enactment["status"]["policyGeneration"] == policy["metadata"]["generation"];
+            let found = condition(&enactment, kind, "True");
+            found.filter(|_| current).cloned()
+        })
+    }
+
+    /// Removes a policy and waits until no enactment of it is left: nobody works on it any more then.
+    pub(crate) fn remove_policy(&self, name: &str) {
+        self.stage
+            .kubectl(&["delete", "nncp", name, "--ignore-not-found"]);
+        for node in NODES {
+            self.stage
+                .wait(&format!("the enactment of {name} on {node} to be gone"), || {
+                    let name = format!("{node}.{name}");
+                    let found = self.stage.kubectl.get(["nnce", &name]);
+                    found.ok()?.is_none().then_some(())
+                });
+        }
+    }
+
+    /// What a node reports.
+    pub(crate) fn report(&self, node: &str) -> Option<Value> {
+        let state = self.stage.kubectl.get(["nns", node]).ok()??;
+        Some(state["status"]["currentState"].clone())
+    }
+
+    /// An interface of what a node reports.
+    pub(crate) fn interface(&self, node: &str, name: &str) -> Option<Value> {
+        let report = self.report(node)?;
+        let mut interfaces = report["interfaces"].as_array()?.iter();
+        interfaces.find(|interface| interface["name"] == name).cloned()
+    }
+
+    /// Runs a script on a node.
+    pub(crate) fn script(&self, node: &str, script: &str) -> String {
+        self.stage.node(node, &["sh", "-euc", script])
+    }
+
+    /// Runs a script on a node that may fail.
+    pub(crate) fn try_script(&self, node: &str, script: &str) -> Option<String> {
+        let command = self.stage.cluster.node_command(node, ["sh", "-euc", script]);
+        cluster::run::output(&mut command.ok()?).ok()
+    }
+
+    /// Process of a node's handler, as this machine counts.
+    pub(crate) fn handler(&self, node: &str) -> u32 {
+        self.stage.wait(&format!("the handler of {node}"), || {
+            let pids = self.stage.cluster.processes(node).into_iter();
+            let mut pids = pids.filter_map(|pid| u32::try_from(pid).ok());
+            pids.find(|pid| is_handler(*pid))
+        })
+    }
+
+    /// Kills a node's handler, and its pod, because the kubelet waits ever longer before it restarts a container.
+    pub(crate) fn kill_handler(&self, node: &str) {
+        let pid = self.handler(node);
+        self.stage.kill_9(pid);
+        let pods = self.stage.daemonset_pods("nmstate-handler");
+        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node);
+        if let Some(name) = pod.and_then(|pod| pod["metadata"]["name"].as_str()) {
+            let delete = ["delete", "pod", name, "--force", "--grace-period=0"];
+            self.stage
+                .kubectl(&[&["-n", OPERATOR_NAMESPACE], &delete[..]].concat());
+        }
+    }
+
+    /// What NetworkManager of a node has printed.
+    pub(crate) fn manager_log(&self, node: &str) -> String {
+        let name = format!("{node}-NetworkManager.log");
+        let logs = self.stage.cluster.logs();
+        let log = logs.iter().find(|log| log.ends_with(&name)).expect("its log");
+        fs::read_to_string(log).unwrap_or_default()
+    }
+
+    /// What the handler of a node has logged.
+    pub(crate) fn handler_log(&self, node: &str) -> String {
+        let pods = self.stage.daemonset_pods("nmstate-handler");
+        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node);
+        let name = pod.and_then(|pod| pod["metadata"]["name"].as_str());
+        let logs = ["-n", OPERATOR_NAMESPACE, "logs", name.expect("a handler's pod")];
+        self.stage.kubectl(&logs)
+    }
+
+    /// Everything that explains what handlers do.
+    fn evidence(&self) -> String {
+        let show = |args: &[&str]| self.stage.try_kubectl(args).unwrap_or_else(|error| error);
+        let logs = [
+            "logs",
+            "--selector=component=kubernetes-nmstate-handler",
+            "--tail=40",
+            "--prefix",
+        ];
+        format!(
+            "-- enactments\n{}\n-- handlers\n{}",
+            show(&["get", "nnce", "-o", "yaml"]),
+            show(&[&["-n", OPERATOR_NAMESPACE], &logs[..]].concat()),
+        )
+    }
+
+    fn clean(&self, node: &str) {
+        self.script(node, RESTORE);
+    }
+}
+
+impl Drop for NodeNetwork<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.evidence());
+        }
+        // Also after a failure: all other tests need the bridge.
+        let _ = self.stage.try_kubectl(&["delete", "nncp", "--all"]);
+        self.stage.configure(&specification(false));
+        self.stage.wait("the handlers to be gone", || {
+            let pids = NODES.iter().flat_map(|node| self.stage.cluster.processes(node));
+            let mut pids = pids.filter_map(|pid| u32::try_from(pid).ok());
+            (!pids.any(is_handler)).then_some(())
+        });
+        for kind in ["nnce", "nns"] {
+            let _ = self.stage.try_kubectl(&["delete", kind, "--all"]);
+        }
+        for node in NODES {
+            self.clean(node);
+        }
+        if !std::thread::panicking() {
+            self.stage.available();
+        }
+    }
+}
+
+fn specification(nmstate: bool) -> Value {
+    let mut spec = json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" });
+    if nmstate {
+        spec["nmstate"] = json!({});
+    }
+    spec
+}
+
+/// Whether a process is a handler: of the programs of the node state, it alone has a node and no other task.
+fn is_handler(pid: u32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let environment = String::from_utf8_lossy(&environment);
+    let is_set = |name: &str| environment.split('\0').any(|variable| variable.starts_with(name));
+    program.file_name().is_some_and(|name| name == "weft-nmstate") && is_set("NODE_NAME=") && !is_set("RUN_")
+}
+
+/// A condition of an object, if it has this status.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str, status: &str) -> Option<&'a Value> {
+    let mut conditions = object["status"]["conditions"].as_array()?.iter();
+    conditions.find(|condition| condition["type"] == kind && condition["status"] == status)
+}
+
+/// A program that is killed when this is dropped.
+pub(crate) struct Running(Child);
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().expect("a process"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Everything that happened to enactments of a policy.
+pub(crate) struct History {
+    kubectl: Child,
+}
+
+impl History {
+    /// Starts to write it.
+    pub(crate) fn start(stage: &Stage, policy: &str) -> Self {
+        let selector = format!("--selector={POLICY_LABEL}={policy}");
+        let watch = ["get", "nnce", &selector, "--watch", "--output=json"];
+        let mut command = stage.kubectl.command(watch);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Self {
+            kubectl: command.spawn().expect("kubectl"),
+        }
+    }
+
+    /// Ends it: each version of each enactment, in order.
+    pub(crate) fn end(mut self) -> Vec<Value> {
+        let _ = self.kubectl.kill();
+        let stdout = self.kubectl.stdout.take().expect("its output");
+        let versions = Deserializer::from_reader(stdout).into_iter::<Value>();
+        let versions: Vec<Value> = versions.map_while(Result::ok).collect();
+        let _ = self.kubectl.wait();
+        versions
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        let _ = self.kubectl.kill();
+        let _ = self.kubectl.wait();
+    }
+}
+
+/// The largest number of enactments that were Progressing at the same time.
+pub(crate) fn most_at_once(history: &[Value]) -> usize {
+    let mut now = BTreeSet::new();
+    let mut most = 0;
+    for enactment in history {
+        let name = enactment["metadata"]["name"].to_string();
+        if condition(enactment, "Progressing", "True").is_some() {
+            now.insert(name);
+        } else {
+            now.remove(&name);
+        }
+        most = most.max(now.len());
+    }
+    most
+}

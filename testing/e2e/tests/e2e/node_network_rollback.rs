@@ -1,0 +1,98 @@
+//! What cuts a node off is undone.
+
+use std::cell::Cell;
+
+use serde_json::{Value, json};
+
+use crate::node_network::{History, NOBODY, NodeNetwork, ROUTER, condition};
+use crate::support::Stage;
+
+fn on(node: &str, desired: &Value) -> Value {
+    json!({ "nodeSelector": { "kubernetes.io/hostname": node }, "desiredState": desired })
+}
+
+// nmstate#45, nmstate#47
+#[test]
+fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
+    let Some(stage) = Stage::enter() else { return };
+    let network = NodeNetwork::deploy(&stage);
+    // The only default route is the one that eth1 got.
+    network.script("node01", "ip route delete default dev eth0");
+    let route = || {
+        network.script(
+            "node01",
+            "ip -4 route show default; ip -4 -brief address show eth1",
+        )
+    };
+    let servers = || network.script("node02", "cat /etc/resolv.conf");
+    let before = (route(), servers());
+    assert!(
+        before.0.contains(ROUTER) && before.1.contains(ROUTER),
+        "{before:?}"
+    );
+
+    let gateway = json!({
+        "interfaces": [{
+            "name": "eth1", "type": "ethernet", "state": "up",
+            "ipv4": { "enabled": true, "dhcp": false, "address": [{ "ip": "192.0.2.77", "prefix-length": 24 }] },
+        }],
+        "dns-resolver": { "config": { "server": [ROUTER] } },
+        "routes": { "config": [{
+            "destination": "0.0.0.0/0", "next-hop-address": NOBODY, "next-hop-interface": "eth1",
+            "metric": 150, "table-id": 254,
+        }] },
+    });
+    let histories = ["gateway", "resolver"].map(|policy| History::start(&stage, policy));
+    network.apply_policy("gateway", &on("node01", &gateway));
+    let resolver = json!({ "dns-resolver": { "config": { "server": [NOBODY] } } });
+    network.apply_policy("resolver", &on("node02", &resolver));
+
+    // Both are there for as long as the probes hope.
+    stage.wait("the broken route", || route().contains(NOBODY).then_some(()));
+    stage.wait("the broken name server", || {
+        servers().contains(NOBODY).then_some(())
+    });
+    // Each is tried again a moment after it was undone.
+    let undone = [Cell::new(false), Cell::new(false)];
+    stage.wait("route and name server as before", || {
+        undone[0].set(undone[0].get() || route() == before.0);
+        undone[1].set(undone[1].get() || servers() == before.1);
+        (undone[0].get() && undone[1].get()).then_some(())
+    });
+    let logs = ["node01", "node02"].map(|node| network.handler_log(node));
+    for policy in ["gateway", "resolver"] {
+        network.remove_policy(policy);
+    }
+    // Handlers that start undo at once what was being tried.
+    for node in ["node01", "node02"] {
+        network.kill_handler(node);
+    }
+    stage.wait_equal("all of it as before, for good", &before, || (route(), servers()));
+    for ((history, log), probe) in histories.into_iter().zip(logs).zip(["ping", "dns"]) {
+        let history = history.end();
+        let failing = history
+            .iter()
+            .find_map(|enactment| condition(enactment, "Failing", "True"));
+        let text = failing
+            .map(|condition| condition["message"].to_string())
+            .unwrap_or_default();
+        println!("{probe}: {text}");
+        assert!(text.contains("Retrying 1/"), "{history:#?}");
+        assert!(
+            !history
+                .iter()
+                .any(|enactment| condition(enactment, "Available", "True").is_some()),
+            "{history:#?}"
+        );
+        assert!(
+            log.contains("rolling back") && log.contains(&format!("'{probe}'")),
+            "{log}"
+        );
+    }
+    for node in ["node01", "node02"] {
+        assert_eq!(
+            network.script(node, "ls /etc/NetworkManager/system-connections"),
+            "eth1.nmconnection\n"
+        );
+    }
+}

@@ -1,0 +1,364 @@
+//! `cargo xtask bench nmstate`: memory of the node state's programs, their processor time while nothing happens, how
+//! soon a change of the host is reported, and how soon a policy is Available on two nodes.
+//!
+//! Reports are timed by the API server's audit log. What policies cost that many nodes follow is measured on simulated
+//! nodes, by a test of the component.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use cluster::{Cluster, Kubectl, NameServer, Progress, Steps, run, wait};
+use serde_json::json;
+
+use super::audit::{self, Log};
+use super::memory::{Memory, processes, programs};
+use super::operator::{pass, times_text};
+use crate::{image, install, paths};
+
+/// How often, how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Rounds of each measurement of time
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Minutes to count processor time while nothing changes
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    idle: u64,
+    /// Simulated nodes that a policy is counted on; 0 leaves that out
+    #[arg(long, default_value_t = 200)]
+    simulated: u32,
+}
+
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// A change of the host that nobody has asked for.
+const BYSTANDER: &str = "bench0";
+/// What policies make.
+const BRIDGE: &str = "bench1";
+
+/// The established programs of the node state: handler, and each of the others.
+const ESTABLISHED: &str = "43 to 47 MiB";
+
+/// The network that `eth1` is on, with the name server that probes ask.
+const ROUTER: &str = "192.0.2.254";
+
+/// The tests of the component that simulate nodes, and how the lines begin that they print for this.
+const SIMULATION: (&str, &str) = ("policy::simulation", "simulation: ");
+/// Tells them how many.
+const SIMULATED_NODES: &str = "WEFT_SIMULATED_NODES";
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut steps = Steps::new();
+    let cluster = Cluster::from_env()?;
+    cluster.prepare(&mut steps)?;
+    let built = image::build(&mut steps)?;
+    cluster.up(&mut steps)?;
+    install::install(&cluster, &built, &mut steps)?;
+    let _names = NameServer::start(&cluster, "control")?;
+    let bench = Bench {
+        kubectl: cluster.kubectl(),
+        log: Log::of(&cluster, install::NAMESPACE),
+        cluster: &cluster,
+    };
+    steps.step("deploying the node state");
+    bench.prepare()?;
+    bench.deploy()?;
+
+    let mut table = Vec::new();
+    steps.step(&format!("counting processor time for {} idle minutes", args.idle));
+    let before = bench.processor();
+    let began = Instant::now();
+    pass(Duration::from_mins(args.idle), &mut steps);
+    let hours = began.elapsed().as_secs_f64() / 3600.0;
+    let after = bench.processor();
+    for (name, memory) in bench.memory() {
+        let seconds = |times: &BTreeMap<String, f64>| times.get(&name).copied().unwrap_or_default();
+        let used = (seconds(&after) - seconds(&before)) / hours;
+        table.push((format!("{name}, memory"), memory_text(memory), ESTABLISHED));
+        table.push((
+            format!("{name}, idle"),
+            format!("{used:.1} s of processor an hour"),
+            "",
+        ));
+    }
+    let mut time = |what: &str, measure: &dyn Fn(u32) -> anyhow::Result<Duration>| {
+        let mut times = Vec::new();
+        for round in 1..=args.rounds {
+            steps.step(&format!("{what}: round {round} of {}", args.rounds));
+            times.push(measure(round)?);
+        }
+        times.sort();
+        table.push((what.to_owned(), times_text(&times), ""));
+        anyhow::Ok(())
+    };
+    time("host changed until reported", &|round| bench.reported(round))?;
+    time("policy until Available on all", &|round| bench.available(round))?;
+    for (name, memory) in bench.memory() {
+        table.push((format!("{name}, afterwards"), memory_text(memory), ""));
+    }
+    steps.step("removing what was made");
+    bench.restore()?;
+    let simulated = if args.simulated == 0 {
+        Vec::new()
+    } else {
+        steps.step(&format!(
+            "counting writes for a policy on {} simulated nodes",
+            args.simulated
+        ));
+        simulate(args.simulated)?
+    };
+    drop(steps);
+    println!("\n{}", line("", "ours", "established"));
+    for (what, ours, established) in table {
+        println!("{}", line(&what, &ours, established));
+    }
+    for text in simulated {
+        println!("{text}");
+    }
+    println!("\ntimes: median (least to most) of {} rounds", args.rounds);
+    Ok(())
+}
+
+struct Bench<'a> {
+    kubectl: Kubectl,
+    log: Log,
+    cluster: &'a Cluster,
+}
+
+impl Bench<'_> {
+    /// Gives the nodes a name server, without which probes wait for one.
+    fn prepare(&self) -> anyhow::Result<()> {
+        self.script("control", &format!("ip address replace {ROUTER}/24 dev spare0"))?;
+        for (index, node) in (1..).zip(self.cluster.nodes()) {
+            self.clean(node)?;
+            self.script(
+                node,
+                &format!(
+                    "nmcli connection add type ethernet ifname eth1 con-name eth1 ipv4.method manual \
+                     ipv4.addresses 192.0.2.{index}/24 ipv4.dns {ROUTER} ipv6.method disabled\n\
+                     nmcli --wait 60 connection up eth1"
+                ),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn clean(&self, node: &str) -> anyhow::Result<()> {
+        self.script(
+            node,
+            &format!(
+                "for uuid in $(nmcli --terse --fields UUID connection show); do\n\
+                 nmcli connection delete $uuid || :\ndone\n\
+                 for link in {BYSTANDER} {BRIDGE}; do ip link delete $link 2>/dev/null || :; done"
+            ),
+        )
+    }
+
+    fn deploy(&self) -> anyhow::Result<()> {
+        self.configure(true)?;
+        let state = ["nmstate", "nmstate"];
+        self.kubectl.wait_for(
+            &state,
+            "the node state to be Available",
+            PATIENCE,
+            install::available,
+        )?;
+        for node in self.cluster.nodes() {
+            let report = ["nodenetworkstate", node];
+            self.kubectl
+                .wait_for(&report, "the first report", PATIENCE, |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// The usual configuration, with the node state or without.
+    fn configure(&self, with: bool) -> anyhow::Result<()> {
+        let mut spec = json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" });
+        if with {
+            spec["nmstate"] = json!({});
+        }
+        let config = json!({
+            "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
+            "metadata": { "name": "cluster" }, "spec": spec,
+        });
+        self.kubectl.apply(&config.to_string())?;
+        Ok(())
+    }
+
+    /// From a change on a node to the report of it.
+    fn reported(&self, round: u32) -> anyhow::Result<Duration> {
+        let (node, link) = ("node01", BYSTANDER);
+        let add = round % 2 == 1;
+        let script = if add {
+            format!("ip link add {link} type bridge; ip link set {link} up")
+        } else {
+            format!("ip link delete {link}")
+        };
+        let mark = self.log.mark()?;
+        let began = audit::now();
+        self.script(node, &script)?;
+        let state = ["nodenetworkstate", node];
+        self.kubectl
+            .wait_for(&state, "the report of the change", PATIENCE, |state| {
+                let interfaces = state["status"]["currentState"]["interfaces"].as_array();
+                let there = interfaces.is_some_and(|all| all.iter().any(|one| one["name"] == link));
+                if there == add {
+                    Ok(())
+                } else {
+                    Err(format!("{link} is {}there", if there { "" } else { "not " }))
+                }
+            })?;
+        let events = self.log.since(&mark)?;
+        let mut written = events.iter().filter(|event| {
+            event.resource == "nodenetworkstates/status" && event.name == node && event.verb == "update"
+        });
+        let event = written
+            .next_back()
+            .context("the audit log does not show the report")?;
+        Ok(audit::from_to(began, event.at))
+    }
+
+    /// From the creation of a policy to its condition.
+    fn available(&self, round: u32) -> anyhow::Result<Duration> {
+        let name = format!("bench-{round}");
+        let policy = json!({
+            "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkConfigurationPolicy",
+            "metadata": { "name": name },
+            "spec": { "desiredState": { "interfaces": [{
+                "name": BRIDGE, "type": "linux-bridge", "state": "up",
+                "ipv4": { "enabled": true, "dhcp": false, "address": [
+                    { "ip": format!("198.51.100.{round}"), "prefix-length": 24 },
+                ] },
+                "bridge": { "options": { "stp": { "enabled": false } }, "port": [] },
+            }] } },
+        });
+        let began = Instant::now();
+        self.kubectl.apply(&policy.to_string())?;
+        let resource = format!("nncp/{name}");
+        self.kubectl
+            .run(["wait", "--for=condition=Available", "--timeout=300s", &resource])?;
+        let time = began.elapsed();
+        self.kubectl.delete(["nncp", &name])?;
+        wait::until("the enactments to be gone", PATIENCE, || {
+            let left = self.kubectl.run(["get", "nnce", "--output=name"]);
+            match left.map_err(|error| error.to_string())?.trim() {
+                "" => Ok(()),
+                left => Err(left.to_owned()),
+            }
+        })?;
+        Ok(time)
+    }
+
+    /// Memory of the node state's programs, by name; that of the handler is the largest of all nodes.
+    fn memory(&self) -> BTreeMap<String, Memory> {
+        let mut all = BTreeMap::new();
+        for node in self.cluster.nodes() {
+            for (name, memory) in processes(self.cluster, node) {
+                let Some(name) = name.strip_prefix("weft-nmstate ") else {
+                    continue;
+                };
+                let largest: &mut Memory = all.entry(name.to_owned()).or_default();
+                if memory.pss > largest.pss {
+                    *largest = memory;
+                }
+            }
+        }
+        all
+    }
+
+    /// Seconds that the node state's programs have used, by name; those of the handler on the first node.
+    fn processor(&self) -> BTreeMap<String, f64> {
+        let mut all = BTreeMap::new();
+        for node in self.cluster.nodes() {
+            for (name, pid) in programs(self.cluster, node) {
+                let Some(name) = name.strip_prefix("weft-nmstate ") else {
+                    continue;
+                };
+                let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                all.entry(name.to_owned())
+                    .or_insert_with(|| processor_seconds(&stat));
+            }
+        }
+        all
+    }
+
+    /// Everything as before, for other uses of the cluster.
+    fn restore(&self) -> anyhow::Result<()> {
+        self.configure(false)?;
+        for node in self.cluster.nodes() {
+            wait::until("the handlers to be gone", PATIENCE, || {
+                let left = programs(self.cluster, node).into_iter().map(|(name, _)| name);
+                match left.into_iter().find(|name| name.starts_with("weft-nmstate")) {
+                    Some(name) => Err(format!("{name} still runs on {node}")),
+                    None => Ok(()),
+                }
+            })?;
+            self.clean(node)?;
+        }
+        Ok(())
+    }
+
+    fn script(&self, node: &str, script: &str) -> anyhow::Result<()> {
+        run::output(&mut self.cluster.node_command(node, ["sh", "-euc", script])?)?;
+        Ok(())
+    }
+}
+
+/// What the component's tests with many simulated nodes measure, in their own words.
+fn simulate(nodes: u32) -> anyhow::Result<Vec<String>> {
+    let (tests, prefix) = SIMULATION;
+    let mut cargo = paths::cargo();
+    cargo.args(["test", "--package", "weft-nmstate", "--test", "api", tests]);
+    // One after the other: each is to have the machine for itself.
+    cargo.args(["--", "--nocapture", "--test-threads=1"]);
+    let output = run::output(cargo.env(SIMULATED_NODES, nodes.to_string()))?;
+    let lines = output.lines().filter_map(|line| line.trim().strip_prefix(prefix));
+    Ok(lines.map(str::to_owned).collect())
+}
+
+/// Processor time of a process, from `/proc/PID/stat`; the kernel counts it there in hundredths of a second.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "hundredths of a second are small numbers"
+)]
+fn processor_seconds(stat: &str) -> f64 {
+    let fields: Vec<&str> = stat
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_whitespace().collect())
+        .unwrap_or_default();
+    let ticks = |index: usize| -> u64 {
+        fields
+            .get(index)
+            .and_then(|field| field.parse().ok())
+            .unwrap_or_default()
+    };
+    (ticks(11) + ticks(12)) as f64 / 100.0
+}
+
+fn memory_text(memory: Memory) -> String {
+    format!("{}.{} MiB Pss", memory.pss / 1024, memory.pss % 1024 * 10 / 1024)
+}
+
+fn line(what: &str, ours: &str, established: &str) -> String {
+    format!("{what:<31}{ours:<31}{established}").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_from_the_kernel() {
+        let stat = "123 (weft (x) y) S 1 123 123 0 -1 4194560 500 0 0 0 150 25 0 0 20 0 3 0 1000 1 2";
+        assert!((processor_seconds(stat) - 1.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_result_fits_a_terminal() {
+        let times = [1, 2, 30].map(Duration::from_secs);
+        let text = line("policy until Available on all", &times_text(&times), ESTABLISHED);
+        assert!(text.len() <= 80, "{text}");
+    }
+}
