@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use anyhow::Context;
@@ -57,6 +57,20 @@ impl Tier {
     const fn needs_root(self) -> bool {
         matches!(self, Self::Namespaces | Self::E2e)
     }
+
+    /// Whether its tests leave processors to others: they wait for servers, or run on one processor.
+    const fn mostly_waits(self) -> bool {
+        matches!(self, Self::Api | Self::Vm)
+    }
+
+    /// How many of its tests to run at a time for each processor; `None` for Rust's own choice, one.
+    const fn threads_per_processor(self) -> Option<usize> {
+        match self {
+            Self::Namespaces => Some(2),
+            Self::Api => Some(4),
+            Self::Unit | Self::Vm | Self::E2e => None,
+        }
+    }
 }
 
 /// Name of the cluster that the e2e tier uses unless `WEFT_CLUSTER` says otherwise: never somebody's demo.
@@ -73,7 +87,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let mut totals = Totals::default();
     let mut left_out = Vec::new();
     let mut broken = Vec::new();
-    for tier in tiers {
+    let mut ahead = None;
+    for tier in &tiers {
+        let tier = *tier;
+        if tier.mostly_waits() && tiers.contains(&Tier::E2e) && is_root() && ahead.is_none() {
+            ahead = Ahead::start();
+        }
+        if tier == Tier::E2e
+            && let Some(image) = ahead.take()
+        {
+            steps.step("waiting for the image");
+            image.end();
+        }
         let done = if tier.needs_root() && !is_root() {
             Ok(Outcome::LeftOut("needs root".to_owned()))
         } else {
@@ -106,6 +131,28 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+/// The image, built on processors that a tier leaves idle: it takes minutes. The e2e tier builds what is missing then, and
+/// tells what is wrong with it.
+struct Ahead(Child);
+
+impl Ahead {
+    fn start() -> Option<Self> {
+        // Its path may be that of a newer build by now.
+        let itself = format!("/proc/{}/exe", std::process::id());
+        let mut build = Command::new("nice");
+        build.args([&itself, "image"]);
+        build
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        build.spawn().ok().map(Self)
+    }
+
+    fn end(mut self) {
+        let _ = self.0.wait();
     }
 }
 
@@ -301,7 +348,7 @@ fn tests(tier: Tier) -> anyhow::Result<Vec<Command>> {
     Ok(vec![together, apart])
 }
 
-/// How many tests of a program run at a time; those of the API tier mostly wait.
+/// How many tests of a program run at a time.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
 /// Runs a tier's tests and shows what matters of their output.
@@ -318,9 +365,10 @@ fn run_tests(tier: Tier, mut cargo: Command, environment: &[(&str, PathBuf)]) ->
     cargo
         .args(["--", "--show-output"])
         .envs(environment.iter().map(|(name, value)| (name, value)));
-    if tier == Tier::Api && std::env::var_os(TEST_THREADS).is_none() {
+    let threads = tier.threads_per_processor();
+    if let Some(threads) = threads.filter(|_| std::env::var_os(TEST_THREADS).is_none()) {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        cargo.env(TEST_THREADS, (2 * processors).to_string());
+        cargo.env(TEST_THREADS, (threads * processors).to_string());
     }
     let mut child = cargo
         .stdin(Stdio::null())
