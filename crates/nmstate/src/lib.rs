@@ -45,6 +45,7 @@ pub use settings::Args;
 use settings::Settings;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -73,7 +74,10 @@ enum Command {
     /// Export metrics of all nodes
     Metrics(Args),
     /// Say whether the handler beside this is ready, for its probe
-    Healthy,
+    Healthy {
+        /// What the handler writes when it is ready, if not where this program would write it
+        file: Option<PathBuf>,
+    },
     /// Show and change this host's network, as nmstatectl does
     #[command(disable_help_flag = true)]
     Nmstatectl(Rest),
@@ -112,8 +116,9 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let args = match command {
         Command::Nmstatectl(rest) => return Ok(nmstatectl::run(&rest.arguments)),
         Command::Preview(rest) => return Ok(preview::run(&rest.arguments)),
-        Command::Healthy => {
-            let file = Settings::read(settings::variable).ready_file;
+        Command::Healthy { file } => {
+            let usual = || Settings::read(settings::variable).ready_file;
+            let file = file.clone().unwrap_or_else(usual);
             return Ok(ExitCode::from(u8::from(!file.exists())));
         }
         Command::Handler(args)

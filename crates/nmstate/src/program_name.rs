@@ -12,6 +12,12 @@ const MANAGER: &str = "manager";
 /// The established tool, and commands whose arguments are not Go's.
 const NMSTATECTL: &str = "nmstatectl";
 const FOR_PEOPLE: [&str; 2] = [NMSTATECTL, "preview"];
+/// The command that tells whether the handler is ready.
+const HEALTHY: &str = "healthy";
+/// What the probes of established handlers execute: `cat /tmp/healthy` and `bash -c "nmstatectl show lo 2>&1"`
+/// (behaviour §11). The image has neither, and this program answers to those two command lines alone.
+const CAT: &str = "cat";
+const BASH: &str = "bash";
 
 /// Puts the command before the arguments that the program's name and variables that are set mean, and turns flags with
 /// one dash into those of clap.
@@ -19,13 +25,20 @@ pub(crate) fn rewrite(argv: Vec<OsString>, is_set: impl Fn(&str) -> bool) -> Vec
     let mut argv = argv.into_iter();
     let program = argv.next().unwrap_or_else(|| OsString::from("weft-nmstate"));
     let name = Path::new(&program).file_name().unwrap_or_default();
-    let command = if name == MANAGER {
-        Some(OsString::from(settings::program(is_set)))
+    let rest = argv.collect();
+    let words = if name == MANAGER {
+        after(settings::program(is_set), rest)
     } else if name == NMSTATECTL {
-        Some(OsString::from(NMSTATECTL))
+        after(NMSTATECTL, rest)
+    } else if name == CAT {
+        after(HEALTHY, rest)
+    } else if name == BASH {
+        probed(rest)
     } else {
-        argv.next()
+        rest
     };
+    let mut argv = words.into_iter();
+    let command = argv.next();
     let verbatim = command
         .as_ref()
         .is_some_and(|command| FOR_PEOPLE.iter().any(|it| command == it));
@@ -39,6 +52,25 @@ pub(crate) fn rewrite(argv: Vec<OsString>, is_set: impl Fn(&str) -> bool) -> Vec
     rewritten
 }
 
+/// A command and its arguments.
+fn after(command: &str, arguments: Vec<OsString>) -> Vec<OsString> {
+    [OsString::from(command)].into_iter().chain(arguments).collect()
+}
+
+/// What `bash -c "nmstatectl …"` asks for; what else one may ask of a shell stays as it is, and is refused.
+fn probed(arguments: Vec<OsString>) -> Vec<OsString> {
+    let line = match arguments.as_slice() {
+        [flag, line] if flag == "-c" => line.to_str().unwrap_or_default(),
+        _ => "",
+    };
+    let words = line.strip_suffix("2>&1").unwrap_or(line).split_whitespace();
+    if words.clone().next() == Some(NMSTATECTL) {
+        words.map(OsString::from).collect()
+    } else {
+        after(BASH, arguments)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +82,11 @@ mod tests {
     #[case(&["weft-nmstate", "client", "-v=debug"], &["client", "-v=debug"])]
     #[case(&["/usr/bin/nmstatectl", "show", "lo", "-vv"], &["nmstatectl", "show", "lo", "-vv"])]
     #[case(&["/weft-nmstate", "nmstatectl", "show", "-vv"], &["nmstatectl", "show", "-vv"])]
+    #[case(&["cat", "/tmp/healthy"], &["healthy", "/tmp/healthy"])]
+    #[case(&["bash", "-c", "nmstatectl show lo 2>&1"], &["nmstatectl", "show", "lo"])]
+    #[case(&["/usr/bin/bash", "-c", "nmstatectl show lo -vv 2>&1"], &["nmstatectl", "show", "lo", "-vv"])]
+    #[case(&["bash", "-c", "rm nmstatectl"], &["bash", "-c", "rm nmstatectl"])]
+    #[case(&["bash"], &["bash"])]
     #[case(&["weft-nmstate", "--help"], &["--help"])]
     #[case(&["weft-nmstate"], &[])]
     fn name_and_flags_say_what_is_meant(#[case] given: &[&str], #[case] meant: &[&str]) {
