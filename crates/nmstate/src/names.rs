@@ -92,8 +92,7 @@ pub mod reason {
     pub const DRY_RUN: &str = "DryRun";
 }
 
-/// The configuration of the webhooks; the authority of their certificates has its name. It has no prefix, whatever
-/// [`env`] says of others.
+/// The configuration of the webhooks; the authority of their certificates has its name.
 pub const WEBHOOK_CONFIGURATION: &str = "nmstate";
 /// Service in front of the webhook, and the Secret with its certificate, where the configuration names no other.
 pub const WEBHOOK_SERVICE: &str = "nmstate-webhook";

@@ -100,13 +100,18 @@ fn policy() -> impl Strategy<Value = Value> {
     prop_oneof![4 => usual, 1 => anything()]
 }
 
-fn request(object: &Value, old: Option<&Value>) -> Request {
+/// What the API server asks about an object: an update, if there was an old one.
+pub(super) fn request(object: &Value, old: Option<&Value>) -> Request {
     let raw = |value: &Value| to_raw_value(value).expect("JSON");
     Request {
-        uid: "u".to_owned(),
-        operation: Operation::Update,
+        uid: "1".to_owned(),
+        operation: if old.is_some() {
+            Operation::Update
+        } else {
+            Operation::Create
+        },
         namespace: String::new(),
-        name: String::new(),
+        name: "p".to_owned(),
         dry_run: false,
         object: Some(raw(object)),
         old_object: old.map(raw),

@@ -8,7 +8,7 @@ use kube_kit::serve::Readiness;
 use serde_json::{Value, json};
 use weft_nmstate::operator::{Operator, files::Files, settings::Settings};
 
-use crate::fixture::{DEADLINE, Request, Stage, Task, rights, status_of};
+use crate::fixture::{DEADLINE, Request, Stage, Task, rights};
 
 const ACCOUNT: &str = "system:serviceaccount:nmstate:nmstate-operator";
 const WISHES: &str = "/apis/nmstate.io/v1/nmstates";
@@ -536,18 +536,21 @@ fn objects_of_all_designs_and_versions_lose_nothing() {
         "spec": { "managed": true, "nodeName": "node01", "desiredState": { "interfaces": null, "dns-resolver": {} } },
         "status": { "currentState": { "capabilities": [] }, "whatever": 1 },
     });
-    let states = |version: &str| format!("/apis/nmstate.io/{version}/nodenetworkstates");
-    stage
-        .send(
-            Method::POST,
-            &format!("{}?fieldValidation=Strict", states("v1")),
-            Some(&state),
-        )
-        .accepted();
-    for version in ["v1", "v1alpha1", "v1beta1"] {
-        let read = get(stage, &format!("{}/node01", states(version))).expect("the state");
-        assert_eq!(read["spec"], state["spec"], "{version}");
-        assert_eq!(status_of(&read, "Available"), "", "{version}");
+    // Created in its version, and read in all.
+    let survives = |plural: &str, object: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let group_version = text(&object["apiVersion"]);
+        let written = format!("/apis/{group_version}/{plural}?fieldValidation=Strict");
+        stage.send(Method::POST, &written, Some(object)).accepted();
+        let name = text(&object["metadata"]["name"]);
+        ["v1", "v1alpha1", "v1beta1"].map(|version| {
+            let path = format!("/apis/nmstate.io/{version}/{plural}/{name}");
+            let read = get(stage, &path).expect("the object");
+            assert_eq!(read["spec"], object["spec"], "{version}");
+            read
+        })
+    };
+    for read in survives("nodenetworkstates", &state) {
         assert_eq!(read.get("status"), None, "what a user says of it does not count");
     }
     let old = json!({
@@ -558,18 +561,7 @@ fn objects_of_all_designs_and_versions_lose_nothing() {
             "desiredState": { "interfaces": [{ "ipv4": { "dhcp": true } }] },
         },
     });
-    let policies = |version: &str| format!("/apis/nmstate.io/{version}/nodenetworkconfigurationpolicies");
-    stage
-        .send(
-            Method::POST,
-            &format!("{}?fieldValidation=Strict", policies("v1alpha1")),
-            Some(&old),
-        )
-        .accepted();
-    for version in ["v1", "v1alpha1", "v1beta1"] {
-        let read = get(stage, &format!("{}/old", policies(version))).expect("the policy");
-        assert_eq!(read["spec"], old["spec"], "{version}");
-    }
+    survives("nodenetworkconfigurationpolicies", &old);
 }
 
 // Nmstate §12: what these tests let the programs do is what the operator lets them do.
@@ -684,7 +676,7 @@ fn openshift(profile: &Value) -> Stage {
     stage
 }
 
-// nmstate §10.2, §10.5, §10.6
+// nmstate#84, nmstate §10.2, §10.5, §10.6
 #[test]
 fn on_openshift_certificates_and_ciphers_are_the_clusters() {
     let profile = json!({ "type": "Custom", "custom": {

@@ -9,9 +9,15 @@ use crate::fixture::{DEADLINE, Kind, NAMESPACE, Stage, settings};
 use crate::host::{self, Host};
 
 const NODE: &str = "node01";
+/// Another node, whose handler does its work while that of [`NODE`] should do nothing.
+const OTHER: &str = "node02";
 
 fn reported(stage: &Stage, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
-    stage.wait_for(what, (Kind::State, NODE), |state| {
+    reported_of(stage, NODE, what, condition)
+}
+
+fn reported_of(stage: &Stage, node: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    stage.wait_for(what, (Kind::State, node), |state| {
         let state = state?;
         condition(&state["status"]["currentState"]).then(|| state.clone())
     })
@@ -194,9 +200,11 @@ fn another_version_on_the_host_is_written_though_nothing_else_changed() {
 fn a_new_value_of_the_label_leads_to_a_reading() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
-    let host = Host::new(host::two_nics());
-    let _handler = stage.handler(NODE, &host);
+    stage.node(OTHER, &[]);
+    let (host, other) = (Host::new(host::two_nics()), Host::new(host::two_nics()));
+    let _handlers = [stage.handler(NODE, &host), stage.handler(OTHER, &other)];
     reported(&stage, "a report", mtu("eth1", 1500));
+    reported_of(&stage, OTHER, "a report of the other node", mtu("eth1", 1500));
     // What follows the creation of the object is over by then.
     wait::until("the second reading", DEADLINE, || {
         (host.reports() >= 2)
@@ -218,8 +226,14 @@ fn a_new_value_of_the_label_leads_to_a_reading() {
     read("a label that is new", before + 1);
     change(json!({ "metadata": { "labels": { "other": "1" } } }));
     change(label(&json!(null)));
+    // What the other handler is asked for after that is done: this one has had time to do too much.
+    other.change_quietly(|state| state["interfaces"][1]["mtu"] = json!(3000));
+    let ask = label(&json!("1700000000000000001"));
+    stage.patch(Kind::State, OTHER, &ask).accepted();
+    reported_of(&stage, OTHER, "the other host", mtu("eth1", 3000));
+    assert_eq!(host.reports(), before + 1, "removing the label asks for nothing");
     change(label(&json!("1700000000000000002")));
-    read("a label that is back; removing it asks for nothing", before + 2);
+    read("a label that is back", before + 2);
     change(label(&json!("1700000000000000003")));
     read("a label that changes", before + 3);
     // The change itself is reported so: nobody else told of it.
@@ -230,6 +244,7 @@ fn a_new_value_of_the_label_leads_to_a_reading() {
         state["metadata"]["labels"],
         json!({ "other": "1", "nmstate.io/force-nns-refresh": "1700000000000000004" })
     );
+    assert_eq!(host.reports(), before + 4);
 }
 
 // nmstate#7
@@ -255,11 +270,11 @@ fn without_its_node_nothing_is_made() {
     let stage = Stage::start();
     let host = Host::new(host::two_nics());
     let mark = stage.mark();
-    let settings = weft_nmstate::handler::Settings {
+    let hurried = weft_nmstate::handler::Settings {
         resync: Duration::from_millis(20),
         ..settings()
     };
-    let _handler = stage.handler_with(NODE, &host, settings);
+    let _handler = stage.handler_with(NODE, &host, hurried);
     // The handler has learnt that there is no such node when it has asked.
     wait::until("the watches", DEADLINE, || {
         let requests = stage.requests_since(mark);
@@ -271,13 +286,25 @@ fn without_its_node_nothing_is_made() {
         }
     })
     .unwrap_or_else(|error| panic!("{error}"));
-    host.change(|state| state["interfaces"][1]["mtu"] = json!(9000));
-    stage.node("node02", &[]);
-    assert!(stage.list(Kind::State).is_empty());
-    assert_eq!(host.reports(), 0);
+    // Another handler, of a node that is there, shows how long a change takes to be reported.
+    stage.node(OTHER, &[]);
+    stage.node("node03", &[]);
+    let other = Host::new(host::two_nics());
+    let _other = stage.handler(OTHER, &other);
+    reported_of(&stage, OTHER, "a report of the other node", mtu("eth1", 1500));
+    for host in [&host, &other] {
+        host.change(|state| state["interfaces"][1]["mtu"] = json!(9000));
+    }
+    reported_of(&stage, OTHER, "the change of the other node", mtu("eth1", 9000));
+    let nodes: Vec<Value> = stage
+        .list(Kind::State)
+        .iter()
+        .map(|state| state["metadata"]["name"].clone())
+        .collect();
+    assert_eq!((nodes, host.reports()), (vec![json!(OTHER)], 0));
     stage.node(NODE, &[]);
     reported(&stage, "a report", mtu("eth1", 9000));
-    assert!(stage.get(Kind::State, "node02").is_none());
+    assert!(stage.get(Kind::State, "node03").is_none());
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use linux::link::{LinkChange, VethSpec};
 use linux::route::Socket;
@@ -269,11 +268,11 @@ fn what_could_not_be_undone_is_undone_later() {
     assert!(host.uncommitted().exists());
     remount(MountFlags::BIND);
     // Nobody asks for it.
-    let started = Instant::now();
-    while host.uncommitted().exists() {
-        assert!(started.elapsed() < victim::DEADLINE, "it was not tried again");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    cluster::wait::until("another attempt", victim::DEADLINE, || {
+        let left = fs::read_to_string(host.uncommitted());
+        left.map_or(Ok(()), |left| Err(format!("to be undone: {left}")))
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(fs::read_to_string("/etc/resolv.conf").unwrap(), before);
 }
 

@@ -112,6 +112,24 @@ impl Connected {
         failure.text
     }
 
+    /// A handler is killed after its change and before the commit.
+    fn leave_uncommitted(&self) {
+        let mut victim = victim::start(self.state.path(), Backend::NetworkManager);
+        victim::kill_once_there_is(&mut victim, &self.state.path().join(victim::APPLIED));
+    }
+
+    /// The next handler starts, which undoes what was left before it does anything else.
+    fn succeed(&self) {
+        let successor = Engine::start_in(Backend::NetworkManager, self.state.path()).unwrap();
+        wait(successor.report()).unwrap_or_else(|error| panic!("{error}\n{}", self.host.log()));
+    }
+
+    /// NetworkManager is killed and starts again.
+    fn restart(&mut self) {
+        self.host.kill().unwrap();
+        self.host.start_again().unwrap();
+    }
+
     /// The host is as it was, and stays so.
     fn is_as_before(&self) {
         self.wait_for("connection", is_connected);
@@ -272,12 +290,9 @@ where
 #[test]
 fn a_successor_undoes_what_a_killed_handler_applied() {
     let host = Connected::enter();
-    let mut victim = victim::start(host.state.path(), Backend::NetworkManager);
-    victim::kill_once_there_is(&mut victim, &host.state.path().join(victim::APPLIED));
+    host.leave_uncommitted();
     assert!(is_taken_over(&host.report()));
-    // Before it does anything else.
-    let successor = Engine::start_in(Backend::NetworkManager, host.state.path()).unwrap();
-    wait(successor.report()).unwrap();
+    host.succeed();
     host.is_as_before();
 }
 
@@ -285,8 +300,7 @@ fn a_successor_undoes_what_a_killed_handler_applied() {
 fn a_network_manager_that_is_killed_loses_the_checkpoint_but_not_the_way_back() {
     let mut host = Connected::enter();
     wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
-    host.host.kill().unwrap();
-    host.host.start_again().unwrap();
+    host.restart();
     wait(host.engine.rollback()).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
     host.is_as_before();
 }
@@ -294,20 +308,16 @@ fn a_network_manager_that_is_killed_loses_the_checkpoint_but_not_the_way_back() 
 #[test]
 fn a_handler_and_a_network_manager_that_are_both_killed_leave_a_way_back() {
     let mut host = Connected::enter();
-    let mut victim = victim::start(host.state.path(), Backend::NetworkManager);
-    victim::kill_once_there_is(&mut victim, &host.state.path().join(victim::APPLIED));
-    host.host.kill().unwrap();
-    host.host.start_again().unwrap();
-    let successor = Engine::start_in(Backend::NetworkManager, host.state.path()).unwrap();
-    wait(successor.report()).unwrap();
+    host.leave_uncommitted();
+    host.restart();
+    host.succeed();
     host.is_as_before();
 }
 
 #[test]
 fn a_network_manager_with_the_name_of_its_predecessor_on_another_bus_is_another_one() {
     let host = Connected::enter();
-    let mut victim = victim::start(host.state.path(), Backend::NetworkManager);
-    victim::kill_once_there_is(&mut victim, &host.state.path().join(victim::APPLIED));
+    host.leave_uncommitted();
     // As after a restart of the machine: no checkpoint, another bus, and names there are counted anew.
     wait(checkpoints("CheckpointDestroy", |checkpoint| (checkpoint,))).unwrap();
     let file = host.state.path().join("uncommitted");
@@ -317,8 +327,7 @@ fn a_network_manager_with_the_name_of_its_predecessor_on_another_bus_is_another_
     assert!(name.starts_with(":1."), "{bus} {name}");
     *owner = json!(format!("0123456789abcdef0123456789abcdef {name}"));
     fs::write(&file, way_back.to_string()).unwrap();
-    let successor = Engine::start_in(Backend::NetworkManager, host.state.path()).unwrap();
-    wait(successor.report()).unwrap();
+    host.succeed();
     host.is_as_before();
 }
 
@@ -326,8 +335,7 @@ fn a_network_manager_with_the_name_of_its_predecessor_on_another_bus_is_another_
 fn a_network_manager_that_is_killed_before_the_commit_keeps_the_change() {
     let mut host = Connected::enter();
     wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
-    host.host.kill().unwrap();
-    host.host.start_again().unwrap();
+    host.restart();
     wait(host.engine.commit()).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
     assert!(!host.state.path().join("uncommitted").exists());
     wait(host.engine.rollback()).expect_err("nothing is pending");

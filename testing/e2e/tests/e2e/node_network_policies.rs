@@ -31,7 +31,7 @@ fn without_bridge() -> Value {
     ] } })
 }
 
-// nmstate#1, nmstate#5, nmstate#43
+// nmstate#1, nmstate#5, nmstate#22, nmstate#43, nmstate#68
 #[test]
 fn a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it() {
     let Some(stage) = Stage::enter() else { return };

@@ -85,7 +85,9 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
             "{history:#?}"
         );
         assert!(
-            log.contains("rolling back") && log.contains(&format!("'{probe}'")),
+            log.contains(&format!(
+                "failed runnig probe '{probe}' with after network reconfiguration"
+            )),
             "{log}"
         );
     }

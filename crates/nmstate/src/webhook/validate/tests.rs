@@ -1,25 +1,8 @@
-use ::webhook::admission::{Denial, Operation};
+use ::webhook::admission::Denial;
 use serde_json::json;
-use serde_json::value::to_raw_value;
 
 use super::*;
-
-fn request(object: &Value, old: Option<&Value>) -> Request {
-    let raw = |value: &Value| to_raw_value(value).expect("JSON");
-    Request {
-        uid: "1".to_owned(),
-        operation: if old.is_some() {
-            Operation::Update
-        } else {
-            Operation::Create
-        },
-        namespace: String::new(),
-        name: "p".to_owned(),
-        dry_run: false,
-        object: Some(raw(object)),
-        old_object: old.map(raw),
-    }
-}
+use crate::webhook::tests::request;
 
 fn denied(code: u16, message: &str) -> Verdict {
     Verdict {
