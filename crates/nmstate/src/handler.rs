@@ -3,7 +3,8 @@
 //! ```text
 //! node's lock ──> engine: what a predecessor left is undone ──> self-test ──> ready ──┬─> reporter <── changes
 //!                                                                                    ├─> policies ─┬─> pipeline
-//!                                                                                    └─> legacy ───┘
+//!                                                                                    ├─> legacy ───┤
+//!                                                                                    └─> drift ────┘
 //! ```
 
 use std::fs;

@@ -9,7 +9,8 @@
 //!        └── status <── NodeNetworkConfigurationEnactment ┘
 //! ```
 //!
-//! Whatever touches the host goes through the [`engine`], one thread with the nmstate library on it.
+//! Whatever reads or changes the host's configuration goes through the [`engine`], one thread with the nmstate library on
+//! it. [`probes`] and [`changes`] have sockets of their own: they ask others, and listen.
 
 pub mod apply;
 pub mod bridge_vlans;
