@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Condition;
+pub use crate::network_addons::SelfSignConfiguration;
 use crate::{Error, schema};
 
 /// Version for manifests of former releases.
@@ -69,24 +70,6 @@ pub struct NMStateSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(schema_with = "log_level")]
     pub log_level: String,
-}
-
-/// Intervals of certificates, as Go writes durations.
-#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SelfSignConfiguration {
-    /// How long a certificate authority lives.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub ca_rotate_interval: String,
-    /// How long before its end a certificate authority gets a successor.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub ca_overlap_interval: String,
-    /// How long a certificate lives.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub cert_rotate_interval: String,
-    /// How long before its end a certificate gets a successor.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub cert_overlap_interval: String,
 }
 
 /// How a node is probed.
