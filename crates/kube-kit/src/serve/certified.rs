@@ -29,7 +29,7 @@ pub enum Bind {
     At(String, u16),
 }
 
-/// What is said is no address.
+/// What is said is no address. The words are those of flags about metrics, which are all that say so today.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("invalid metrics address {0:?}, expected host:port or :port")]
 pub struct InvalidBind(String);
