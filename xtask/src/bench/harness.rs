@@ -1,7 +1,8 @@
-//! Programs of `testing/bench`: built, and run as root.
+//! What measurements share: programs of `testing/bench`, built and run as root; rounds that are timed.
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cluster::{Progress, Steps, run};
@@ -40,4 +41,46 @@ pub(super) fn run(mut harness: Command) -> anyhow::Result<()> {
         bail!("nothing more was measured: {status}");
     }
     Ok(())
+}
+
+/// Lets time pass.
+pub(super) fn pass(time: Duration, steps: &mut Steps) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::thread::sleep(Duration::from_millis(500));
+        steps.tick("");
+    }
+}
+
+/// Measures so many times, and says how long it took.
+pub(super) fn rounds(
+    steps: &mut Steps,
+    what: &str,
+    rounds: u32,
+    measure: impl Fn(u32) -> anyhow::Result<Duration>,
+) -> anyhow::Result<String> {
+    let mut times = Vec::new();
+    for round in 1..=rounds {
+        steps.step(&format!("{what}: round {round} of {rounds}"));
+        times.push(measure(round)?);
+    }
+    times.sort();
+    Ok(times_text(&times))
+}
+
+/// Median, least and most of sorted times.
+pub(super) fn times_text(times: &[Duration]) -> String {
+    let [first, .., last] = times else {
+        return times
+            .iter()
+            .map(|time| format!("{:.2} s", time.as_secs_f64()))
+            .collect();
+    };
+    let median = times[times.len() / 2];
+    format!(
+        "{:.2} s ({:.2} to {:.2})",
+        median.as_secs_f64(),
+        first.as_secs_f64(),
+        last.as_secs_f64()
+    )
 }

@@ -13,15 +13,15 @@ use cluster::{Cluster, Kubectl, NameServer, Progress, Steps, run, wait};
 use serde_json::json;
 
 use super::audit::{self, Log};
+use super::harness::{pass, rounds};
 use super::memory::{Memory, processes, programs};
-use super::operator::{pass, times_text};
 use crate::{image, install, paths};
 
 /// How often, how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Rounds of each measurement of time
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Rounds of each measurement of time; each has an address of its own
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=254))]
     rounds: u32,
     /// Minutes to count processor time while nothing changes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
@@ -84,13 +84,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     let mut time = |what: &str, measure: &dyn Fn(u32) -> anyhow::Result<Duration>| {
-        let mut times = Vec::new();
-        for round in 1..=args.rounds {
-            steps.step(&format!("{what}: round {round} of {}", args.rounds));
-            times.push(measure(round)?);
-        }
-        times.sort();
-        table.push((what.to_owned(), times_text(&times), ""));
+        let times = rounds(&mut steps, what, args.rounds, measure)?;
+        table.push((what.to_owned(), times, ""));
         anyhow::Ok(())
     };
     time("host changed until reported", &|round| bench.reported(round))?;
@@ -347,6 +342,7 @@ fn line(what: &str, ours: &str, established: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::harness::times_text;
     use super::*;
 
     #[test]

@@ -10,6 +10,7 @@ use cluster::{Cluster, Kubectl, Progress, Steps, run, wait};
 use serde_json::{Value, json};
 
 use super::audit::{Log, Which};
+use super::harness::{pass, rounds};
 use super::memory::{Memory, processes};
 use crate::{image, install};
 
@@ -53,15 +54,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
     let mut table = vec![Line::heading()];
     let mut time = |what: &str, established: &str, measure: &dyn Fn() -> anyhow::Result<Duration>| {
-        let mut times = Vec::new();
-        for round in 1..=args.rounds {
-            steps.step(&format!("{what}: round {round} of {}", args.rounds));
-            times.push(measure()?);
-        }
-        times.sort();
         table.push(Line {
             what: what.to_owned(),
-            ours: times_text(&times),
+            ours: rounds(&mut steps, what, args.rounds, |_| measure())?,
             established: established.to_owned(),
         });
         anyhow::Ok(())
@@ -301,15 +296,6 @@ impl Bench<'_> {
     }
 }
 
-/// Lets time pass.
-pub(super) fn pass(time: Duration, steps: &mut Steps) {
-    let began = Instant::now();
-    while began.elapsed() < time {
-        std::thread::sleep(Duration::from_millis(500));
-        steps.tick("");
-    }
-}
-
 /// A line of the result.
 struct Line {
     what: String,
@@ -341,25 +327,9 @@ impl Line {
     }
 }
 
-/// Median, least and most of sorted times.
-pub(super) fn times_text(times: &[Duration]) -> String {
-    let [first, .., last] = times else {
-        return times
-            .iter()
-            .map(|time| format!("{:.2} s", time.as_secs_f64()))
-            .collect();
-    };
-    let median = times[times.len() / 2];
-    format!(
-        "{:.2} s ({:.2} to {:.2})",
-        median.as_secs_f64(),
-        first.as_secs_f64(),
-        last.as_secs_f64()
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::harness::times_text;
     use super::*;
 
     #[test]
