@@ -97,7 +97,7 @@ pub struct MetricsConfiguration {
     pub bind_address: String,
 }
 
-/// Choices about the handler beyond the established ones. Without them it works as established.
+/// Choices about the handler beyond the established ones.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HandlerConfiguration {
