@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use cluster::wait;
-use k8s_openapi::ByteString;
 use kubemacpool::certificates::{self, Settings};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -11,6 +10,7 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
+use stage::{base64, bytes};
 
 use crate::{
     fixture::{ACCOUNT, DEADLINE, NAMESPACE, Stage, Task},
@@ -53,14 +53,6 @@ fn manager(stage: &Stage, intervals: [&'static str; 4]) -> Task {
     let settings = Settings::read(|name| environment.get(name).map(|value| (*value).to_owned()));
     let settings = settings.expect("settings");
     stage.task(async move |client, shutdown| certificates::run(&settings, client, &shutdown).await)
-}
-
-fn bytes(encoded: &Value) -> Vec<u8> {
-    serde_json::from_value(encoded.clone()).map_or_else(|_| Vec::new(), |ByteString(bytes)| bytes)
-}
-
-fn base64(bytes: &[u8]) -> Value {
-    json!(ByteString(bytes.to_vec()))
 }
 
 fn bundles(configuration: &Value) -> Vec<Vec<u8>> {

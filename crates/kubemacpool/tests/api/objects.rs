@@ -1,6 +1,7 @@
 //! Pods, virtual machines and their instances, as users write them.
 
 use serde_json::{Value, json};
+use stage::base64;
 
 /// Kinds that tests write and read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,6 +46,11 @@ impl Kind {
         } else {
             format!("{group}/namespaces/{namespace}/{plural}")
         }
+    }
+
+    /// Where one of them is.
+    pub(crate) fn path_of(self, namespace: &str, name: &str) -> String {
+        format!("{}/{name}", self.path(namespace))
     }
 }
 
@@ -190,7 +196,7 @@ pub(crate) fn webhooks(port: u16, authority: &str) -> Value {
             "admissionReviewVersions": ["v1", "v1beta1"],
             "sideEffects": "NoneOnDryRun",
             "failurePolicy": "Fail",
-            "clientConfig": { "url": format!("https://127.0.0.1:{port}{path}"), "caBundle": base64_of(authority.as_bytes()) },
+            "clientConfig": { "url": format!("https://127.0.0.1:{port}{path}"), "caBundle": base64(authority.as_bytes()) },
             "rules": rules,
             "namespaceSelector": { "matchExpressions": [
                 { "key": "runlevel", "operator": "NotIn", "values": ["0", "1"] },
@@ -230,9 +236,3 @@ pub(crate) const CONFIGURATION: &str = "kubemacpool-mutator";
 pub(crate) const PODS_WEBHOOK: &str = "mutatepods.kubemacpool.io";
 /// Name of the webhook for virtual machines, and key of the label that opts a namespace in or out.
 pub(crate) const MACHINES_WEBHOOK: &str = "mutatevirtualmachines.kubemacpool.io";
-
-fn base64_of(bytes: &[u8]) -> String {
-    use k8s_openapi::ByteString;
-    let encoded = serde_json::to_value(ByteString(bytes.to_vec())).expect("base64");
-    encoded.as_str().expect("a string").to_owned()
-}

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use cluster::wait;
-use k8s_openapi::ByteString;
 use serde_json::{Value, json};
+use stage::bytes;
 use webhook::manager::{self, Settings};
 use weft_nmstate::cert_manager;
 
@@ -46,10 +46,6 @@ fn configuration(service: &str) -> Value {
         "metadata": { "name": "nmstate", "annotations": { "service.beta.openshift.io/inject-cabundle": "true" } },
         "webhooks": [hook("nodenetworkconfigurationpolicies-mutate"), hook("nodenetworkconfigurationpolicies-timestamp-mutate")],
     })
-}
-
-fn bytes(encoded: &Value) -> Vec<u8> {
-    serde_json::from_value(encoded.clone()).map_or_else(|_| Vec::new(), |ByteString(bytes)| bytes)
 }
 
 /// Waits until what the Secret holds is trusted by every webhook, and returns the Secret.

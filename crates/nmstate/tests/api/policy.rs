@@ -153,11 +153,7 @@ impl Gate {
 
     /// Waits until so many hosts wait.
     fn wait_for(&self, hosts: usize) {
-        self.wait_long_for(hosts, DEADLINE);
-    }
-
-    fn wait_long_for(&self, hosts: usize, deadline: Duration) {
-        wait::until("hosts to be in the middle of a change", deadline, || {
+        wait::until("hosts to be in the middle of a change", DEADLINE, || {
             let now = self.state().now;
             if now == hosts {
                 Ok(())

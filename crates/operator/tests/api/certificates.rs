@@ -1,10 +1,10 @@
 //! The certificate that the operator issues for the webhook of KubeVirt IPAM, and how it trades places with
 //! cert-manager.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster::wait;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
+use stage::{base64, bytes};
 
 use crate::{
     fixture::{DEADLINE, Fixture, message},
@@ -17,12 +17,6 @@ const AUTHORITY: &str = "kubevirt-ipam-controller-webhook-ca";
 const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
 const DEPLOYMENT: &str = "kubevirt-ipam-controller-manager";
 const ESTABLISHED: &[(&str, &str)] = &[("KUBEVIRT_IPAM_CONTROLLER_IMAGE", "registry.example/ipam:test")];
-
-fn bytes(encoded: &Value) -> Vec<u8> {
-    STANDARD
-        .decode(encoded.as_str().unwrap_or_default())
-        .unwrap_or_default()
-}
 
 fn bundle(configuration: &Value) -> Vec<u8> {
     bytes(&configuration["webhooks"][0]["clientConfig"]["caBundle"])
@@ -331,7 +325,7 @@ fn cert_manager_and_the_operator_trade_places() {
     let (secret, ca) = of_cert_manager(&fixture);
     fixture.kubectl().apply(&secret.to_string()).expect("a Secret");
     let trusting = json!([{
-        "op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": STANDARD.encode(&ca),
+        "op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": base64(&ca),
     }]);
     patch(
         &fixture,

@@ -1,21 +1,9 @@
 //! A server, an installed operator, and how to look at both.
 
-use std::{
-    fs,
-    io::{Read, Seek, SeekFrom, Write},
-    net::SocketAddr,
-    process::Stdio,
-    sync::mpsc,
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{io::Write, net::SocketAddr, process::Stdio, sync::mpsc};
 
-use cluster::{ApiServer, GarbageCollector, Kubectl, wait};
-use kube::{
-    Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
-use kube_kit::{client, shutdown::Shutdown};
+use cluster::{ApiServer, GarbageCollector, Kubectl};
+use kube_kit::client;
 use operator::{
     controller::Operator,
     images::Images,
@@ -24,11 +12,10 @@ use operator::{
     settings::Settings,
 };
 use serde_json::{Value, json};
+pub(crate) use stage::DEADLINE;
+use stage::{Admin, Request, Task, until};
 
 use crate::stubs::wait_for_definitions;
-
-/// How long anything may take on a slow machine.
-pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) const VERSION: &str = "1.2.3";
 /// Where the operator expects the monitoring stack.
@@ -42,34 +29,15 @@ const NAME: &str = "cluster-network-addons-operator";
 pub(crate) struct Fixture {
     pub(crate) namespace: &'static str,
     server: &'static ApiServer,
+    admin: Admin,
     operator: Option<Running>,
     /// Variables of the operator's environment that this fixture sets.
     environment: Vec<(&'static str, &'static str)>,
 }
 
 struct Running {
-    shutdown: Shutdown,
+    task: Task,
     metrics: SocketAddr,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.shutdown.trigger();
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            if !std::thread::panicking() {
-                ended.expect("the operator ends");
-            }
-        }
-    }
-}
-
-/// A request of the operator, from the audit log.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) verb: String,
-    pub(crate) uri: String,
 }
 
 impl Fixture {
@@ -79,6 +47,7 @@ impl Fixture {
         let fixture = Self {
             namespace,
             server,
+            admin: Admin::of(server),
             operator: None,
             environment: Vec::new(),
         };
@@ -171,43 +140,29 @@ impl Fixture {
         let (namespace, kubeconfig) = (self.namespace, self.server.kubeconfig().to_owned());
         let set = self.environment.clone();
         let url = url.parse().expect("a URL");
-        let shutdown = Shutdown::new();
-        let end = shutdown.clone();
         let (metrics_at, metrics) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            kube_kit::process::run(async {
-                let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-                let options = KubeConfigOptions::default();
-                let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
-                    .await
-                    .expect("a configuration");
-                config.cluster_url = url;
-                config.auth_info.impersonate = Some(account(namespace));
-                let variable = |name: &str| {
-                    let ours = set.iter().find(|(known, _)| *known == name);
-                    ours.map(|(_, value)| (*value).to_owned())
-                        .or_else(|| environment(namespace, version, name))
-                };
-                let settings = change(Settings::read(variable).expect("settings"));
-                let metrics = Metrics::new(&settings).expect("metrics");
-                let client = client::counted(config, metrics.requests()).expect("a client");
-                let scrapes = metrics.serve(client.clone(), 0).await.expect("a server");
-                metrics_at.send(scrapes.address()).expect("a test");
-                Operator::start(client, settings, metrics)
-                    .await
-                    .expect("an operator")
-                    .run(&end)
-                    .await;
-                scrapes.stop().await;
-            })
-            .expect("a runtime");
+        let task = Task::start(async move |shutdown| {
+            let mut config = stage::config(&kubeconfig, Some(&account(namespace))).await;
+            config.cluster_url = url;
+            let variable = |name: &str| {
+                let ours = set.iter().find(|(known, _)| *known == name);
+                ours.map(|(_, value)| (*value).to_owned())
+                    .or_else(|| environment(namespace, version, name))
+            };
+            let settings = change(Settings::read(variable).expect("settings"));
+            let metrics = Metrics::new(&settings).expect("metrics");
+            let client = client::counted(config, metrics.requests()).expect("a client");
+            let scrapes = metrics.serve(client.clone(), 0).await.expect("a server");
+            metrics_at.send(scrapes.address()).expect("a test");
+            Operator::start(client, settings, metrics)
+                .await
+                .expect("an operator")
+                .run(&shutdown)
+                .await;
+            scrapes.stop().await;
         });
         let metrics = metrics.recv().expect("metrics");
-        self.operator = Some(Running {
-            shutdown,
-            metrics,
-            thread: Some(thread),
-        });
+        self.operator = Some(Running { task, metrics });
     }
 
     pub(crate) fn stop(&mut self) {
@@ -217,7 +172,7 @@ impl Fixture {
     /// Tells the running operator to end, without waiting for that.
     pub(crate) fn interrupt(&self) {
         if let Some(running) = &self.operator {
-            running.shutdown.trigger();
+            running.task.interrupt();
         }
     }
 
@@ -298,7 +253,7 @@ impl Fixture {
     }
 
     fn wait_for_these(&self, expected: &[&str], of: fn(&Value) -> Vec<String>) -> Value {
-        wait::until(&format!("{expected:?}"), DEADLINE, || {
+        until(&format!("{expected:?}"), || {
             let configuration = self.configuration();
             let found = of(&configuration);
             if found == expected {
@@ -307,7 +262,6 @@ impl Fixture {
                 Err(format!("{configuration:#}\n{:#?}", self.events()))
             }
         })
-        .unwrap_or_else(|error| panic!("{error}"))
     }
 
     pub(crate) fn wait_until_available(&self) -> Value {
@@ -329,21 +283,19 @@ impl Fixture {
         name: &str,
         mut condition: impl FnMut(&Value) -> Option<T>,
     ) -> T {
-        wait::until(&format!("{kind} {name}"), DEADLINE, || {
+        until(&format!("{kind} {name}"), || {
             let object = self
                 .operand(kind, name)
                 .ok_or_else(|| format!("it is not there; {:#?}", self.events()))?;
             condition(&object).ok_or_else(|| format!("{object:#}"))
         })
-        .unwrap_or_else(|error| panic!("{error}"))
     }
 
     pub(crate) fn wait_until_gone(&self, kind: &str, name: &str) {
-        wait::until(&format!("the end of {kind} {name}"), DEADLINE, || {
+        until(&format!("the end of {kind} {name}"), || {
             self.operand(kind, name)
                 .map_or(Ok(()), |object| Err(format!("{object:#}\n{:#?}", self.events())))
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
+        });
     }
 
     /// Takes a verb on a resource away from the operator, and returns the rules to give back to [`Self::permit`].
@@ -362,13 +314,10 @@ impl Fixture {
         self.permit(role, &json!(less));
         let (account, namespace) = (account(self.namespace), self.namespace);
         let question = ["auth", "can-i", verb, resource, "--as", &account, "-n", namespace];
-        wait::until("a lack of permission", DEADLINE, || {
-            match self.kubectl().run(question) {
-                Ok(answer) => Err(answer),
-                Err(_) => Ok(()),
-            }
-        })
-        .expect("a lack of permission");
+        until("a lack of permission", || match self.kubectl().run(question) {
+            Ok(answer) => Err(answer),
+            Err(_) => Ok(()),
+        });
         rules
     }
 
@@ -491,41 +440,24 @@ impl Fixture {
     }
 
     pub(crate) fn wait_for_event(&self, wanted: &str) {
-        wait::until(wanted, DEADLINE, || {
+        until(wanted, || {
             let events = self.events();
             if events.iter().any(|event| event == wanted) {
                 Ok(())
             } else {
                 Err(format!("{events:#?}"))
             }
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
+        });
     }
 
     /// Where the audit log ends now.
     pub(crate) fn mark(&self) -> u64 {
-        let log = fs::metadata(self.server.audit_log());
-        log.expect("the audit log").len()
+        self.admin.mark()
     }
 
     /// Requests of the operator since the mark, watches apart.
     pub(crate) fn requests_since(&self, mark: u64) -> Vec<Request> {
-        let mut log = fs::File::open(self.server.audit_log()).expect("the audit log");
-        log.seek(SeekFrom::Start(mark)).expect("the mark");
-        let mut new = Vec::new();
-        log.read_to_end(&mut new).expect("the audit log");
-        let text = String::from_utf8_lossy(&new).into_owned();
-        let entries = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        entries
-            .filter(|entry| entry["impersonatedUser"]["username"] == account(self.namespace))
-            .filter(|entry| entry["verb"] != "watch")
-            .map(|entry| Request {
-                verb: entry["verb"].as_str().unwrap_or_default().to_owned(),
-                uri: entry["requestURI"].as_str().unwrap_or_default().to_owned(),
-            })
-            .collect()
+        self.admin.requests_of(&account(self.namespace), mark)
     }
 
     /// Requests since the mark that are neither events nor the status, as `verb uri`.

@@ -66,7 +66,7 @@ fn a_policy_is_tried_as_often_as_it_may_be_and_again_when_it_changes() {
     assert_eq!(enactment["status"]["retryCount"], json!({ "1": 3 }));
     let one = degraded("1/1 nodes failed to configure");
     wait_until_said(&stage, Kind::Policy, "p", one);
-    let event = "Warning ReconcileFailed NodeNetworkConfigurationPolicy/p: \
+    let event = "Warning ReconcileFailed NodeNetworkConfigurationPolicy/p x1: \
                  reconciliation of enactment \"node01.p\" has failed after 3 retries";
     wait_for("the event", || {
         let events = stage.events();
@@ -286,7 +286,7 @@ fn what_no_other_attempt_would_change_is_tried_once() {
     let failing = ["Failing", "FailedToConfigure", text].map(str::to_owned);
     assert_eq!(said(&enactment), Some(failing));
     assert_eq!(enactment["status"]["retryCount"], json!({ "1": 5 }));
-    let event = "Warning ReconcileFailed NodeNetworkConfigurationPolicy/p: \
+    let event = "Warning ReconcileFailed NodeNetworkConfigurationPolicy/p x1: \
                  reconciliation of enactment \"node01.p\" has failed, another attempt would fail as well";
     wait_for("the event", || {
         let events = stage.events();

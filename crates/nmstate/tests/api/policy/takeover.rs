@@ -115,7 +115,7 @@ fn who_failed_for_good_keeps_the_slot_and_those_who_wait_give_up() {
     );
     assert!(host.applied().is_empty());
     let events = stage.events();
-    let event = format!("Warning ReconcileFailed NodeNetworkConfigurationPolicy/p: {text}");
+    let event = format!("Warning ReconcileFailed NodeNetworkConfigurationPolicy/p x1: {text}");
     wait_for("the event", || {
         if stage.events() == [event.as_str()] {
             Ok(())

@@ -1,0 +1,280 @@
+//! The administrator of an API server.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use axum::http::{Method, Request as HttpRequest, StatusCode, header};
+use cluster::{ApiServer, Kubectl};
+use kube::{Client, client::Body};
+use kube_kit::shutdown::Shutdown;
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{Task, config, until};
+
+/// Asks an API server as its administrator. Objects are named by their paths, such as `/api/v1/namespaces/default/pods/p`;
+/// those of a kind by the path without the name.
+pub struct Admin {
+    kubectl: Kubectl,
+    audit_log: PathBuf,
+    client: Client,
+    runtime: Runtime,
+}
+
+/// What the API server answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The code.
+    pub status: StatusCode,
+    /// The body: an object, a list or a `Status`.
+    pub object: Value,
+    /// Texts of the warnings.
+    pub warnings: Vec<String>,
+}
+
+/// A request, from the audit log.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Such as `list`.
+    pub verb: String,
+    /// Path and query.
+    pub uri: String,
+    /// Of the answer.
+    pub code: u64,
+}
+
+impl Admin {
+    /// The administrator of a server.
+    pub fn of(server: &ApiServer) -> Self {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        Self {
+            kubectl: server.kubectl().clone(),
+            audit_log: server.audit_log(),
+            client: runtime.block_on(client(server.kubeconfig(), None)),
+            runtime,
+        }
+    }
+
+    /// His kubectl.
+    pub fn kubectl(&self) -> &Kubectl {
+        &self.kubectl
+    }
+
+    /// The file that names the server and him.
+    pub fn kubeconfig(&self) -> &Path {
+        self.kubectl.kubeconfig()
+    }
+
+    /// Runs something beside the test, with a client of another account such as
+    /// `system:serviceaccount:NAMESPACE:NAME`, which has no more rights than the test gave it.
+    pub fn task_as<F: Future<Output = ()>>(
+        &self,
+        account: &str,
+        work: impl FnOnce(Client, Shutdown) -> F + Send + 'static,
+    ) -> Task {
+        let (kubeconfig, account) = (self.kubeconfig().to_owned(), account.to_owned());
+        Task::start(async move |shutdown| work(client(&kubeconfig, Some(&account)).await, shutdown).await)
+    }
+
+    /// Sends a request; a patch is merged.
+    pub fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let kind = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
+        let request = HttpRequest::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, kind)
+            .body(Body::from(body))
+            .expect("a request");
+        self.runtime.block_on(async {
+            let response = self.client.send(request).await.expect("an answer");
+            let (head, body) = response.into_parts();
+            let warnings = head.headers.get_all(header::WARNING).iter();
+            let warnings = warnings.filter_map(|warning| warning_text(warning.to_str().ok()?));
+            let bytes = body.collect_bytes().await.expect("an answer");
+            Answer {
+                status: head.status,
+                object: serde_json::from_slice(&bytes).unwrap_or_default(),
+                warnings: warnings.collect(),
+            }
+        })
+    }
+
+    /// Creates an object, which nobody refuses, and returns it as stored.
+    pub fn create(&self, path: &str, object: &Value) -> Value {
+        self.send(Method::POST, path, Some(object)).accepted()
+    }
+
+    /// Creates or changes an object as `kubectl apply` does.
+    pub fn apply(&self, object: &Value) {
+        let applied = self.kubectl.apply(&object.to_string());
+        applied.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Creates a namespace with these labels.
+    pub fn namespace(&self, name: &str, labels: &[(&str, &str)]) {
+        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels },
+        });
+        self.create("/api/v1/namespaces", &namespace);
+    }
+
+    /// An object; `None` when there is none.
+    pub fn get(&self, path: &str) -> Option<Value> {
+        let answer = self.send(Method::GET, path, None);
+        (answer.status != StatusCode::NOT_FOUND).then(|| answer.accepted())
+    }
+
+    /// All objects of a kind.
+    pub fn list(&self, path: &str) -> Vec<Value> {
+        let list = self.send(Method::GET, path, None).accepted();
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Merges a patch into an object.
+    pub fn patch(&self, path: &str, patch: &Value) -> Answer {
+        self.send(Method::PATCH, path, Some(patch))
+    }
+
+    /// Merges into the status of an object, as a kubelet or a controller would.
+    pub fn report(&self, path: &str, status: &Value) -> Value {
+        let patch = json!({ "status": status });
+        self.patch(&format!("{path}/status"), &patch).accepted()
+    }
+
+    /// Deletes an object, or all of a kind, at once and without waiting for finalizers.
+    pub fn delete(&self, path: &str) {
+        let path = format!("{path}?gracePeriodSeconds=0");
+        self.send(Method::DELETE, &path, None).accepted();
+    }
+
+    /// Waits until an object satisfies a condition; `None` stands for one that does not exist.
+    #[track_caller]
+    pub fn wait_for<T>(
+        &self,
+        what: &str,
+        path: &str,
+        mut condition: impl FnMut(Option<&Value>) -> Option<T>,
+    ) -> T {
+        until(what, || {
+            let object = self.get(path);
+            condition(object.as_ref()).ok_or_else(|| format!("{object:#?}\n{:#?}", self.events("")))
+        })
+    }
+
+    /// Waits until the API server knows a kind whose definition has just been made.
+    #[track_caller]
+    pub fn wait_until_served(&self, path: &str) {
+        until(path, || match self.send(Method::GET, path, None) {
+            answer if answer.status == StatusCode::OK => Ok(()),
+            answer => Err(format!("{answer:#?}")),
+        });
+    }
+
+    /// `Type Reason kind/name xCOUNT: message` of the events of a namespace, oldest first; without one, of all.
+    pub fn events(&self, namespace: &str) -> Vec<String> {
+        let mut events = self.list(&match namespace {
+            "" => "/api/v1/events".to_owned(),
+            name => format!("/api/v1/namespaces/{name}/events"),
+        });
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        events.sort_by_key(|event| text(&event["metadata"]["creationTimestamp"]));
+        let line = |event: &Value| {
+            let about = &event["involvedObject"];
+            format!(
+                "{} {} {}/{} x{}: {}",
+                text(&event["type"]),
+                text(&event["reason"]),
+                text(&about["kind"]),
+                text(&about["name"]),
+                event["count"],
+                text(&event["message"])
+            )
+        };
+        events.iter().map(line).collect()
+    }
+
+    /// Where the audit log ends now: behind all requests that are answered.
+    pub fn mark(&self) -> u64 {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // An entry is written a moment after its answer, but in order.
+        let unique = format!("/version?mark={}", COUNT.fetch_add(1, Ordering::Relaxed));
+        self.send(Method::GET, &unique, None);
+        until("the audit log", || {
+            let log = fs::read_to_string(&self.audit_log).map_err(|error| error.to_string())?;
+            match log
+                .rfind(&format!("\"{unique}\""))
+                .and_then(|at| Some(at + log[at..].find('\n')?))
+            {
+                Some(end) => Ok(u64::try_from(end).unwrap_or_default() + 1),
+                None => Err(format!("no {unique} in it")),
+            }
+        })
+    }
+
+    /// Entries of the audit log since a [mark](Self::mark).
+    pub fn entries_since(&self, mark: u64) -> Vec<Value> {
+        let end = self.mark();
+        let mut log = fs::File::open(&self.audit_log).expect("the audit log");
+        log.seek(SeekFrom::Start(mark)).expect("the mark");
+        let mut new = Vec::new();
+        log.take(end.saturating_sub(mark))
+            .read_to_end(&mut new)
+            .expect("the audit log");
+        let lines = String::from_utf8_lossy(&new).into_owned();
+        let entries = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
+        entries.collect()
+    }
+
+    /// Requests under an account since a [mark](Self::mark), watches apart.
+    pub fn requests_of(&self, account: &str, mark: u64) -> Vec<Request> {
+        let all = self.entries_since(mark).into_iter();
+        let its = all.filter(|entry| entry["impersonatedUser"]["username"] == account);
+        its.filter(|entry| entry["verb"] != "watch")
+            .map(|entry| Request {
+                verb: entry["verb"].as_str().unwrap_or_default().to_owned(),
+                uri: entry["requestURI"].as_str().unwrap_or_default().to_owned(),
+                code: entry["responseStatus"]["code"].as_u64().unwrap_or_default(),
+            })
+            .collect()
+    }
+}
+
+impl Answer {
+    /// The object of an answer that is no refusal.
+    #[track_caller]
+    pub fn accepted(self) -> Value {
+        assert!(self.status.is_success(), "{}: {:#}", self.status, self.object);
+        self.object
+    }
+
+    /// The text of a refusal.
+    #[track_caller]
+    pub fn refused(self) -> String {
+        assert!(!self.status.is_success(), "{}: {:#}", self.status, self.object);
+        self.object["message"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// A client of the administrator, or of somebody whom he speaks for.
+async fn client(kubeconfig: &Path, account: Option<&str>) -> Client {
+    Client::try_from(config(kubeconfig, account).await).expect("a client")
+}
+
+/// The text of a warning: `299 - "text"`.
+fn warning_text(header: &str) -> Option<String> {
+    let quoted = header.splitn(3, ' ').nth(2)?;
+    serde_json::from_str(quoted).ok()
+}
