@@ -290,6 +290,16 @@ impl Cluster {
         self.space(node)?.command(argv)
     }
 
+    /// Ends NetworkManager of a node as a crash does, and starts it again, as an init system would.
+    ///
+    /// # Errors
+    /// When it did not run on that node, or does not start.
+    pub fn crash_network_manager(&self, node: &str) -> Result<()> {
+        let space = self.space(node)?;
+        network_manager::kill_on(space)?;
+        network_manager::start_on(space)
+    }
+
     /// A socket on the network of a node, or of `control`, whoever uses it.
     pub(crate) fn udp_socket(&self, node: &str, address: SocketAddr) -> Result<UdpSocket> {
         let network = self.space(node)?.network()?;

@@ -124,6 +124,18 @@ pub(crate) fn start_on(node: &Space) -> Result<()> {
     node.start(PROGRAM, &manager).map(drop)
 }
 
+/// Ends it on a node as a crash does.
+pub(crate) fn kill_on(node: &Space) -> Result<()> {
+    let kill = format!("kill -KILL \"$(cat /run/weft/{PROGRAM}.pid)\"");
+    node.script(&kill, Stdio::null())?;
+    wait::until_some(
+        &format!("the end of {PROGRAM} on {}", node.name()),
+        PATIENCE,
+        || (!node.runs(PROGRAM)).then_some(()),
+        || node.evidence(PROGRAM),
+    )
+}
+
 /// A host with NetworkManager, which ends with this value, or with the process that holds it.
 ///
 /// It has a network of its own with nothing but `lo` in it, `/run`, `/etc` and `/var/lib` of its own, and shares

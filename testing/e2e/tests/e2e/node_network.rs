@@ -187,13 +187,42 @@ impl<'a> NodeNetwork<'a> {
     pub(crate) fn kill_handler(&self, node: &str) {
         let pid = self.handler(node);
         self.stage.kill_9(pid);
-        let pods = self.stage.daemonset_pods("nmstate-handler");
-        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node);
-        if let Some(name) = pod.and_then(|pod| pod["metadata"]["name"].as_str()) {
-            let delete = ["delete", "pod", name, "--force", "--grace-period=0"];
-            self.stage
-                .kubectl(&[&["-n", OPERATOR_NAMESPACE], &delete[..]].concat());
-        }
+        let pod = self.handler_pod(node);
+        let delete = ["delete", "pod", &pod, "--force", "--grace-period=0"];
+        self.stage
+            .kubectl(&[&["-n", OPERATOR_NAMESPACE], &delete[..]].concat());
+    }
+
+    /// Ends a node's handler as the kubelet does; its pod is replaced.
+    pub(crate) fn stop_handler(&self, node: &str) {
+        let pid = self.handler(node);
+        let pod = self.handler_pod(node);
+        let delete = ["-n", OPERATOR_NAMESPACE, "delete", "pod", &pod, "--wait=false"];
+        self.stage.kubectl(&delete);
+        self.stage
+            .wait("the handler to end", || (!is_handler(pid)).then_some(()));
+    }
+
+    /// Kills a node's NetworkManager; another one is started.
+    pub(crate) fn crash_manager(&self, node: &str) {
+        let crashed = self.stage.cluster.crash_network_manager(node);
+        crashed.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// From now on nothing gets from programs of a node itself to the service of the API server; pods, and the kubelet,
+    /// which knows its address, reach it.
+    pub(crate) fn cut_off(&'a self, node: &'a str) -> CutOff<'a> {
+        let address = ["get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
+        let address = self.stage.kubectl(&address);
+        let script = format!(
+            "nft add table ip cut
+            nft 'add chain ip cut output {{ type filter hook output priority raw; }}'
+            nft add rule ip cut output ip daddr {} counter drop",
+            address.trim()
+        );
+        let cut = CutOff { network: self, node };
+        self.script(node, &script);
+        cut
     }
 
     /// What NetworkManager of a node has printed.
@@ -206,11 +235,31 @@ impl<'a> NodeNetwork<'a> {
 
     /// What the handler of a node has logged.
     pub(crate) fn handler_log(&self, node: &str) -> String {
-        let pods = self.stage.daemonset_pods("nmstate-handler");
-        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node);
-        let name = pod.and_then(|pod| pod["metadata"]["name"].as_str());
-        let logs = ["-n", OPERATOR_NAMESPACE, "logs", name.expect("a handler's pod")];
-        self.stage.kubectl(&logs)
+        let pod = self.handler_pod(node);
+        self.stage.kubectl(&["-n", OPERATOR_NAMESPACE, "logs", &pod])
+    }
+
+    /// Name of the pod of a node's handler.
+    fn handler_pod(&self, node: &str) -> String {
+        self.stage.wait(&format!("the handler's pod of {node}"), || {
+            let pods = self.stage.daemonset_pods("nmstate-handler");
+            let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node)?;
+            pod["metadata"]["name"].as_str().map(str::to_owned)
+        })
+    }
+
+    /// Takes all of it away but what users made, and waits until no workload is left.
+    pub(crate) fn undeploy(&self) {
+        self.stage.configure(&specification(false));
+        self.stage
+            .wait_equal("no workload of it", &Vec::<String>::new(), || {
+                let args = ["-n", OPERATOR_NAMESPACE, "get", "daemonsets,deployments,pods"];
+                let found = self.stage.json(&args);
+                let items = found["items"].as_array().into_iter().flatten();
+                let names = items.filter_map(|item| item["metadata"]["name"].as_str());
+                let ours = names.filter(|name| name.starts_with("nmstate-"));
+                ours.map(str::to_owned).collect()
+            });
     }
 
     /// Everything that explains what handlers do.
@@ -280,6 +329,26 @@ fn is_handler(pid: u32) -> bool {
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str, status: &str) -> Option<&'a Value> {
     let mut conditions = object["status"]["conditions"].as_array()?.iter();
     conditions.find(|condition| condition["type"] == kind && condition["status"] == status)
+}
+
+/// A node without the API server, until this is dropped.
+pub(crate) struct CutOff<'a> {
+    network: &'a NodeNetwork<'a>,
+    node: &'a str,
+}
+
+impl CutOff<'_> {
+    /// Whether somebody tried in vain.
+    pub(crate) fn was_felt(&self) -> bool {
+        let rules = self.network.script(self.node, "nft list table ip cut");
+        rules.contains("counter packets") && !rules.contains("counter packets 0 ")
+    }
+}
+
+impl Drop for CutOff<'_> {
+    fn drop(&mut self) {
+        self.network.try_script(self.node, "nft delete table ip cut");
+    }
 }
 
 /// A program that is killed when this is dropped.

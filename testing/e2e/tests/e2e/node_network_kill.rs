@@ -1,4 +1,4 @@
-//! Handlers that are killed.
+//! Handlers, and NetworkManager, that end in the middle of a change.
 
 use serde_json::{Value, json};
 
@@ -45,6 +45,15 @@ impl<'a> Change<'a> {
             .wait("the change on the host", || self.is_made().then_some(()));
     }
 
+    /// Waits until only the probes keep it from being committed.
+    fn wait_probed(&self) {
+        self.wait_made();
+        let asked = self.network.names.questions();
+        self.network.stage.wait("the probes after the change", || {
+            (self.network.names.questions() > asked).then_some(())
+        });
+    }
+
     /// Whoever comes after the one that was killed finishes it, and gives back the slot.
     fn finished(&self) {
         self.network.names.speak();
@@ -62,9 +71,9 @@ impl<'a> Change<'a> {
     }
 }
 
-// nmstate#31, nmstate#44
+// nmstate#31, nmstate#44, nmstate#70
 #[test]
-fn a_handler_may_die_at_any_point_of_a_change() {
+fn whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end() {
     let Some(stage) = Stage::enter() else { return };
     let network = NodeNetwork::deploy(&stage);
     let rollbacks = || {
@@ -94,19 +103,45 @@ fn a_handler_may_die_at_any_point_of_a_change() {
     // When it only waits for the probes before it commits.
     let before = rollbacks();
     let change = Change::begin(&network, "198.51.100.3", 1);
-    change.wait_made();
-    let asked = network.names.questions();
-    stage.wait("the probes after the change", || {
-        (network.names.questions() > asked).then_some(())
-    });
+    change.wait_probed();
     network.kill_handler(NODE);
     change.finished();
     assert!(rollbacks() > before, "{}", network.manager_log(NODE));
+
+    // When it is told to end, it undoes the change itself, before there is a successor.
+    let before = rollbacks();
+    let change = Change::begin(&network, "198.51.100.4", 1);
+    change.wait_probed();
+    network.stop_handler(NODE);
+    assert!(rollbacks() > before, "{}", network.manager_log(NODE));
+    change.finished();
+
+    // NetworkManager, with whose end nobody holds a checkpoint any more: what passes the probes is kept.
+    let before = rollbacks();
+    let change = Change::begin(&network, "198.51.100.5", 1);
+    change.wait_probed();
+    network.crash_manager(NODE);
+    change.finished();
+    assert_eq!(rollbacks(), before, "{}", network.manager_log(NODE));
 
     // Nothing is left to be undone.
     let profiles = network.script(
         NODE,
         "cat /etc/NetworkManager/system-connections/br9.nmconnection",
     );
-    assert!(profiles.contains("198.51.100.3/24"), "{profiles}");
+    assert!(profiles.contains("198.51.100.5/24"), "{profiles}");
+
+    // Whoever takes node network state away keeps what it made, and what he asked for.
+    network.undeploy();
+    let kinds = stage.kubectl(&["get", "crds", "-o", "name"]);
+    for kind in [
+        "nmstates",
+        "nodenetworkconfigurationenactments",
+        "nodenetworkconfigurationpolicies",
+        "nodenetworkstates",
+    ] {
+        assert!(kinds.contains(&format!("/{kind}.nmstate.io")), "{kinds}");
+    }
+    assert!(network.policy(POLICY).is_some() && network.report(NODE).is_some());
+    assert!(change.is_made());
 }

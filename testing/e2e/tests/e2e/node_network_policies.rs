@@ -1,25 +1,33 @@
 //! Policies on nodes with NetworkManager.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::node_network::{History, NodeNetwork, ROUTER, condition, most_at_once};
 use crate::pods::{TestNamespace, bridge_network, pod};
 use crate::support::{NODES, Stage};
 
-/// `br1` takes over what `eth1` has. The kernel of many test machines can't filter VLANs, so that has to be off.
+/// `br1` takes over what the NIC of the default route has, which is `eth1`. The kernel of many test machines can't filter VLANs, so that has to be off.
 fn bridge() -> Value {
     json!({
         "maxUnavailable": 1,
-        "capture": { "nic": "interfaces.name==\"eth1\"" },
-        "desiredState": { "interfaces": [{
-            "name": "br1", "type": "linux-bridge", "state": "up",
-            "mac-address": "{{ capture.nic.interfaces.0.mac-address }}",
-            "ipv4": "{{ capture.nic.interfaces.0.ipv4 }}",
-            "bridge": {
-                "options": { "stp": { "enabled": false } },
-                "port": [{ "name": "eth1", "vlan": {} }],
-            },
-        }] },
+        "capture": {
+            "default-gw": "routes.running.destination==\"0.0.0.0/0\"",
+            "base-iface": "interfaces.name==capture.default-gw.routes.running.0.next-hop-interface",
+            "base-routes": "routes.running.next-hop-interface==capture.default-gw.routes.running.0.next-hop-interface",
+            "bridge-routes": "capture.base-routes | routes.running.next-hop-interface:=\"br1\"",
+        },
+        "desiredState": {
+            "interfaces": [{
+                "name": "br1", "type": "linux-bridge", "state": "up",
+                "mac-address": "{{ capture.base-iface.interfaces.0.mac-address }}",
+                "ipv4": "{{ capture.base-iface.interfaces.0.ipv4 }}",
+                "bridge": {
+                    "options": { "stp": { "enabled": false } },
+                    "port": [{ "name": "{{ capture.base-iface.interfaces.0.name }}", "vlan": {} }],
+                },
+            }],
+            "routes": { "config": "{{ capture.bridge-routes.routes.running }}" },
+        },
     })
 }
 
@@ -31,12 +39,14 @@ fn without_bridge() -> Value {
     ] } })
 }
 
-// nmstate#1, nmstate#5, nmstate#22, nmstate#43, nmstate#68
+// nmstate#1, nmstate#5, nmstate#22, nmstate#43, nmstate#54, nmstate#68
 #[test]
 fn a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it() {
     let Some(stage) = Stage::enter() else { return };
     let network = NodeNetwork::deploy(&stage);
     for node in NODES {
+        // The only default route is the one that eth1 got.
+        network.script(node, "ip route delete default dev eth0");
         let state = stage.json(&["get", "nns", node]);
         assert_eq!(state["metadata"]["ownerReferences"][0]["kind"], "Node");
         assert_eq!(state["metadata"]["ownerReferences"][0]["name"], node);
@@ -86,6 +96,27 @@ fn a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it() {
         });
         assert_ne!(refresh(&stage, node), *asked);
     }
+
+    // A handler that starts anew applies it again. It is to remember what it found before: the NIC has nothing now.
+    let applied = network.enacted("node01", "bridge", "Available");
+    let remembered = |network: &NodeNetwork<'_>| {
+        let enactment = network.enactment("node01", "bridge").unwrap_or_default();
+        let status = &enactment["status"];
+        (status["desiredState"].clone(), status["capturedStates"].clone())
+    };
+    let found = remembered(&network);
+    assert_eq!(found.1.as_object().map_or(0, Map::len), 4, "{found:#?}");
+    network.kill_handler("node01");
+    stage.wait("the policy to be applied again", || {
+        let enactment = network.enactment("node01", "bridge")?;
+        let again = condition(&enactment, "Available", "True")?;
+        (again["lastTransitionTime"] != applied["lastTransitionTime"]).then_some(())
+    });
+    network.available("bridge", "2/2 nodes successfully configured");
+    assert_eq!(remembered(&network), found);
+    assert_eq!(address("node01", "br1"), before[0]);
+    let ports = network.script("node01", "ip -brief link show master br1");
+    assert!(ports.starts_with("eth1"), "{ports}");
 
     {
         let ns = TestNamespace::create(&stage, "e2e-nmstate");

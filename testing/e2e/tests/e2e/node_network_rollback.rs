@@ -1,11 +1,17 @@
 //! What cuts a node off is undone.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::node_network::{History, NOBODY, NodeNetwork, ROUTER, condition};
 use crate::support::Stage;
+
+/// How long probes hope.
+const PROBES: Duration = Duration::from_mins(2);
+/// How long it may take to undo a change, on a slow machine.
+const UNDOING: Duration = Duration::from_mins(1);
 
 fn on(node: &str, desired: &Value) -> Value {
     json!({ "nodeSelector": { "kubernetes.io/hostname": node }, "desiredState": desired })
@@ -47,11 +53,15 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
     let resolver = json!({ "dns-resolver": { "config": { "server": [NOBODY] } } });
     network.apply_policy("resolver", &on("node02", &resolver));
 
-    // Both are there for as long as the probes hope.
+    // Both are there for as long as the probes hope. Meanwhile one node loses NetworkManager with its checkpoint, and
+    // the other one the API server.
     stage.wait("the broken route", || route().contains(NOBODY).then_some(()));
+    network.crash_manager("node01");
     stage.wait("the broken name server", || {
         servers().contains(NOBODY).then_some(())
     });
+    let cut = network.cut_off("node02");
+    let began = Instant::now();
     // Each is tried again a moment after it was undone.
     let undone = [Cell::new(false), Cell::new(false)];
     stage.wait("route and name server as before", || {
@@ -59,16 +69,32 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
         undone[1].set(undone[1].get() || servers() == before.1);
         (undone[0].get() && undone[1].get()).then_some(())
     });
-    let logs = ["node01", "node02"].map(|node| network.handler_log(node));
-    for policy in ["gateway", "resolver"] {
-        network.remove_policy(policy);
+    assert!(began.elapsed() < PROBES + UNDOING, "{:?}", began.elapsed());
+    assert!(cut.was_felt());
+    let untold = network.enactment("node02", "resolver").unwrap_or_default();
+    assert!(
+        condition(&untold, "Failing", "True").is_none() && untold["status"]["retryCount"].is_null(),
+        "{untold:#}"
+    );
+    drop(cut);
+    for (node, policy) in [("node01", "gateway"), ("node02", "resolver")] {
+        stage.wait(&format!("the failed attempt of {node}"), || {
+            let enactment = network.enactment(node, policy)?;
+            let attempts = enactment["status"]["retryCount"].as_object()?.values().next()?;
+            (attempts.as_u64()? > 0).then_some(())
+        });
     }
+    let logs = ["node01", "node02"].map(|node| network.handler_log(node));
+    stage.kubectl(&["delete", "nncp", "gateway", "resolver", "--wait=false"]);
     // Handlers that start undo at once what was being tried.
     for node in ["node01", "node02"] {
         network.kill_handler(node);
     }
+    for policy in ["gateway", "resolver"] {
+        network.remove_policy(policy);
+    }
     stage.wait_equal("all of it as before, for good", &before, || (route(), servers()));
-    for ((history, log), probe) in histories.into_iter().zip(logs).zip(["ping", "dns"]) {
+    for ((history, log), probe) in histories.into_iter().zip(&logs).zip(["ping", "dns"]) {
         let history = history.end();
         let failing = history
             .iter()
@@ -91,6 +117,9 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
             "{log}"
         );
     }
+    // There was a checkpoint on the other node alone.
+    let lost = logs.map(|log| log.contains("NetworkManager was restarted and lost its checkpoint"));
+    assert_eq!(lost, [true, false]);
     for node in ["node01", "node02"] {
         assert_eq!(
             network.script(node, "ls /etc/NetworkManager/system-connections"),
