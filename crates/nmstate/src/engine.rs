@@ -15,6 +15,7 @@ mod mistake;
 mod order;
 mod pending;
 mod tool;
+mod trunk;
 mod version;
 
 pub use tool::{Options, Tool};

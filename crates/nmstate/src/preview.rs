@@ -24,6 +24,8 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::engine::{Backend, Engine};
+
 /// Exit code when something would change.
 const CHANGES: u8 = 1;
 /// Exit code when that cannot be told.
@@ -157,13 +159,14 @@ async fn told(args: &Args, width: usize) -> Result<Answer, Error> {
         return Err(Error::NoNode(unknown.clone()));
     }
     nodes.retain(|node| args.nodes.is_empty() || args.nodes.contains(&node.facts.name));
+    let library = Engine::start(Backend::NetworkManager).map_err(Error::Engine)?;
     let mut answer = Answer::default();
     for policy in &policies {
         let captured = gather::captured(&client, &policy.name).await?;
         let mut outcomes = Vec::new();
         for node in &nodes {
-            let outcome = paper::outcome(policy, node, captured.get(&node.facts.name)).await;
-            outcomes.push((node.facts.name.clone(), outcome.map_err(Error::Engine)?));
+            let outcome = paper::outcome(&library, policy, node, captured.get(&node.facts.name)).await;
+            outcomes.push((node.facts.name.clone(), outcome));
         }
         if policies.len() > 1 {
             let gap = if answer.text.is_empty() { "" } else { "\n" };

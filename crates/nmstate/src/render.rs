@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::apply::is_empty;
 use crate::engine::{self, Engine};
 use crate::legacy::normalise;
-use crate::{bridge_vlans, secrets, variables};
+use crate::{bridge_vlans, failure, secrets, variables};
 
 /// What of a policy makes the document.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -18,6 +18,23 @@ pub struct PolicySpec {
     pub capture: Map<String, Value>,
     /// The document with references to what they find. Null when the policy has none.
     pub desired_state: Value,
+}
+
+impl PolicySpec {
+    /// What of a policy's specification makes the document. Members that are null are as if they were not there.
+    ///
+    /// # Errors
+    /// When it has not the form of one: then nothing of the policy is applied.
+    pub fn read(spec: &Value) -> Result<Self, engine::Error> {
+        let members = spec.as_object().into_iter().flatten();
+        let there = members.filter(|(_, value)| !value.is_null());
+        let there: Map<String, Value> = there.map(|(key, value)| (key.clone(), value.clone())).collect();
+        Self::deserialize(Value::Object(there)).map_err(|error| engine::Error {
+            kind: failure::INVALID.to_owned(),
+            text: format!("{}: {error}", failure::INVALID),
+            log: String::new(),
+        })
+    }
 }
 
 /// What is known of the node that a document is for.

@@ -13,7 +13,7 @@ use super::journal::{self, kept};
 use super::pending::Pending;
 use super::{
     Backend, Error, Filled, MALFORMED, Request, Template, difference, expression, kernel, mistake, order,
-    tool, version,
+    tool, trunk, version,
 };
 
 /// Answers until nobody can ask any more.
@@ -131,9 +131,16 @@ async fn diff(backend: Backend, desired: Value) -> Result<Value, Error> {
         Backend::Kernel => kernel::supported(desired)?,
     };
     let desired = document(&desired)?;
-    let now = current(backend).await?;
-    let difference = from(&desired.gen_diff(&now)?)?;
-    Ok(difference::left(&difference, &from(&now)?))
+    lacking(&desired, &current(backend).await?)
+}
+
+/// What of a document a host does not have yet whose state is this.
+pub(super) fn lacking(desired: &NetworkState, now: &NetworkState) -> Result<Value, Error> {
+    let mut difference = from(&desired.gen_diff(now)?)?;
+    let mut now = from(now)?;
+    trunk::gather(&mut difference);
+    trunk::gather(&mut now);
+    Ok(difference::left(&difference, &now))
 }
 
 /// A document as the library reads it.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use nmstate::{NetworkPolicy, NetworkState};
 use serde_json::{Map, Value, json};
 
-use super::library::{current, document, from, to};
+use super::library::{current, document, from, lacking, to};
 use super::{Backend, Error, MALFORMED, order};
 
 /// A wish of somebody at a terminal. Where the current state is not given, it is this host's.
@@ -56,7 +56,7 @@ pub enum Tool {
         /// What is there before it.
         current: Option<Value>,
     },
-    /// What of a document is not there yet.
+    /// What of a document is not there yet, told as [`Request::Diff`](super::Request::Diff) tells it.
     Diff {
         /// The document.
         desired: Value,
@@ -124,7 +124,7 @@ pub(super) async fn answer(backend: Backend, tool: Tool) -> Result<Value, Error>
         }
         Tool::Diff { desired, current } => {
             let there = state(backend, current).await?;
-            from(&document(&desired)?.gen_diff(&there)?)
+            lacking(&document(&desired)?, &there)
         }
     }
 }

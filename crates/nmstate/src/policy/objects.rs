@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::selection;
 use super::slots::Counts;
 use crate::conditions::{self, Condition, Status};
 use crate::names::{self, condition};
@@ -99,11 +100,7 @@ impl Policy {
 
     /// Labels of the nodes that it is for.
     pub fn node_selector(&self) -> BTreeMap<String, String> {
-        let pairs = self.spec()["nodeSelector"].as_object();
-        let pairs = pairs.into_iter().flatten();
-        pairs
-            .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
-            .collect()
+        selection::selector(self.spec())
     }
 
     /// Whether it is only to be tried.

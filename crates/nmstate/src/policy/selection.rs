@@ -2,6 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
+/// Labels of the nodes that a policy with this specification is for. What is no text is an empty one.
+pub fn selector(spec: &Value) -> BTreeMap<String, String> {
+    let pairs = spec.get("nodeSelector").and_then(Value::as_object);
+    let pairs = pairs.into_iter().flatten();
+    pairs
+        .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
+        .collect()
+}
+
 /// What a selector asks for and the node's labels do not have, as `key: value`; a policy is for the node when nothing is
 /// left. An empty selector asks for nothing.
 pub fn unmatched(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> Vec<String> {

@@ -1,17 +1,15 @@
 //! A policy worked out for a node by the handler's own code, on what the node reports instead of the node.
 
-use std::io;
-
 use serde_json::{Map, Value};
 
 use super::Policy;
 use super::changes::{self, Change};
 use super::gather::Reported;
-use crate::engine::{Backend, Engine, Error, Filled, Request, Tool};
+use crate::engine::{Engine, Error, Filled, Request, Tool};
 use crate::legacy::{self, matching, normalise};
-use crate::policy::{objects, selection};
+use crate::policy::selection;
 use crate::render::{self, PolicySpec};
-use crate::secrets;
+use crate::{apply, secrets};
 
 /// What a policy would do to a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,32 +31,25 @@ const DEAF: &str =
 const UNREPORTED: &str =
     "reports have no host name, route rules or ovs-db: those changes may be there already";
 
-/// Works a policy out for a node.
-///
-/// # Errors
-/// When there can't be an engine.
+/// Works a policy out for a node; the library computes, and is asked about no host of its own.
 pub(super) async fn outcome(
+    library: &Engine,
     policy: &Policy,
     node: &Reported,
     captured: Option<&Map<String, Value>>,
-) -> io::Result<Outcome> {
-    let selector = policy.spec.get("nodeSelector").and_then(Value::as_object);
-    let selector = selector.into_iter().flatten();
-    let selector = selector
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-        .collect();
-    let lacking = selection::unmatched(&selector, &node.facts.labels);
+) -> Outcome {
+    let lacking = selection::unmatched(&selection::selector(&policy.spec), &node.facts.labels);
     if !lacking.is_empty() {
-        return Ok(Outcome::NotSelected(lacking));
+        return Outcome::NotSelected(lacking);
     }
     let Some(report) = &node.report else {
-        return Ok(Outcome::Unknown("no report: no handler runs there".to_owned()));
+        return Outcome::Unknown("no report: no handler runs there".to_owned());
     };
-    let engine = on_paper(report.clone())?;
-    Ok(match worked_out(&engine, policy, node, report, captured).await {
+    let engine = on_paper(library.clone(), report.clone());
+    match worked_out(&engine, policy, node, report, captured).await {
         Ok((diff, notes)) => Outcome::Changes(changes::of(&diff, report), notes),
         Err(text) => Outcome::Fails(text),
-    })
+    }
 }
 
 async fn worked_out(
@@ -70,27 +61,23 @@ async fn worked_out(
 ) -> Result<(Value, Vec<&'static str>), String> {
     let mut notes = Vec::new();
     let mut captured = captured.cloned().unwrap_or_default();
+    let refused = |error: Error| secrets::hidden_in(&error.text, &policy.spec);
+    let mut spec = PolicySpec::read(&policy.spec).map_err(refused)?;
     let document = legacy::document(engine, None, &policy.spec).await;
-    let spec = match document.map_err(|error| error.to_string())? {
-        Some(desired_state) => {
-            captured.clear();
-            let old = legacy::policy::Policy::of(&policy.spec).ok().flatten();
-            if old.is_some_and(|old| !matching::is_heard(&old, report)) {
-                notes.push(DEAF);
-            }
-            PolicySpec {
-                desired_state,
-                ..PolicySpec::default()
-            }
+    if let Some(desired_state) = document.map_err(|error| error.to_string())? {
+        captured.clear();
+        let old = legacy::policy::Policy::of(&policy.spec).ok().flatten();
+        if old.is_some_and(|old| !matching::is_heard(&old, report)) {
+            notes.push(DEAF);
         }
-        None => serde_json::from_value(objects::json(&policy.spec)).unwrap_or_else(|_| PolicySpec {
-            desired_state: policy.spec.get("desiredState").cloned().unwrap_or_default(),
+        spec = PolicySpec {
+            desired_state,
             ..PolicySpec::default()
-        }),
-    };
+        };
+    }
     let rendered = render::render(engine, &spec, &node.facts, captured).await;
-    let rendered = rendered.map_err(|error| secrets::hidden_in(&error.text, &policy.spec))?;
-    if !normalise::has_content(&rendered.desired) {
+    let rendered = rendered.map_err(refused)?;
+    if apply::is_empty(&rendered.desired) {
         return Ok((Value::Null, notes));
     }
     let diff = engine.diff(rendered.desired.clone()).await;
@@ -105,8 +92,7 @@ async fn worked_out(
 }
 
 /// An engine whose host is a report.
-fn on_paper(report: Value) -> io::Result<Engine> {
-    let library = Engine::start(Backend::NetworkManager)?;
+fn on_paper(library: Engine, report: Value) -> Engine {
     let (engine, mut requests) = Engine::asked();
     tokio::spawn(async move {
         // Whoever no longer waits for the answer needs none.
@@ -140,7 +126,7 @@ fn on_paper(report: Value) -> io::Result<Engine> {
             }
         }
     });
-    Ok(engine)
+    engine
 }
 
 fn filled_in(mut filled: Value) -> Filled {
@@ -160,3 +146,6 @@ fn untouchable() -> Error {
         log: String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

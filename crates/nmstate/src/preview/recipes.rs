@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::gather::Reported;
 use super::paper::{self, Outcome};
 use super::{Policy, parsed};
+use crate::engine::{Backend, Engine};
 use crate::legacy::node_state::Wish;
 use crate::render::NodeFacts;
 
@@ -74,7 +75,8 @@ fn node(has_bridge: bool) -> Reported {
 
 /// What changes on a node, in one line each.
 async fn changes(policy: &Policy, node: &Reported) -> Vec<String> {
-    match paper::outcome(policy, node, None).await.expect("an engine") {
+    let library = Engine::start(Backend::NetworkManager).expect("an engine");
+    match paper::outcome(&library, policy, node, None).await {
         Outcome::Changes(changes, _) => changes
             .iter()
             .map(|change| format!("{} {}", change.sign, change.what))

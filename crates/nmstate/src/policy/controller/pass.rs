@@ -2,14 +2,13 @@
 
 use kube::api::DynamicObject;
 use kube_kit::events::{Kind, Recorder};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::edge::Error;
 use super::turn::Turn;
 use super::{Controller, Memory, Next, Wanted};
 use crate::conditions::Status;
-use crate::failure::{self, Failure};
+use crate::failure::Failure;
 use crate::names::{self, condition};
 use crate::policy::enactment::{self, State};
 use crate::policy::objects::{self, Enactment, Policy};
@@ -200,7 +199,7 @@ impl Controller {
         let engine = &self.shared.engine;
         let refused = |error: &engine::Error| Failure::of_unchanged(error, policy.spec());
         let mut captured = enactment::captured(enactment);
-        let mut spec = policy_spec(policy.spec()).map_err(|error| refused(&error))?;
+        let mut spec = PolicySpec::read(policy.spec()).map_err(|error| refused(&error))?;
         if self.shared.settings.original_design {
             // Whoever only tries changes nothing, not even whether the host listens for neighbours.
             let pipeline = (!policy.is_dry_run()).then_some(&*self.pipeline);
@@ -453,20 +452,6 @@ impl Controller {
 /// The version that an enactment was written in.
 fn version(enactment: &DynamicObject) -> Option<u64> {
     objects::comparable(enactment.metadata.resource_version.as_deref()?)
-}
-
-/// What of a policy makes the document.
-fn policy_spec(spec: &Value) -> Result<PolicySpec, engine::Error> {
-    let mut spec = spec.clone();
-    if let Some(spec) = spec.as_object_mut() {
-        // As if they were not there.
-        spec.retain(|_, value| !value.is_null());
-    }
-    PolicySpec::deserialize(&spec).map_err(|error| engine::Error {
-        kind: failure::INVALID.to_owned(),
-        text: format!("{}: {error}", failure::INVALID),
-        log: String::new(),
-    })
 }
 
 /// Whether a policy is to be told anew that nothing is known yet of its newest generation.
