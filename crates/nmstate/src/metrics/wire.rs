@@ -1,17 +1,15 @@
 //! Objects as far as the metrics look at them: what is left out is not even read. A node's state may have a megabyte, and
 //! some bytes of it count.
 
-use std::borrow::Cow;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::ClusterResourceScope;
 use serde::{Deserialize, Deserializer};
 
 use crate::names;
 
 /// What a node's network is.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = api::node_state::NodeNetworkState)]
 pub struct NodeNetworkState {
     #[serde(default, deserialize_with = "metadata")]
     metadata: ObjectMeta,
@@ -55,7 +53,8 @@ impl Route {
 }
 
 /// What nodes' networks are to be.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = api::node_state::NodeNetworkConfigurationPolicy)]
 pub struct NodeNetworkConfigurationPolicy {
     #[serde(default, deserialize_with = "metadata")]
     metadata: ObjectMeta,
@@ -68,7 +67,8 @@ pub(super) struct PolicyStatus {
 }
 
 /// What a node makes of a policy.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = api::node_state::NodeNetworkConfigurationEnactment)]
 pub struct NodeNetworkConfigurationEnactment {
     #[serde(default, deserialize_with = "metadata")]
     metadata: ObjectMeta,
@@ -120,49 +120,3 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         ..ObjectMeta::default()
     })
 }
-
-/// Makes a kind known to the client library.
-macro_rules! resource {
-    ($kind:ident, $version:literal, $plural:literal) => {
-        impl Resource for $kind {
-            type DynamicType = ();
-            type Scope = ClusterResourceScope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                stringify!($kind).into()
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                names::GROUP.into()
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                $version.into()
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-resource!(NodeNetworkState, "v1beta1", "nodenetworkstates");
-resource!(
-    NodeNetworkConfigurationPolicy,
-    "v1",
-    "nodenetworkconfigurationpolicies"
-);
-resource!(
-    NodeNetworkConfigurationEnactment,
-    "v1beta1",
-    "nodenetworkconfigurationenactments"
-);

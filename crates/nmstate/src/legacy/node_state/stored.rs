@@ -1,18 +1,14 @@
 //! The `NodeNetworkState` as far as its wish goes. The report in it may have a megabyte, and changes often: nothing is
 //! built of that.
 
-use std::borrow::Cow;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::ClusterResourceScope;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::names;
-
 /// What is wished, and what conditions there are.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = api::node_state::NodeNetworkState)]
 pub(super) struct NodeNetworkState {
     #[serde(deserialize_with = "metadata")]
     pub(super) metadata: ObjectMeta,
@@ -46,33 +42,4 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         resource_version: metadata.resource_version,
         ..ObjectMeta::default()
     })
-}
-
-impl Resource for NodeNetworkState {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        names::STATE_KIND.into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        names::GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1beta1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        names::STATES.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
 }
