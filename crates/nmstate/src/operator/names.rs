@@ -1,18 +1,13 @@
 //! What the operator and what it deploys are called (nmstate §10, §11).
 
+use crate::names;
+
 /// Who writes the status.
 pub const FIELD_OWNER: &str = "nmstate-operator";
 /// Kind that everything deployed belongs to.
 pub const OWNER_KIND: &str = "NMState";
 /// Label that tells what the operator deployed from everything else, and its value.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "nmstate-operator");
-/// Labels of an `NMState` that go onto what is deployed for it.
-pub const RELATIONSHIP_LABELS: [&str; 4] = [
-    "app.kubernetes.io/component",
-    "app.kubernetes.io/part-of",
-    "app.kubernetes.io/version",
-    "app.kubernetes.io/managed-by",
-];
 /// Port of the probes.
 pub const HEALTH_PORT: u16 = 8081;
 /// The role that collects what may be read of a cluster.
@@ -25,14 +20,16 @@ pub const OPENSHIFT_API: &str = "security.openshift.io/v1";
 pub const OPENSHIFT_RESOURCE: &str = "securitycontextconstraints";
 /// The ConfigMap with the TLS profile, and its key.
 pub const TLS_CONFIG: (&str, &str) = ("nmstate-tls-config", "profile.json");
-/// Where that ConfigMap is mounted.
+/// Where that ConfigMap is mounted: [`names::TLS_PROFILE`] is its key there.
 pub const TLS_DIRECTORY: &str = "/etc/nmstate/tls";
 /// Annotation of pods: their TLS profile. Another one is another pod.
 pub const TLS_HASH: &str = "nmstate.io/tls-profile-hash";
-/// Where certificates of the metrics are mounted on OpenShift.
-pub const METRICS_CERTIFICATES: &str = "/tmp/k8s-metrics-server/serving-certs";
 /// Annotation that has OpenShift issue a certificate.
 pub const SERVING_CERTIFICATE: &str = "service.beta.openshift.io/serving-cert-secret-name";
+/// The Secret that it is in for the metrics.
+pub const OPENSHIFT_METRICS: &str = "openshift-nmstate-metrics";
+/// The Secret that it is in for the webhook, whose Service says so in its manifest.
+pub const OPENSHIFT_WEBHOOK: &str = "openshift-nmstate-webhook";
 
 /// Namespace of events about what has none.
 pub const EVENTS_NAMESPACE: &str = "default";
@@ -45,13 +42,17 @@ pub const API_PORT: (i32, &str) = (6443, "-egress-api-6443");
 /// The handler.
 pub const HANDLER: &str = "nmstate-handler";
 /// The webhook; also its Service and its Secret.
-pub const WEBHOOK: &str = "nmstate-webhook";
+pub const WEBHOOK: &str = names::WEBHOOK_SERVICE;
 /// The metrics.
 pub const METRICS: &str = "nmstate-metrics";
 /// The Service of the metrics.
-pub const MONITOR: &str = "nmstate-monitor";
+pub const MONITOR: &str = names::METRICS_SERVICE;
 /// What keeps certificates where OpenShift does not.
 pub const CERT_MANAGER: &str = "nmstate-cert-manager";
+/// The role of the handler that is for events.
+pub const HANDLER_EVENTS: &str = "nmstate-handler-events";
+/// The role that lets those read node network state who may read the cluster.
+pub const READER: &str = "nmstate-cluster-reader";
 /// The console's plugin, as it is called in its manifests.
 pub const PLUGIN: &str = "nmstate-console-plugin";
 
@@ -94,30 +95,18 @@ pub mod env {
         "CERT_ROTATE_INTERVAL",
         "CERT_OVERLAP_INTERVAL",
     ];
-    /// Whether certificates are OpenShift's.
-    pub const IS_OPENSHIFT: &str = "IS_OPENSHIFT";
 }
 
 /// Variables of the operator that are the handler's too.
 pub const HANDED_ON: [&str; 7] = [
-    crate::names::env::MAX_RETRIES,
-    crate::names::env::MAX_BACKOFF,
-    crate::names::env::INITIAL_BACKOFF,
-    crate::names::env::BACKEND,
-    crate::names::env::ORIGINAL_DESIGN,
-    crate::names::env::DRIFT_INTERVAL,
-    crate::names::env::RESYNC_INTERVAL,
+    names::env::MAX_RETRIES,
+    names::env::MAX_BACKOFF,
+    names::env::INITIAL_BACKOFF,
+    names::env::BACKEND,
+    names::env::ORIGINAL_DESIGN,
+    names::env::DRIFT_INTERVAL,
+    names::env::RESYNC_INTERVAL,
 ];
-
-/// Kinds of conditions.
-pub mod condition {
-    /// Everything is there.
-    pub const AVAILABLE: &str = "Available";
-    /// Something is on its way.
-    pub const PROGRESSING: &str = "Progressing";
-    /// Something is wrong.
-    pub const DEGRADED: &str = "Degraded";
-}
 
 /// Reasons of conditions.
 pub mod reason {
@@ -129,4 +118,14 @@ pub mod reason {
     pub const INTERNAL_ERROR: &str = "InternalError";
     /// The TLS profile names what can't be served.
     pub const TLS_PROFILE: &str = "TLSProfileNotFullyHonored";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_look_for_the_tls_profile_where_it_is_mounted() {
+        assert_eq!(format!("{TLS_DIRECTORY}/{}", TLS_CONFIG.1), names::TLS_PROFILE);
+    }
 }

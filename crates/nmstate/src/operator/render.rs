@@ -12,7 +12,9 @@ use super::files::{self, Files};
 use super::names::{self, env, namespace};
 use super::object::{Missing, Object, each_text};
 use super::settings::Settings;
-use crate::names::{KERNEL, env as handler};
+use crate::names::{
+    KERNEL, METRICS_CERTIFICATES, RELATIONSHIP_LABELS, WEBHOOK_CONFIGURATION, env as handler,
+};
 
 /// Why nothing can be deployed.
 #[derive(Debug, Error)]
@@ -167,7 +169,7 @@ fn complete(
         ("Service", names::MONITOR) if facts.openshift => object.insert(
             "/metadata/annotations",
             names::SERVING_CERTIFICATE,
-            "openshift-nmstate-metrics",
+            names::OPENSHIFT_METRICS,
         )?,
         ("ServiceMonitor", _) if facts.openshift => {
             let server = format!(
@@ -209,7 +211,7 @@ fn complete_workload(
     workload.variable(env::PROFILER_PORT, &settings.profiler.1)?;
     let name = workload.name().to_owned();
     if name != names::CERT_MANAGER {
-        workload.variable(env::IS_OPENSHIFT, &facts.openshift.to_string())?;
+        workload.variable(handler::IS_OPENSHIFT, &facts.openshift.to_string())?;
     }
     match name.as_str() {
         names::HANDLER => return complete_handler(workload, spec, settings),
@@ -219,17 +221,12 @@ fn complete_workload(
             }
             if facts.openshift {
                 let secret = "/spec/template/spec/volumes/0/secret/secretName";
-                workload.replace(secret, "openshift-nmstate-webhook")?;
+                workload.replace(secret, names::OPENSHIFT_WEBHOOK)?;
             }
         }
         names::METRICS if facts.openshift => {
-            let secret = json!({ "secretName": "openshift-nmstate-metrics" });
-            mount(
-                workload,
-                "tls-key-pair",
-                names::METRICS_CERTIFICATES,
-                ("secret", secret),
-            )?;
+            let secret = json!({ "secretName": names::OPENSHIFT_METRICS });
+            mount(workload, "tls-key-pair", METRICS_CERTIFICATES, ("secret", secret))?;
         }
         names::CERT_MANAGER => {
             intervals(workload, spec)?;
@@ -402,15 +399,15 @@ fn place_infrastructure(workload: &mut Object<'_>, spec: &NMStateSpec) -> Result
 fn place_names(object: &mut Value, settings: &Settings) {
     const NAMED: [&str; 7] = [
         names::HANDLER,
-        "nmstate-handler-events",
+        names::HANDLER_EVENTS,
         names::WEBHOOK,
         names::METRICS,
         names::CERT_MANAGER,
         names::MONITOR,
-        "nmstate-cluster-reader",
+        names::READER,
     ];
     if object["kind"] == "MutatingWebhookConfiguration" {
-        let name = settings.name("nmstate");
+        let name = settings.name(WEBHOOK_CONFIGURATION);
         object["metadata"]["name"] = json!(name);
     }
     each_text(object, &mut |member, text| match member {
@@ -496,7 +493,8 @@ fn nginx(port: u16) -> String {
 /// Labels by which the operator knows its objects, and those that say what an `NMState` is a part of.
 fn stamp(object: &mut Object<'_>, wish: &NMState) -> Result<(), Missing> {
     let given = wish.metadata.labels.iter().flatten();
-    for (label, value) in given.filter(|(label, _)| names::RELATIONSHIP_LABELS.contains(&label.as_str())) {
+    let is_known = |label: &str| RELATIONSHIP_LABELS.iter().any(|(_, known)| label == *known);
+    for (label, value) in given.filter(|(label, _)| is_known(label)) {
         object.label(label, value)?;
         if object.has_pods() {
             object.insert("/spec/template/metadata/labels", label, value.as_str())?;

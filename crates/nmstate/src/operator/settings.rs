@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::names::{self, env};
+use super::names::{self, env, namespace};
 
 /// A variable that has to be there is not.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
@@ -65,14 +65,14 @@ impl Settings {
                 .or_else(|| given(crate::names::env::POD_NAMESPACE))
                 .unwrap_or_else(|| handler_namespace.clone()),
             handler_namespace,
-            monitoring_namespace: or(env::MONITORING_NAMESPACE, "monitoring"),
+            monitoring_namespace: or(env::MONITORING_NAMESPACE, namespace::MONITORING),
             image: needed(env::HANDLER_IMAGE)?,
             pull_policy: or(env::PULL_POLICY, "IfNotPresent"),
             prefix: given(crate::names::env::PREFIX).unwrap_or_default(),
             handed_on: handed_on.collect(),
             profiler: (or(env::ENABLE_PROFILER, "False"), or(env::PROFILER_PORT, "6060")),
             plugin: Plugin {
-                name: or(env::PLUGIN_NAME, "nmstate-console-plugin"),
+                name: or(env::PLUGIN_NAME, names::PLUGIN),
                 image: or(
                     env::PLUGIN_IMAGE,
                     "quay.io/nmstate/nmstate-console-plugin:release-1.0.0",

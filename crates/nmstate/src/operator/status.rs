@@ -7,8 +7,9 @@ use kube_kit::workload;
 use serde_json::{Value, json};
 
 use super::messages;
-use super::names::{condition, reason};
+use super::names::reason;
 use crate::conditions;
+use crate::names::condition;
 
 /// How the deployment is going.
 #[derive(Clone, Debug, Eq, PartialEq)]
