@@ -33,6 +33,18 @@ use pending::Pending;
 
 /// Kind of an error: a document that is none, and will not be one the next time.
 pub const MALFORMED: &str = "Malformed";
+/// Kind of an error: a mistake in a document. A host can cause them too, but not while nothing is changed yet.
+pub const INVALID: &str = "InvalidArgument";
+/// Kind of an error: a mistake in a capture.
+pub const POLICY_ERROR: &str = "PolicyError";
+/// Kind of an error: this library can't do it on any host.
+pub const NOT_IMPLEMENTED: &str = "NotImplementedError";
+/// Kind of an error: hosts of this kind can't do it.
+pub const NOT_SUPPORTED: &str = "NotSupportedError";
+/// Kind of an error: what configures the host failed, or is not there.
+pub const PLUGIN_FAILURE: &str = "PluginFailure";
+/// Kind of an error: a mistake of ours.
+pub const BUG: &str = "Bug";
 /// Kind of an error: there is nothing to undo.
 pub const NOTHING_PENDING: &str = "NothingPending";
 
@@ -56,6 +68,17 @@ pub struct Error {
     pub text: String,
     /// What the library logged meanwhile, the last lines of it.
     pub log: String,
+}
+
+impl Error {
+    /// An error of this kind, without a log.
+    pub(crate) fn new(kind: &str, text: impl Into<String>) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            text: text.into(),
+            log: String::new(),
+        }
+    }
 }
 
 /// What works on the host.
@@ -209,11 +232,7 @@ impl Engine {
         &self,
         request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
     ) -> Result<T, Error> {
-        let gone = || Error {
-            kind: "Bug".to_owned(),
-            text: "the engine's thread has ended".to_owned(),
-            log: String::new(),
-        };
+        let gone = || Error::new(BUG, "the engine's thread has ended");
         let (back, answer) = oneshot::channel();
         self.requests.send(request(back)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?

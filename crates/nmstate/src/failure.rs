@@ -13,13 +13,10 @@ const LOG: usize = 1024;
 /// Kinds of errors that the same document will always meet.
 const FINAL: [&str; 4] = [
     engine::MALFORMED,
-    "PolicyError",
-    "NotImplementedError",
-    "NotSupportedError",
+    engine::POLICY_ERROR,
+    engine::NOT_IMPLEMENTED,
+    engine::NOT_SUPPORTED,
 ];
-
-/// How the engine calls mistakes in a document. A host can cause them too, but not while nothing is changed yet.
-pub const INVALID: &str = "InvalidArgument";
 
 /// A change that could not be made.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
@@ -50,20 +47,14 @@ impl Failure {
     pub fn of_unchanged(error: &engine::Error, desired: &Value) -> Self {
         let failure = Self::of(error, desired);
         Self {
-            retry: failure.retry && error.kind != INVALID,
+            retry: failure.retry && error.kind != engine::INVALID,
             ..failure
         }
     }
 }
 
-impl From<engine::Error> for Failure {
-    fn from(error: engine::Error) -> Self {
-        Self::of(&error, &Value::Null)
-    }
-}
-
-/// The start of a text, cut where it gets too long.
-fn start(text: &str, most: usize) -> String {
+/// The start of a text, cut where it gets longer than so many bytes.
+pub(crate) fn start(text: &str, most: usize) -> String {
     let text = text.trim();
     if text.len() <= most {
         return text.to_owned();

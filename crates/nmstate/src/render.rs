@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::apply::is_empty;
-use crate::engine::{self, Engine};
+use crate::engine::{self, Engine, INVALID, MALFORMED};
 use crate::legacy::normalise;
-use crate::{bridge_vlans, failure, secrets, variables};
+use crate::{bridge_vlans, secrets, variables};
 
 /// What of a policy makes the document.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -29,11 +29,8 @@ impl PolicySpec {
         let members = spec.as_object().into_iter().flatten();
         let there = members.filter(|(_, value)| !value.is_null());
         let there: Map<String, Value> = there.map(|(key, value)| (key.clone(), value.clone())).collect();
-        Self::deserialize(Value::Object(there)).map_err(|error| engine::Error {
-            kind: failure::INVALID.to_owned(),
-            text: format!("{}: {error}", failure::INVALID),
-            log: String::new(),
-        })
+        let invalid = |error: serde_json::Error| engine::Error::new(INVALID, format!("{INVALID}: {error}"));
+        Self::deserialize(Value::Object(there)).map_err(invalid)
     }
 }
 
@@ -85,11 +82,8 @@ pub async fn render(
     }
     let mut capture = Value::Object(spec.capture.clone());
     for value in [&mut capture, &mut desired] {
-        variables::fill(value, facts).map_err(|error| engine::Error {
-            kind: engine::MALFORMED.to_owned(),
-            text: error.to_string(),
-            log: String::new(),
-        })?;
+        let malformed = |error: variables::Error| engine::Error::new(MALFORMED, error.to_string());
+        variables::fill(value, facts).map_err(malformed)?;
     }
     let Value::Object(capture) = capture else {
         return Ok(Rendered::default());
@@ -206,11 +200,7 @@ mod tests {
 
     #[tokio::test]
     async fn features_that_cannot_be_told_are_no_failure() {
-        let error = engine::Error {
-            kind: "Bug".to_owned(),
-            text: "no".to_owned(),
-            log: String::new(),
-        };
+        let error = engine::Error::new(engine::BUG, "no");
         let (engine, _) = engine(Err(error));
         let policy =
             spec(json!({"desiredState": {"interfaces": [{"name": "eth1", "802.1x": {"password": "x1"}}]}}));

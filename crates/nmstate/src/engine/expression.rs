@@ -3,10 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use super::Error;
+use super::{Error, POLICY_ERROR};
 
-/// Kind of such errors, and how their texts begin.
-const KIND: &str = "PolicyError";
+/// How the texts of such errors begin.
 const BEGIN: &str = "PolicyError: ";
 /// What references to other captures begin with.
 const CAPTURE: &str = "capture.";
@@ -28,7 +27,7 @@ pub(super) fn missing(captures: &Map<String, Value>) -> Option<Error> {
 /// say that.
 pub(super) fn explained(mut told: Error, captures: &Map<String, Value>) -> Error {
     if let Some(at) = told.text.find(BEGIN) {
-        KIND.clone_into(&mut told.kind);
+        POLICY_ERROR.clone_into(&mut told.kind);
         told.text.drain(..at);
         return told;
     }
@@ -57,11 +56,7 @@ pub(super) fn explained(mut told: Error, captures: &Map<String, Value>) -> Error
 
 fn error(what: &str, expression: &str, at: usize) -> Error {
     let dots = ".".repeat(at);
-    Error {
-        kind: KIND.to_owned(),
-        text: format!("{BEGIN}{what}\n| {expression}\n| {dots}^"),
-        log: String::new(),
-    }
+    Error::new(POLICY_ERROR, format!("{BEGIN}{what}\n| {expression}\n| {dots}^"))
 }
 
 /// Names of captures that an expression refers to, with their places.

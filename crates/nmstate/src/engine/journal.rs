@@ -1,7 +1,6 @@
 //! What the library logs: passed on to our log, and its last lines kept for whoever is told of a failure.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -9,7 +8,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde_json::Value;
 
 use super::Error;
-use crate::secrets;
+use crate::{failure, secrets};
 
 /// Lines that are kept, and the longest that one of them may be, in bytes.
 const LINES: usize = 30;
@@ -41,13 +40,7 @@ impl Journal {
     fn note(&mut self, level: Level, text: &str) -> String {
         let text = secrets::hidden_in(text.trim_end(), &self.document);
         if level <= Level::Info {
-            let mut line = format!("[{level}] ");
-            let kept = &text[..text.floor_char_boundary(LONGEST)];
-            line.push_str(kept);
-            if kept.len() < text.len() {
-                // Writing to a string cannot fail.
-                let _ = write!(line, "… ({} more bytes)", text.len() - kept.len());
-            }
+            let line = format!("[{level}] {}", failure::start(&text, LONGEST));
             if self.lines.len() == LINES {
                 self.lines.pop_front();
             }
@@ -110,13 +103,13 @@ pub(super) fn listen() {
 
 /// Does something for a document; an error says what the library logged meanwhile, and none of the document's secrets.
 pub(super) async fn kept<T>(
-    document: &Value,
+    document: Value,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     {
         let mut journal = journal();
         journal.lines.clear();
-        journal.document = document.clone();
+        journal.document = document;
     }
     // What the library does is large; it is not to be on the stack of whoever waits for one request of many.
     let done = Box::pin(work).await;

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use host::{Before, Kernel, Path};
 
-use super::{Error, library};
+use super::{Error, NOT_SUPPORTED, library};
 use crate::bridge_vlans;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -378,9 +378,5 @@ fn name(interface: &Value) -> &str {
 }
 
 fn not_supported(text: &str) -> Error {
-    Error {
-        kind: "NotSupportedError".to_owned(),
-        text: format!("NotSupportedError: {text}"),
-        log: String::new(),
-    }
+    Error::new(NOT_SUPPORTED, format!("{NOT_SUPPORTED}: {text}"))
 }

@@ -37,41 +37,58 @@ pub(super) async fn answer(
             }
         };
         let Some(request) = asked else { return };
-        let nothing = Value::Null;
         match request {
             Request::Versions(back) => {
-                drop(back.send(kept(&nothing, version::versions(backend)).await));
+                drop(back.send(kept(Value::Null, version::versions(backend)).await));
             }
-            Request::Report(back) => drop(back.send(kept(&nothing, report(backend)).await)),
+            Request::Report(back) => drop(back.send(kept(Value::Null, report(backend)).await)),
             Request::Fill(template, back) => {
                 let document = template.desired.clone();
-                drop(back.send(kept(&document, fill(backend, template)).await));
+                drop(back.send(kept(document, fill(backend, template)).await));
             }
             Request::Features(desired, back) => {
-                drop(back.send(kept(&desired, features(backend, desired.clone())).await));
+                drop(back.send(kept(desired.clone(), features(backend, desired)).await));
             }
             Request::Diff(desired, back) => {
-                drop(back.send(kept(&desired, diff(backend, desired.clone())).await));
+                drop(back.send(kept(desired.clone(), diff(backend, desired)).await));
             }
             Request::Apply(desired, back) => {
-                drop(back.send(kept(&desired, pending.apply(desired.clone())).await));
+                drop(back.send(kept(desired.clone(), pending.apply(desired)).await));
             }
-            Request::Commit(back) => drop(back.send(kept(&nothing, pending.commit()).await)),
-            Request::Rollback(back) => drop(back.send(kept(&nothing, pending.rollback()).await)),
+            Request::Commit(back) => drop(back.send(kept(Value::Null, pending.commit()).await)),
+            Request::Rollback(back) => drop(back.send(kept(Value::Null, pending.rollback()).await)),
             Request::Leave(back) => {
-                drop(back.send(kept(&nothing, pending.leave()).await));
+                drop(back.send(kept(Value::Null, pending.leave()).await));
                 return;
             }
             Request::Tool(tool, back) => {
-                drop(back.send(kept(&nothing, tool::answer(backend, tool)).await));
+                drop(back.send(kept(Value::Null, tool::answer(backend, tool)).await));
             }
         }
     }
 }
 
+/// The state of the host, complete, with secrets hidden.
 pub(super) async fn current(backend: Backend) -> Result<NetworkState, Error> {
+    retrieved(state_of(backend)).await
+}
+
+/// The state of the host as far as it was configured, without what was leased or learned.
+pub(super) async fn configured(backend: Backend) -> Result<NetworkState, Error> {
+    let mut state = state_of(backend);
+    state.set_running_config_only(true);
+    retrieved(state).await
+}
+
+/// A state to be retrieved.
+pub(super) fn state_of(backend: Backend) -> NetworkState {
     let mut state = NetworkState::new();
     state.set_kernel_only(backend == Backend::Kernel);
+    state
+}
+
+/// A state with what the host has.
+pub(super) async fn retrieved(mut state: NetworkState) -> Result<NetworkState, Error> {
     state.retrieve_async().await?;
     Ok(state)
 }
@@ -87,23 +104,34 @@ async fn fill(backend: Backend, template: Template) -> Result<Filled, Error> {
         desired,
         captured,
     } = template;
-    let explained = |error: Error| expression::explained(error, &capture);
-    let found: HashMap<String, NetworkState> = if captured.is_empty() && !capture.is_empty() {
-        if let Some(missing) = expression::missing(&capture) {
+    let captured = captured.into_iter().map(|(name, state)| Ok((name, to(state)?)));
+    let captured = captured.collect::<Result<_, Error>>()?;
+    filled(&capture, &desired, captured, async || current(backend).await).await
+}
+
+/// Fills in a document by what captures found, or find on a host whose state is asked for then.
+pub(super) async fn filled(
+    capture: &Map<String, Value>,
+    desired: &Value,
+    captured: HashMap<String, NetworkState>,
+    host: impl AsyncFnOnce() -> Result<NetworkState, Error>,
+) -> Result<Filled, Error> {
+    let explained = |error: Error| expression::explained(error, capture);
+    let found = if captured.is_empty() && !capture.is_empty() {
+        if let Some(missing) = expression::missing(capture) {
             return Err(missing);
         }
-        let expressions: NetworkPolicy = to(json!({ "capture": &capture })).map_err(explained)?;
-        let found = expressions.capture.execute(&current(backend).await?);
+        let expressions: NetworkPolicy = to(json!({ "capture": capture })).map_err(explained)?;
+        let found = expressions.capture.execute(&host().await?);
         found.map_err(|error| explained(error.into()))?
     } else {
-        let states = captured.into_iter().map(|(name, state)| Ok((name, to(state)?)));
-        states.collect::<Result<_, Error>>()?
+        captured
     };
-    let policy: NetworkPolicy = to(json!({ "desiredState": &desired }))?;
+    let policy: NetworkPolicy = to(json!({ "desiredState": desired }))?;
     let filled = policy.desired.fill_with_captured_data(&found).map_err(|error| {
         // Where the template itself is what can't be read, the place is known.
-        match read(&desired) {
-            Err(same) if same.msg().ends_with(error.msg()) => malformed(&same, &desired),
+        match read(desired) {
+            Err(same) if same.msg().ends_with(error.msg()) => malformed(&same, desired),
             _ => error.into(),
         }
     });
@@ -117,11 +145,7 @@ async fn fill(backend: Backend, template: Template) -> Result<Filled, Error> {
 
 async fn features(backend: Backend, desired: Value) -> Result<Vec<String>, Error> {
     let desired = document(&desired)?;
-    let mut running = NetworkState::new();
-    running.set_kernel_only(backend == Backend::Kernel);
-    running.set_running_config_only(true);
-    running.retrieve_async().await?;
-    let statistic = desired.statistic(&running)?;
+    let statistic = desired.statistic(&configured(backend).await?)?;
     to(from(&statistic.features)?)
 }
 
@@ -160,11 +184,7 @@ fn malformed(error: &NmstateError, document: &Value) -> Error {
     let complaint = |document: &Value| read(document).err().map(|error| error.msg().to_owned());
     let place = mistake::path(document, &complaint);
     let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-    Error {
-        kind: MALFORMED.to_owned(),
-        text: format!("{}: {place}{}", error.kind(), error.msg()),
-        log: String::new(),
-    }
+    Error::new(MALFORMED, format!("{}: {place}{}", error.kind(), error.msg()))
 }
 
 pub(super) fn to<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
@@ -177,10 +197,6 @@ pub(super) fn from<T: Serialize>(value: &T) -> Result<Value, Error> {
 
 impl From<NmstateError> for Error {
     fn from(error: NmstateError) -> Self {
-        Self {
-            kind: error.kind().to_string(),
-            text: error.to_string(),
-            log: String::new(),
-        }
+        Self::new(&error.kind().to_string(), error.to_string())
     }
 }

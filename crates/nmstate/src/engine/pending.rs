@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Backend, Error, NOTHING_PENDING, kernel, library, version};
+use super::{Backend, Error, NOTHING_PENDING, PLUGIN_FAILURE, kernel, library, version};
 
 /// How long a change may go without being committed, in seconds; then NetworkManager undoes it.
 const CHECKPOINT: u32 = 480;
@@ -229,9 +229,7 @@ impl Pending {
                 } else if revert.is_null() {
                     // Nobody will ever know more.
                     self.forget();
-                    return Err(failure(
-                        "NetworkManager was restarted and lost its checkpoint".to_owned(),
-                    ));
+                    return Err(failure("NetworkManager was restarted and lost its checkpoint"));
                 } else {
                     undo_by(revert).await?;
                 }
@@ -291,13 +289,13 @@ async fn change(backend: Backend, desired: &Value, state: &NetworkState) -> Resu
 
 /// The document that undoes another one on the host as it is now; null when the library can't say.
 async fn revert(desired: &NetworkState) -> Value {
-    let mut before = NetworkState::new();
-    before.set_include_secrets(true);
-    let revert = match before.retrieve_async().await {
-        Ok(_) => desired.generate_revert(&before),
-        Err(error) => Err(error),
+    let before = async {
+        let mut before = library::state_of(Backend::NetworkManager);
+        before.set_include_secrets(true);
+        let before = library::retrieved(before).await?;
+        Ok::<_, Error>(desired.generate_revert(&before)?)
     };
-    match revert {
+    match before.await {
         Ok(revert) => serde_json::to_value(revert).unwrap_or_default(),
         Err(error) => {
             tracing::info!("no way back but NetworkManager's checkpoint: {error}");
@@ -310,15 +308,16 @@ async fn revert(desired: &NetworkState) -> Value {
 async fn came_back() -> Result<String, Error> {
     let back = async {
         loop {
-            match version::owner().await {
+            match version::next_owner().await {
                 Ok(owner) => return owner,
                 Err(error) => tracing::warn!("waiting for NetworkManager: {error}"),
             }
+            // Nobody tells of a bus that comes back.
             sleep(Duration::from_secs(1)).await;
         }
     };
     let back = timeout(PATIENCE, back).await;
-    back.map_err(|_| failure("NetworkManager does not run".to_owned()))
+    back.map_err(|_| failure("NetworkManager does not run"))
 }
 
 /// Brings name servers back that are nobody's interface's: checkpoints have them since NetworkManager 1.48 only.
@@ -327,8 +326,7 @@ async fn restore_names(revert: &Value) -> Result<(), Error> {
         return Ok(());
     };
     let mut names = library::document(&json!({ "dns-resolver": { "config": names } }))?;
-    let mut now = NetworkState::new();
-    now.retrieve_async().await?;
+    let now = library::current(Backend::NetworkManager).await?;
     let left = serde_json::to_value(names.gen_diff(&now)?).unwrap_or_default();
     if left.get("dns-resolver").is_some() {
         tracing::info!("the checkpoint left the name servers, restoring them");
@@ -350,17 +348,9 @@ async fn undo_by(revert: &Value) -> Result<(), Error> {
 }
 
 fn nothing() -> Error {
-    Error {
-        kind: NOTHING_PENDING.to_owned(),
-        text: "nothing to commit or to roll back".to_owned(),
-        log: String::new(),
-    }
+    Error::new(NOTHING_PENDING, "nothing to commit or to roll back")
 }
 
-fn failure(text: String) -> Error {
-    Error {
-        kind: "PluginFailure".to_owned(),
-        text,
-        log: String::new(),
-    }
+fn failure(text: impl Into<String>) -> Error {
+    Error::new(PLUGIN_FAILURE, text)
 }

@@ -1,11 +1,10 @@
 //! What people ask the library for at a terminal (nmstate §4.6), and what is computed for a host that is not this one.
 
-use std::collections::HashMap;
-
 use nmstate::{NetworkPolicy, NetworkState};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::library::{current, document, from, lacking, to};
+use super::library::{configured, current, document, filled, from, lacking, retrieved, state_of, to};
 use super::{Backend, Error, MALFORMED, order};
 
 /// A wish of somebody at a terminal. Where the current state is not given, it is this host's.
@@ -89,12 +88,10 @@ pub(super) async fn answer(backend: Backend, tool: Tool) -> Result<Value, Error>
             running_config_only,
             secrets,
         } => {
-            let mut state = NetworkState::new();
-            state.set_kernel_only(backend == Backend::Kernel);
+            let mut state = state_of(backend);
             state.set_running_config_only(running_config_only);
             state.set_include_secrets(secrets);
-            state.retrieve_async().await?;
-            Ok(order::put(from(&state)?))
+            Ok(order::put(from(&retrieved(state).await?)?))
         }
         Tool::Apply { desired, options } => apply(backend, desired, options).await,
         Tool::Commit(checkpoint) => {
@@ -158,28 +155,32 @@ async fn apply(backend: Backend, desired: Value, options: Options) -> Result<Val
     from(&state)
 }
 
+/// A policy as people write it into a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Policy {
+    #[serde(default)]
+    capture: Map<String, Value>,
+    #[serde(default, alias = "desiredState")]
+    desired: Map<String, Value>,
+    current: Option<Value>,
+}
+
 async fn fill(
     backend: Backend,
     policy: Value,
     current: Option<Value>,
     captured: Map<String, Value>,
 ) -> Result<Value, Error> {
-    let captures = policy.get("capture").and_then(Value::as_object);
-    let has_captures = captures.is_some_and(|captures| !captures.is_empty());
-    let policy: NetworkPolicy = to(policy)?;
-    let found: HashMap<String, NetworkState> = if !captured.is_empty() {
-        let states = captured
-            .iter()
-            .map(|(name, state)| Ok((name.clone(), reported(state)?)));
-        states.collect::<Result<_, Error>>()?
-    } else if has_captures {
-        policy.capture.execute(&state(backend, current).await?)?
-    } else {
-        HashMap::new()
-    };
-    let desired = policy.desired.fill_with_captured_data(&found)?;
-    let captured = found.iter().map(|(name, state)| Ok((name.clone(), from(state)?)));
-    Ok(json!({ "desired": from(&desired)?, "captured": captured.collect::<Result<Map<_, _>, Error>>()? }))
+    let policy: Policy = to(policy)?;
+    let captured = captured
+        .iter()
+        .map(|(name, state)| Ok((name.clone(), reported(state)?)));
+    let captured = captured.collect::<Result<_, Error>>()?;
+    let current = current.or(policy.current);
+    let host = async || state(backend, current).await;
+    let filled = filled(&policy.capture, &policy.desired.into(), captured, host).await?;
+    Ok(json!({ "desired": filled.desired, "captured": filled.captured }))
 }
 
 /// The given state, or all that this host has.
@@ -192,14 +193,10 @@ async fn state(backend: Backend, given: Option<Value>) -> Result<NetworkState, E
 
 /// The given state, or what this host was configured to have.
 async fn before(backend: Backend, given: Option<Value>) -> Result<NetworkState, Error> {
-    if let Some(given) = given {
-        return reported(&given);
+    match given {
+        Some(given) => reported(&given),
+        None => configured(backend).await,
     }
-    let mut state = NetworkState::new();
-    state.set_kernel_only(backend == Backend::Kernel);
-    state.set_running_config_only(true);
-    state.retrieve_async().await?;
-    Ok(state)
 }
 
 /// A state that somebody reported, which a newer or older library may have written: what this one does not know of an

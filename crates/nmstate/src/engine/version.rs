@@ -1,9 +1,11 @@
 //! What works on the host.
 
+use futures::StreamExt as _;
+use zbus::fdo::{self, DBusProxy};
 use zbus::zvariant::OwnedObjectPath;
 use zbus::{Connection, Proxy};
 
-use super::{Backend, Error, Versions};
+use super::{Backend, Error, PLUGIN_FAILURE, Versions};
 
 /// Version of the library.
 const LIBRARY: &str = "2.2.62";
@@ -23,10 +25,11 @@ pub fn program() -> String {
 pub(super) async fn versions(backend: Backend) -> Result<Versions, Error> {
     let network_manager = match backend {
         Backend::Kernel => None,
-        Backend::NetworkManager => Some(network_manager().await.map_err(|error| Error {
-            kind: "PluginFailure".to_owned(),
-            text: format!("cannot ask NetworkManager for its version: {error}"),
-            log: String::new(),
+        Backend::NetworkManager => Some(network_manager().await.map_err(|error| {
+            Error::new(
+                PLUGIN_FAILURE,
+                format!("cannot ask NetworkManager for its version: {error}"),
+            )
         })?),
     };
     Ok(Versions {
@@ -43,15 +46,48 @@ pub(super) async fn versions(backend: Backend) -> Result<Versions, Error> {
 pub(super) async fn owner() -> Result<String, Error> {
     let owner = async {
         let connection = Connection::system().await?;
-        let bus = zbus::fdo::DBusProxy::new(&connection).await?;
-        let owner = bus.get_name_owner(NETWORK_MANAGER.try_into()?).await?;
-        Ok::<_, zbus::Error>(format!("{} {owner}", bus.get_id().await?))
+        owner_on(&DBusProxy::new(&connection).await?).await
     };
-    owner.await.map_err(|error| Error {
-        kind: "PluginFailure".to_owned(),
-        text: format!("NetworkManager is not on the bus: {error}"),
-        log: String::new(),
-    })
+    owner.await.map_err(|error| absent(&error))
+}
+
+/// The same, once one runs.
+///
+/// # Errors
+/// When there is no bus, or it ends meanwhile.
+pub(super) async fn next_owner() -> Result<String, Error> {
+    let owner = async {
+        let connection = Connection::system().await?;
+        let bus = DBusProxy::new(&connection).await?;
+        // Before the question: a start in between is told.
+        let mut changes = bus
+            .receive_name_owner_changed_with_args(&[(0, NETWORK_MANAGER)])
+            .await?;
+        loop {
+            match owner_on(&bus).await {
+                Err(zbus::Error::FDO(error)) if matches!(*error, fdo::Error::NameHasNoOwner(_)) => {
+                    tracing::warn!("waiting for NetworkManager: {error}");
+                }
+                answer => return answer,
+            }
+            if changes.next().await.is_none() {
+                return Err(zbus::Error::Failure("the bus has ended".to_owned()));
+            }
+        }
+    };
+    owner.await.map_err(|error| absent(&error))
+}
+
+async fn owner_on(bus: &DBusProxy<'_>) -> zbus::Result<String> {
+    let owner = bus.get_name_owner(NETWORK_MANAGER.try_into()?).await?;
+    Ok(format!("{} {owner}", bus.get_id().await?))
+}
+
+fn absent(error: &zbus::Error) -> Error {
+    Error::new(
+        PLUGIN_FAILURE,
+        format!("NetworkManager is not on the bus: {error}"),
+    )
 }
 
 /// Whether NetworkManager could still undo something.
@@ -64,10 +100,11 @@ pub(super) async fn has_checkpoints() -> Result<bool, Error> {
         let proxy = Proxy::new(&connection, NETWORK_MANAGER, PATH, NETWORK_MANAGER).await?;
         proxy.get_property::<Vec<OwnedObjectPath>>(CHECKPOINTS).await
     };
-    let checkpoints = checkpoints.await.map_err(|error| Error {
-        kind: "PluginFailure".to_owned(),
-        text: format!("cannot ask NetworkManager for its checkpoints: {error}"),
-        log: String::new(),
+    let checkpoints = checkpoints.await.map_err(|error| {
+        Error::new(
+            PLUGIN_FAILURE,
+            format!("cannot ask NetworkManager for its checkpoints: {error}"),
+        )
     })?;
     Ok(!checkpoints.is_empty())
 }

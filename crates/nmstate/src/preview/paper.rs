@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::Policy;
 use super::changes::{self, Change};
 use super::gather::Reported;
-use crate::engine::{Engine, Error, Filled, Request, Tool};
+use crate::engine::{self, Engine, Error, Filled, Request, Tool};
 use crate::legacy::{self, matching, normalise};
 use crate::policy::selection;
 use crate::render::{self, PolicySpec};
@@ -140,11 +140,7 @@ fn filled_in(mut filled: Value) -> Filled {
 }
 
 fn untouchable() -> Error {
-    Error {
-        kind: "Bug".to_owned(),
-        text: "a report cannot be changed".to_owned(),
-        log: String::new(),
-    }
+    Error::new(engine::BUG, "a report cannot be changed")
 }
 
 #[cfg(test)]

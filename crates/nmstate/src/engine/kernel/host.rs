@@ -11,7 +11,7 @@ use linux::routes::Route;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::Error;
+use super::super::{Error, PLUGIN_FAILURE};
 
 /// The routing table of what the kernel itself needs.
 const LOCAL_TABLE: u32 = 255;
@@ -249,11 +249,7 @@ fn changes(
 
 /// The kernel refused.
 pub(super) fn refused(error: &dyn std::fmt::Display) -> Error {
-    Error {
-        kind: "PluginFailure".to_owned(),
-        text: error.to_string(),
-        log: String::new(),
-    }
+    Error::new(PLUGIN_FAILURE, error.to_string())
 }
 
 #[cfg(test)]

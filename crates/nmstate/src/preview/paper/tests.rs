@@ -135,3 +135,24 @@ async fn all_vlans_of_a_port_are_told_as_a_range() {
         ),
     );
 }
+
+#[tokio::test]
+async fn mistakes_in_captures_are_told_as_in_enactments() {
+    for (capture, told) in [
+        ("interfaces.name==\"eth0", "PolicyError: No ending double quote\n"),
+        (
+            "interfaces.name==capture.nic.interfaces.0.name",
+            "PolicyError: Capture nic not found\n",
+        ),
+        (
+            "links.name==\"eth0\"",
+            "PolicyError: Unsupported capture keyword 'links'\n",
+        ),
+    ] {
+        let outcome = outcome_of(json!({ "capture": { "c": capture }, "desiredState": wish() })).await;
+        assert!(
+            matches!(&outcome, Outcome::Fails(text) if text.starts_with(told)),
+            "{outcome:?}"
+        );
+    }
+}
