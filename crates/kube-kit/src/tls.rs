@@ -21,6 +21,7 @@ use thiserror::Error;
 
 use crate::lock;
 
+pub mod ciphers;
 pub mod files;
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use kube_kit::serve::{Bind, Certified, Limits, NoServer, Readiness, Serving};
 use kube_kit::tls::Profile;
+use kube_kit::tls::ciphers::in_full;
 
 use crate::{messages, names};
 
@@ -48,12 +49,6 @@ pub fn profile(min_version: &str, ciphers: &str) -> Result<Profile, InvalidVersi
         .map(in_full)
         .collect();
     Ok(Profile::read(min_version, &ciphers))
-}
-
-/// Go has a short name of its own for two ciphers.
-fn in_full(cipher: &str) -> String {
-    let short = cipher.ends_with("_WITH_CHACHA20_POLY1305");
-    format!("{cipher}{}", if short { "_SHA256" } else { "" })
 }
 
 /// Where and as whom to serve.

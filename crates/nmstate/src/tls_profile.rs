@@ -13,6 +13,7 @@ use std::fs;
 
 use anyhow::Context as _;
 use kube_kit::tls;
+use kube_kit::tls::ciphers::{IANA_NAMES, STRONG, in_full};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -94,7 +95,7 @@ pub fn parse(profile: Option<&Value>) -> Result<Profile, InvalidProfile> {
     };
     match kind {
         "" | "Intermediate" => Ok(intermediate()),
-        "Old" => Ok(Profile::of("VersionTLS10", &[&TLS_1_3, &MODERN, &LEGACY])),
+        "Old" => Ok(Profile::of("VersionTLS10", &[&TLS_1_3, &IANA_NAMES])),
         "Modern" => Ok(Profile::of("VersionTLS13", &[&TLS_1_3])),
         "Custom" => match profile.get("custom") {
             None | Some(Value::Null) => Err(InvalidProfile::NoCustom),
@@ -124,7 +125,7 @@ pub fn of_servers(is_openshift: Option<&str>, file: &str) -> anyhow::Result<tls:
 }
 
 fn intermediate() -> Profile {
-    Profile::of("VersionTLS12", &[&TLS_1_3, &MODERN])
+    Profile::of("VersionTLS12", &[&TLS_1_3, &IANA_NAMES[..STRONG]])
 }
 
 impl Profile {
@@ -164,16 +165,18 @@ impl Profile {
         let mut tls13 = Vec::new();
         let mut tls12 = Vec::new();
         let mut unknown = Vec::new();
+        let (strong, weak) = IANA_NAMES.split_at(STRONG);
         for cipher in &self.ciphers {
+            let name = in_full(cipher);
             let known = |table: &[(&str, &'static str)]| {
                 let mut entries = table.iter();
-                entries.find_map(|(openssl, iana)| (cipher == openssl || cipher == iana).then_some(*iana))
+                entries.find_map(|(openssl, iana)| (name == *openssl || name == *iana).then_some(*iana))
             };
             if let Some(iana) = known(&TLS_1_3) {
                 tls13.push(iana);
-            } else if let Some(iana) = known(&MODERN).or_else(|| known(&SHORT)) {
+            } else if let Some(iana) = known(strong) {
                 tls12.push(iana);
-            } else if known(&LEGACY).is_none() {
+            } else if known(weak).is_none() {
                 unknown.push(cipher.as_str());
             }
         }
@@ -217,65 +220,6 @@ const TLS_1_3: [(&str, &str); 3] = [
     ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
     ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
     ("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256"),
-];
-
-/// Ciphers of TLS 1.2 that we serve, by OpenSSL's and IANA's names.
-const MODERN: [(&str, &str); 6] = [
-    (
-        "ECDHE-ECDSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    ),
-    (
-        "ECDHE-RSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    ),
-    (
-        "ECDHE-ECDSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-    ),
-    (
-        "ECDHE-RSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-    ),
-    (
-        "ECDHE-ECDSA-CHACHA20-POLY1305",
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    ),
-    (
-        "ECDHE-RSA-CHACHA20-POLY1305",
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-    ),
-];
-
-/// Go's short names for two of them.
-const SHORT: [(&str, &str); 2] = [
-    (
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    ),
-    (
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-    ),
-];
-
-/// Ciphers of the type Old that we never serve, in its order.
-const LEGACY: [(&str, &str); 12] = [
-    (
-        "ECDHE-ECDSA-AES128-SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-    ),
-    ("ECDHE-RSA-AES128-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"),
-    ("ECDHE-ECDSA-AES128-SHA", "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"),
-    ("ECDHE-RSA-AES128-SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
-    ("ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA"),
-    ("ECDHE-RSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"),
-    ("AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_GCM_SHA256"),
-    ("AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_GCM_SHA384"),
-    ("AES128-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA256"),
-    ("AES128-SHA", "TLS_RSA_WITH_AES_128_CBC_SHA"),
-    ("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA"),
-    ("DES-CBC3-SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
 ];
 
 /// Groups of the key exchange that we have, by IANA's names and those of OpenSSL and NIST.

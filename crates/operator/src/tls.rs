@@ -1,6 +1,7 @@
 //! From the TLS profile in the specification to what servers are told (operator §5.4).
 
 use api::network_addons::{CIPHERS, TlsSecurityProfile};
+use kube_kit::tls::ciphers::IANA_NAMES;
 
 use crate::messages::specification;
 
@@ -12,49 +13,6 @@ pub struct TlsSettings {
     /// Ciphers below TLS 1.3 by IANA's names, in order; none means the server's own choice.
     pub ciphers: Vec<&'static str>,
 }
-
-/// Names of OpenSSL and of IANA. Ciphers of TLS 1.3 are missing: they can't be chosen.
-const IANA_NAMES: [(&str, &str); 18] = [
-    (
-        "ECDHE-ECDSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    ),
-    (
-        "ECDHE-RSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    ),
-    (
-        "ECDHE-ECDSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-    ),
-    (
-        "ECDHE-RSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-    ),
-    (
-        "ECDHE-ECDSA-CHACHA20-POLY1305",
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    ),
-    (
-        "ECDHE-RSA-CHACHA20-POLY1305",
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-    ),
-    (
-        "ECDHE-ECDSA-AES128-SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-    ),
-    ("ECDHE-RSA-AES128-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"),
-    ("ECDHE-ECDSA-AES128-SHA", "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"),
-    ("ECDHE-RSA-AES128-SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
-    ("ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA"),
-    ("ECDHE-RSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"),
-    ("AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_GCM_SHA256"),
-    ("AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_GCM_SHA384"),
-    ("AES128-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA256"),
-    ("AES128-SHA", "TLS_RSA_WITH_AES_128_CBC_SHA"),
-    ("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA"),
-    ("DES-CBC3-SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
-];
 
 impl TlsSettings {
     /// What the profile means; none means Modern. A custom profile counts whatever the type says.
