@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use k8s_openapi::jiff::Timestamp;
 use kube_kit::process;
+use program::terminal::{self, STDIN};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
@@ -21,8 +22,6 @@ const REFUSED: u8 = 65;
 const WRONG_USAGE: u8 = 2;
 /// How long a change that is not committed stays, in seconds.
 const TIMEOUT: u32 = 60;
-/// The name of standard input among files.
-const STDIN: &str = "-";
 
 /// Show and change the network of this host
 #[derive(Debug, Parser)]
@@ -225,10 +224,9 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Some(command) => process::run(answer(command)).unwrap_or_else(|error| Err(Error::Start(error))),
     };
     match answered {
-        Ok(text) => match io::stdout().lock().write_all(text.as_bytes()) {
-            // Whoever reads only the head of it is no failure.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(REFUSED),
-            _ => ExitCode::SUCCESS,
+        Ok(text) => match terminal::print(&text) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(REFUSED),
         },
         Err(error) => {
             eprintln!("{error}");
@@ -336,13 +334,7 @@ async fn answer(command: Command) -> Result<String, Error> {
 
 /// A file or standard input, as YAML or JSON.
 fn read(file: &str) -> Result<Value, Error> {
-    let text = if file == STDIN {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        fs::read_to_string(file)
-    };
-    let text = text.map_err(|source| Error::File {
+    let text = terminal::read(file).map_err(|source| Error::File {
         file: file.to_owned(),
         source,
     })?;

@@ -12,14 +12,14 @@ mod paper;
 mod text;
 
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 use kube_kit::connection::{self, Flags};
 use kube_kit::process;
+use program::terminal;
 use serde::Deserialize as _;
 use serde_json::Value;
 use thiserror::Error;
@@ -32,8 +32,6 @@ const CHANGES: u8 = 1;
 const TROUBLE: u8 = 2;
 /// Kind of the objects that are looked at.
 const POLICY: &str = "NodeNetworkConfigurationPolicy";
-/// The name of standard input among files.
-const STDIN: &str = "-";
 
 const ABOUT: &str = "\
 Shows what a policy would change on each node, and changes nothing
@@ -123,14 +121,12 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
     let answer = process::run(answer(args, width))
         .unwrap_or_else(|error| trouble(&connection::Error::Runtime(error).into()));
     eprint!("{}", answer.remarks);
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(answer.text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        // Whoever reads only the head of it is no failure.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(TROUBLE),
-        _ => ExitCode::from(answer.code),
+    match terminal::print(&answer.text) {
+        Ok(()) => ExitCode::from(answer.code),
+        Err(error) => {
+            eprintln!("error: cannot write to standard output: {error}");
+            ExitCode::from(TROUBLE)
+        }
     }
 }
 
@@ -189,13 +185,7 @@ struct Policy {
 }
 
 fn policies(file: &str) -> Result<Vec<Policy>, Error> {
-    let text = if file == STDIN {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        fs::read_to_string(file)
-    };
-    let text = text.map_err(|source| Error::File {
+    let text = terminal::read(file).map_err(|source| Error::File {
         file: file.to_owned(),
         source,
     })?;

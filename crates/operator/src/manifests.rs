@@ -8,15 +8,11 @@
 //!                        └─> what templates of parent operators ask for             (templator)
 //! ```
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Write as _},
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
+use program::terminal;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -345,15 +341,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints; whoever reads only the head of it is no failure.
 fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output")
-        }
-        _ => Ok(()),
-    }
+    terminal::print(text).context("cannot write to standard output")
 }
 
 #[cfg(test)]

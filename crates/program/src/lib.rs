@@ -1,4 +1,5 @@
-//! What the command lines of all programs have in common: flags as Go takes them, and what log lines look like.
+//! What the command lines of all programs have in common: flags as Go takes them, what log lines look like, and how
+//! files are read and answers printed.
 //!
 //! ```text
 //! argv ──> argv::go_flags ──> clap ──> zap::Flags ──> logging::start
@@ -6,4 +7,5 @@
 
 pub mod argv;
 pub mod logging;
+pub mod terminal;
 pub mod zap;

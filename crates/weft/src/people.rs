@@ -2,12 +2,12 @@
 //! kubectl's, not Go's, and exit codes answer questions.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use program::terminal;
 
 use crate::nmstate;
 
@@ -100,13 +100,11 @@ pub(crate) fn run(command: Command) -> ExitCode {
 
 fn print(text: &str, remarks: &str, code: u8) -> ExitCode {
     eprint!("{remarks}");
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // Whoever reads only the head of it is no failure.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+    match terminal::print(text) {
+        Ok(()) => ExitCode::from(code),
+        Err(error) => {
             eprintln!("error: cannot write to standard output: {error}");
             ExitCode::from(TROUBLE)
         }
-        _ => ExitCode::from(code),
     }
 }

@@ -1,0 +1,65 @@
+//! What is read from the command line's files and printed for people and pipes.
+
+use std::io::{self, Read as _};
+
+/// What standard input is called where a file is asked for.
+pub const STDIN: &str = "-";
+
+/// The text of a file, or of standard input.
+///
+/// # Errors
+/// When it can't be read, or is no text.
+pub fn read(file: &str) -> io::Result<String> {
+    if file != STDIN {
+        return std::fs::read_to_string(file);
+    }
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Prints to standard output. Whoever reads only the head of it is no failure.
+///
+/// # Errors
+/// When it can't be written.
+pub fn print(text: &str) -> io::Result<()> {
+    written(io::stdout().lock(), text)
+}
+
+fn written(mut to: impl io::Write, text: &str) -> io::Result<()> {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes nothing.
+    struct Closed(io::ErrorKind);
+
+    impl io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_enough_is_no_failure() {
+        assert!(written(Closed(io::ErrorKind::BrokenPipe), "text").is_ok());
+        let full = written(Closed(io::ErrorKind::StorageFull), "text");
+        assert_eq!(
+            full.map_err(|error| error.kind()),
+            Err(io::ErrorKind::StorageFull)
+        );
+        let mut taken = Vec::new();
+        assert!(written(&mut taken, "text").is_ok());
+        assert_eq!(taken, b"text");
+    }
+}
