@@ -179,7 +179,9 @@ async fn fill(
     let captured = captured.collect::<Result<_, Error>>()?;
     let current = current.or(policy.current);
     let host = async || state(backend, current).await;
-    let filled = filled(&policy.capture, &policy.desired.into(), captured, host).await?;
+    let desired = policy.desired.into();
+    // Large enough to be kept off the stack.
+    let filled = Box::pin(filled(&policy.capture, &desired, captured, host)).await?;
     Ok(json!({ "desired": filled.desired, "captured": filled.captured }))
 }
 

@@ -59,7 +59,7 @@ fn span(tag: &Value) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    fn gathered(tags: Value) -> Value {
+    fn gathered(tags: &Value) -> Value {
         let mut document = json!({ "interfaces": [{ "bridge": { "port": [{ "vlan": { TAGS: tags } }] } }] });
         gather(&mut document);
         document["interfaces"][0]["bridge"]["port"][0]["vlan"][TAGS].take()
@@ -69,7 +69,7 @@ mod tests {
     fn what_stands_in_a_row_is_a_range() {
         let all: Vec<Value> = (2..=4094).map(|id| json!({ "id": id })).collect();
         assert_eq!(
-            gathered(json!(all)),
+            gathered(&json!(all)),
             json!([{ "id-range": { "min": 2, "max": 4094 } }])
         );
         let some = json!([
@@ -79,8 +79,8 @@ mod tests {
         let ranges = json!([
             { "id-range": { "min": 10, "max": 12 } }, { "id-range": { "min": 20, "max": 33 } }, { "id": 100 },
         ]);
-        assert_eq!(gathered(some), ranges);
-        assert_eq!(gathered(ranges.clone()), ranges);
+        assert_eq!(gathered(&some), ranges);
+        assert_eq!(gathered(&ranges), ranges);
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
             json!("all"),
             json!(null),
         ] {
-            assert_eq!(gathered(tags.clone()), tags);
+            assert_eq!(gathered(&tags), tags);
         }
     }
 }
