@@ -33,15 +33,12 @@ pub fn asked(annotations: &BTreeMap<String, String>) -> bool {
 /// When the document is refused, or the host's state can't be had.
 pub async fn outcome(engine: &Engine, desired: &Value) -> Result<Outcome, Failure> {
     let diff = if apply::is_empty(desired) {
-        Value::Null
+        json!({})
     } else {
         let diff = engine.diff(desired.clone()).await;
         diff.map_err(|error| Failure::of_unchanged(&error, desired))?
     };
-    let mut diff = secrets::hidden(&diff);
-    if summary(&diff).is_none() {
-        diff = json!({});
-    }
+    let diff = secrets::hidden(&diff);
     Ok(Outcome {
         message: message(&diff),
         diff,

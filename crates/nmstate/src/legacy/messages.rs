@@ -1,8 +1,5 @@
 //! What people read about the original design in conditions.
 
-/// What was asked for is what the host has.
-pub(super) const RECONCILED: &str = "successfully reconciled";
-
 /// An object that says of itself that it is for another node.
 pub(super) fn other_node(named: &str, said: &str) -> String {
     format!("spec.nodeName is {said}, but the object is named after node {named}: nothing is applied")

@@ -22,7 +22,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use crate::apply::Pipeline;
+use crate::apply::{self, Pipeline};
 use crate::bridge_vlans;
 use crate::handler::Shared;
 use crate::names;
@@ -61,7 +61,7 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut synced = false;
     loop {
-        let retry = enforcer.retry_at();
+        let retry = enforcer.next;
         tokio::select! {
             change = changes.next() => match change {
                 None => return,
@@ -184,10 +184,6 @@ impl Enforcer {
         }
     }
 
-    fn retry_at(&self) -> Option<Instant> {
-        self.next
-    }
-
     /// Does what is due for the object as it is.
     async fn look(&mut self, asked: Option<&Asked>) -> Result<(), Error> {
         let Some(asked) = asked else {
@@ -239,7 +235,7 @@ impl Enforcer {
             (_, Some(next)) if Instant::now() < next => return None,
             (_, Some(_)) | (None, None) => {}
             (Some(leftover), None) => match self.pipeline.diff(desired).await {
-                Ok(diff) if is_nothing(&diff) || diff == *leftover => return None,
+                Ok(diff) if apply::is_empty(&diff) || diff == *leftover => return None,
                 Ok(_) => info!(node, "the host is no longer what its NodeNetworkState asks for"),
                 Err(error) => {
                     warn!(node, "cannot compare the host with its NodeNetworkState: {error}");
@@ -249,13 +245,13 @@ impl Enforcer {
         }
         info!(node, "applying what the NodeNetworkState asks for");
         match self.pipeline.apply(desired).await {
-            Ok(_) => {
+            Ok(text) => {
                 // When it can't be told what is left, the next look finds it out.
                 let leftover = self.pipeline.diff(desired).await.unwrap_or_default();
                 self.leftover = Some(leftover);
                 (self.failures, self.next) = (0, None);
                 self.shared.refresh.notify_one();
-                Some(Outcome::Done)
+                Some(Outcome::Done(text))
             }
             Err(failure) => {
                 self.is_refused = !failure.retry;
@@ -313,11 +309,6 @@ impl Enforcer {
         }
         Ok(())
     }
-}
-
-/// Whether a difference is none.
-fn is_nothing(diff: &Value) -> bool {
-    !crate::legacy::normalise::has_content(diff)
 }
 
 #[cfg(test)]

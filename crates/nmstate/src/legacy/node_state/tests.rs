@@ -1,10 +1,12 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use kube::client::Body;
 use rstest::rstest;
 use serde_json::json;
 
 use super::*;
 use crate::apply;
-use crate::engine::{self, Engine, Request};
+use crate::engine::{self, Backend, Engine, Request};
 use crate::settings::Settings;
 
 fn desired() -> Value {
@@ -20,18 +22,43 @@ fn asked(generation: i64) -> Asked {
 
 /// An enforcer on a host that fails every change in this way, without an object to tell it in.
 fn enforcer(kind: &'static str) -> Enforcer {
+    enforcer_on(Backend::NetworkManager, move |request| {
+        let error = engine::Error {
+            kind: kind.to_owned(),
+            text: "no".to_owned(),
+            log: String::new(),
+        };
+        match request {
+            Request::Apply(_, back) | Request::Rollback(back) => drop(back.send(Err(error))),
+            other => panic!("not expected: {other:?}"),
+        }
+    })
+}
+
+/// An enforcer on a host that takes every change and then lacks these things of it, one after the other, and the count
+/// of changes.
+fn enforcer_of_what_lacks(backend: Backend, lacks: &[Value]) -> (Enforcer, Arc<AtomicU32>) {
+    let changes = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&changes);
+    let mut lacks = lacks.to_vec().into_iter();
+    let enforcer = enforcer_on(backend, move |request| match request {
+        Request::Apply(_, back) => {
+            count.fetch_add(1, Ordering::Relaxed);
+            drop(back.send(Ok(())));
+        }
+        Request::Commit(back) | Request::Rollback(back) => drop(back.send(Ok(()))),
+        Request::Diff(_, back) => drop(back.send(Ok(lacks.next().expect("another look")))),
+        other => panic!("not expected: {other:?}"),
+    });
+    (enforcer, changes)
+}
+
+/// An enforcer on a host that answers so.
+fn enforcer_on(backend: Backend, mut answer: impl FnMut(Request) + Send + 'static) -> Enforcer {
     let (engine, mut requests) = Engine::asked();
     tokio::spawn(async move {
         while let Some(request) = requests.recv().await {
-            let error = engine::Error {
-                kind: kind.to_owned(),
-                text: "no".to_owned(),
-                log: String::new(),
-            };
-            match request {
-                Request::Apply(_, back) | Request::Rollback(back) => drop(back.send(Err(error))),
-                other => panic!("not expected: {other:?}"),
-            }
+            answer(request);
         }
     });
     let nothing = tower::service_fn(|_: axum::http::Request<Body>| async {
@@ -46,6 +73,7 @@ fn enforcer(kind: &'static str) -> Enforcer {
     let client = kube::Client::new(nothing, "default");
     let settings = apply::Settings {
         probes: false,
+        backend,
         ..apply::Settings::default()
     };
     let pipeline = Pipeline::new(engine.clone(), client.clone(), "node01".to_owned(), settings);
@@ -64,13 +92,13 @@ async fn attempts_are_further_and_further_apart_until_something_else_is_asked_fo
         // Whoever looks earlier does nothing.
         enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
         assert_eq!(enforcer.failures, attempts);
-        let next = enforcer.retry_at().expect("another attempt");
+        let next = enforcer.next.expect("another attempt");
         pauses.push((next - Instant::now()).as_secs());
         tokio::time::sleep_until(next).await;
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
     enforcer.look(Some(&asked(2))).await.expect("nobody to tell");
-    let next = enforcer.retry_at().expect("another attempt");
+    let next = enforcer.next.expect("another attempt");
     assert_eq!(next - Instant::now(), Duration::from_secs(1));
 }
 
@@ -80,13 +108,41 @@ async fn what_is_refused_for_good_waits_for_another_version() {
     let mut enforcer = enforcer("NotSupportedError");
     for _ in 0..3 {
         enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
-        assert_eq!((enforcer.failures, enforcer.retry_at()), (1, None));
+        assert_eq!((enforcer.failures, enforcer.next), (1, None));
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     enforcer.version = Some(("u".to_owned(), 0));
     enforcer.failures = 0;
     enforcer.look(Some(&asked(2))).await.expect("nobody to tell");
     assert_eq!(enforcer.failures, 1);
+}
+
+// nmstate#88
+#[rstest]
+#[case::nothing_is_missing(&[json!({}), json!({})], 1)]
+#[case::drift(&[json!({}), desired(), json!({})], 2)]
+#[case::name_servers_that_are_to_be_gone(&[json!({}), json!({"dns-resolver": {"config": {}}}), json!({})], 2)]
+#[case::what_applying_does_not_help(&[desired(), desired()], 1)]
+#[tokio::test]
+async fn what_the_host_lost_is_applied_again(#[case] lacks: &[Value], #[case] changes: u32) {
+    let (mut enforcer, changed) = enforcer_of_what_lacks(Backend::NetworkManager, lacks);
+    for _ in 0..2 {
+        enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+    }
+    assert_eq!(changed.load(Ordering::Relaxed), changes);
+}
+
+#[rstest]
+#[case(Backend::NetworkManager, "successfully reconciled")]
+#[case(
+    Backend::Kernel,
+    "successfully reconciled, until the host restarts: without NetworkManager nothing is persistent"
+)]
+#[tokio::test]
+async fn a_success_says_how_long_it_lasts(#[case] backend: Backend, #[case] text: &str) {
+    let (mut enforcer, _) = enforcer_of_what_lacks(backend, &[json!({})]);
+    let outcome = enforcer.enforce(&desired()).await;
+    assert_eq!(outcome, Some(Outcome::Done(text.to_owned())));
 }
 
 #[rstest]

@@ -63,8 +63,8 @@ impl Wish {
 pub(crate) enum Outcome {
     /// Nothing was asked for.
     None,
-    /// The host is as asked for.
-    Done,
+    /// The host is as asked for, and what is said of that.
+    Done(String),
     /// Why it is not.
     Failed(String),
 }
@@ -87,7 +87,7 @@ pub(crate) fn tell(object: &mut DynamicObject, outcome: &Outcome, now: Timestamp
         .unwrap_or_default();
     let observed = match outcome {
         Outcome::None => None,
-        Outcome::Done | Outcome::Failed(_) => object.metadata.generation.map(Value::from),
+        Outcome::Done(_) | Outcome::Failed(_) => object.metadata.generation.map(Value::from),
     };
     let wanted = match outcome {
         Outcome::None => {
@@ -98,16 +98,16 @@ pub(crate) fn tell(object: &mut DynamicObject, outcome: &Outcome, now: Timestamp
             }
             rest
         }
-        Outcome::Done | Outcome::Failed(_) => {
-            let (available, failing, reason, message) = match outcome {
-                Outcome::Failed(text) => (Status::False, Status::True, FAILED, text.as_str()),
-                _ => (Status::True, Status::False, CONFIGURED, messages::RECONCILED),
+        Outcome::Done(text) | Outcome::Failed(text) => {
+            let (available, failing, reason) = match outcome {
+                Outcome::Failed(_) => (Status::False, Status::True, FAILED),
+                _ => (Status::True, Status::False, CONFIGURED),
             };
             let mut wanted = told.clone();
             let before = object_data.get("status").and_then(|status| status.get(OBSERVED));
             let mut differs = before != observed.as_ref();
             for (kind, status) in [(AVAILABLE, available), (FAILING, failing)] {
-                let message = if status == Status::True { message } else { "" };
+                let message = if status == Status::True { text.as_str() } else { "" };
                 differs |= put(&mut wanted, kind, status, reason, message, now);
             }
             if !differs {

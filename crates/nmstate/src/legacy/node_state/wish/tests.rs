@@ -88,7 +88,11 @@ fn an_outcome_is_told_once_and_nothing_else_is_touched() {
         &Outcome::Failed("no such port".to_owned()),
         at(2)
     ));
-    assert!(tell(&mut object, &Outcome::Done, at(3)));
+    assert!(tell(
+        &mut object,
+        &Outcome::Done("successfully reconciled".to_owned()),
+        at(3)
+    ));
     assert_eq!(
         object.data["status"]["conditions"],
         json!([
@@ -113,7 +117,7 @@ fn an_outcome_is_told_once_and_nothing_else_is_touched() {
 #[case(json!({"conditions": [1, {"type": 3}, {"type": "Failing"}]}))]
 fn a_status_of_any_form_can_be_told_about(#[case] status: Value) {
     let mut object = object(&status);
-    assert!(tell(&mut object, &Outcome::Done, at(1)));
+    assert!(tell(&mut object, &Outcome::Done(String::new()), at(1)));
     let conditions = object.data["status"]["conditions"].as_array().expect("a list");
     for kind in [AVAILABLE, FAILING] {
         assert!(
