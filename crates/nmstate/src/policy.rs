@@ -7,6 +7,7 @@
 //!                         └────────> settler: status of the policy, slots given back, coalesced ──> API server
 //! ```
 
+pub mod ask;
 pub mod cleanup;
 pub mod controller;
 pub mod enactment;

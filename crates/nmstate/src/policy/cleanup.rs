@@ -4,10 +4,10 @@
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Client, ResourceExt};
-use kube_kit::client;
 
+use super::ask::{self, patiently};
 use super::enactment::{self, State};
-use super::objects::{self, Enactment, Policy};
+use super::objects::{self, Enactment};
 use super::slots;
 use crate::conditions::Status;
 use crate::names;
@@ -24,28 +24,22 @@ const ATTEMPTS: u32 = 10;
 pub async fn release(client: &Client, node: &str) {
     let labels = format!("{}={node}", names::NODE_LABEL);
     let api = objects::enactments(client);
-    let enactments = match api.list(&ListParams::default().labels(&labels)).await {
+    let enactments = match patiently(api.list(&ListParams::default().labels(&labels))).await {
         Ok(list) => list.items,
         Err(error) => {
-            let error = client::message(&error);
-            tracing::warn!(error, "cannot list what former handlers of this node left");
+            tracing::warn!(%error, "cannot list what former handlers of this node left");
             return;
         }
     };
     for found in enactments {
         let name = found.name_any();
         if let Err(error) = release_one(client, found).await {
-            let error = client::message(&error);
-            tracing::warn!(
-                enactment = name,
-                error,
-                "cannot give back a slot of a former handler"
-            );
+            tracing::warn!(enactment = name, %error, "cannot give back a slot of a former handler");
         }
     }
 }
 
-async fn release_one(client: &Client, mut found: DynamicObject) -> Result<(), kube::Error> {
+async fn release_one(client: &Client, mut found: DynamicObject) -> Result<(), ask::Error> {
     let policy = found.labels().get(names::POLICY_LABEL).cloned();
     let Some(policy) = policy.filter(|policy| !policy.is_empty()) else {
         return Ok(());
@@ -64,9 +58,8 @@ async fn release_one(client: &Client, mut found: DynamicObject) -> Result<(), ku
                 enactment::set_state(status, &State::Created, Timestamp::now());
             }
         });
-        objects::enactments(client)
-            .replace_status(&seen.name, &PostParams::default(), &found)
-            .await?;
+        let api = objects::enactments(client);
+        patiently(api.replace_status(&seen.name, &PostParams::default(), &found)).await?;
     }
     // Who waits or was aborted has none.
     if !seen.holds_slot() {
@@ -74,19 +67,18 @@ async fn release_one(client: &Client, mut found: DynamicObject) -> Result<(), ku
     }
     let api = objects::policies(client);
     for attempt in 1..=ATTEMPTS {
-        let Some(object) = api.get_opt(&policy).await? else {
+        let Some(policy_object) = ask::policy(client, &policy).await? else {
             return Ok(());
         };
-        let policy_object = Policy::new(object);
         let mut counts = policy_object.counts();
         if !slots::release(&mut counts, seen.generation) {
             return Ok(());
         }
         let object = policy_object.with_status(None, Some(&counts));
-        match api.replace_status(&policy, &PostParams::default(), &object).await {
+        match patiently(api.replace_status(&policy, &PostParams::default(), &object)).await {
             Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {}
+            Err(error) if error.is(404) => return Ok(()),
+            Err(error) if error.is(409) && attempt < ATTEMPTS => {}
             Err(error) => return Err(error),
         }
     }
@@ -96,17 +88,15 @@ async fn release_one(client: &Client, mut found: DynamicObject) -> Result<(), ku
 /// Deletes an enactment whose policy is gone. The policy may be newer than what is known, so it is asked for.
 ///
 /// # Errors
-/// When the API server refuses.
-pub async fn delete_orphan(client: &Client, enactment: &str, policy: &str) -> Result<(), kube::Error> {
-    if objects::policies(client).get_opt(policy).await?.is_some() {
+/// When the API server refuses, or does not answer.
+pub async fn delete_orphan(client: &Client, enactment: &str, policy: &str) -> Result<(), ask::Error> {
+    if ask::policy(client, policy).await?.is_some() {
         return Ok(());
     }
-    match objects::enactments(client)
-        .delete(enactment, &DeleteParams::default())
-        .await
-    {
+    let api = objects::enactments(client);
+    match patiently(api.delete(enactment, &DeleteParams::default())).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) if error.is(404) => Ok(()),
         Err(error) => Err(error),
     }
 }

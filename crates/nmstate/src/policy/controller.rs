@@ -18,12 +18,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{PartialObjectMeta, Request};
-use kube_kit::client;
 use kube_kit::queue::Queue;
 use kube_kit::watch::{self, Change, DeserializeGuard, Options, Store, Watch};
 use serde_json::Value;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::ask::patiently;
 use super::cleanup;
 use super::objects::{self, Policy};
 use super::settler::Settler;
@@ -110,6 +111,8 @@ struct Controller {
     shared: Shared,
     pipeline: Arc<Pipeline>,
     policies: Store<String, Policy>,
+    /// Wakes those who wait for what others write of policies.
+    told: Notify,
     node: Store<String, ThisNode>,
     /// Names of enactments of this node, with the names of their policies.
     enactments: Store<String, String>,
@@ -177,6 +180,7 @@ async fn begin(shared: Shared, pipeline: Arc<Pipeline>) -> (Controller, Watches)
     let settler = Settler::new(shared.clone(), policies.store(), spread.clone());
     let controller = Controller {
         policies: policies.store(),
+        told: Notify::new(),
         node: node.store(),
         enactments: enactments.store(),
         queue: Queue::new(),
@@ -208,7 +212,7 @@ async fn learn_size(client: &kube::Client, spread: &Spread) {
     let nodes = Request::new(<Node as kube::Resource>::url_path(&(), None));
     let began = Instant::now();
     let answer = match nodes.list(&ListParams::default().limit(1)) {
-        Ok(request) => client.request::<Value>(request).await,
+        Ok(request) => patiently(client.request::<Value>(request)).await,
         Err(_) => return,
     };
     // As good a guess of a write as any, until there was one.
@@ -220,7 +224,7 @@ async fn learn_size(client: &kube::Client, spread: &Spread) {
                 .unwrap_or_default();
             spread.learn(usize::try_from(more).unwrap_or(usize::MAX).saturating_add(1));
         }
-        Err(error) => tracing::warn!(error = client::message(&error), "cannot count the nodes"),
+        Err(error) => tracing::warn!(%error, "cannot count the nodes"),
     }
 }
 
@@ -229,6 +233,7 @@ impl Controller {
         let mut known = BTreeMap::<String, Wanted>::new();
         let mut first = true;
         while let Some(change) = policies.next().await {
+            self.told.notify_waiters();
             match change {
                 Change::Applied(name) => {
                     let Some(policy) = self.policies.get(&name) else {
@@ -309,12 +314,7 @@ impl Controller {
                     continue;
                 }
                 if let Err(error) = cleanup::delete_orphan(&self.shared.client, &name, &policy).await {
-                    let error = client::message(&error);
-                    tracing::warn!(
-                        enactment = name,
-                        error,
-                        "cannot delete an enactment without a policy"
-                    );
+                    tracing::warn!(enactment = name, %error, "cannot delete an enactment without a policy");
                 }
             }
         }

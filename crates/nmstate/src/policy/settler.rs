@@ -26,6 +26,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::time::Instant;
 
+use super::ask::{self, patiently};
 use super::objects::{self, Policy};
 use super::spread::{self, Spread};
 use super::status::{self, Nodes, Outcome};
@@ -34,8 +35,6 @@ use crate::conditions::{Condition, Status};
 use crate::handler::Shared;
 use crate::names::{self, condition};
 
-/// How long any request may take: a connection may have died with the address that it came from.
-pub const PATIENCE: Duration = Duration::from_secs(15);
 /// How often a write is tried before it is left for later.
 const ATTEMPTS: u32 = 5;
 /// Share of the time of all nodes' writes in which a status that nobody waits for is written, in percent.
@@ -106,18 +105,9 @@ impl Wish {
 #[derive(Debug, Error)]
 enum Error {
     #[error(transparent)]
-    Api(#[from] kube::Error),
-    #[error("no answer from the API server")]
-    Silence,
+    Asked(#[from] ask::Error),
     #[error("nobody says in which namespace the handlers are")]
     NoNamespace,
-}
-
-impl Error {
-    /// Whether what was to be written is certainly not stored.
-    fn is_refusal(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(answer)) if (400..500).contains(&answer.code))
-    }
 }
 
 /// Writes what policies have come to. Clones share it.
@@ -127,12 +117,8 @@ pub struct Settler {
     policies: Store<String, Policy>,
     spread: Spread,
     queue: Queue<String>,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Default)]
-struct State {
-    wishes: BTreeMap<String, Wish>,
+    /// By policy: what is to be written of it.
+    wishes: Arc<Mutex<BTreeMap<String, Wish>>>,
 }
 
 impl Settler {
@@ -143,7 +129,7 @@ impl Settler {
             policies,
             spread,
             queue: Queue::new(),
-            state: Arc::default(),
+            wishes: Arc::default(),
         }
     }
 
@@ -154,22 +140,22 @@ impl Settler {
             Urgency::Brisk => self.spread.moment(BRISK),
             Urgency::Calm => CALMLY + self.spread.moment(CALM),
         };
-        let mut state = self.state();
-        let wish = state.wishes.entry(policy.to_owned()).or_default();
+        let mut wishes = self.wishes();
+        let wish = wishes.entry(policy.to_owned()).or_default();
         wish.owe(release.map(|generation| (generation, None)));
         wish.since = written;
         wish.only_begun = false;
-        drop(state);
+        drop(wishes);
         self.queue.add_after(policy.to_owned(), delay);
     }
 
     /// The policy is to say that it is being applied, unless it says something already.
     pub fn begin(&self, policy: &str) {
-        let mut state = self.state();
-        let only_begun = !state.wishes.contains_key(policy);
-        let wish = state.wishes.entry(policy.to_owned()).or_default();
+        let mut wishes = self.wishes();
+        let only_begun = !wishes.contains_key(policy);
+        let wish = wishes.entry(policy.to_owned()).or_default();
         wish.only_begun |= only_begun;
-        drop(state);
+        drop(wishes);
         self.queue.add_after(policy.to_owned(), self.spread.moment(BRISK));
     }
 
@@ -181,14 +167,14 @@ impl Settler {
 
     /// A policy is gone.
     pub fn forget(&self, policy: &str) {
-        self.state().wishes.remove(policy);
+        self.wishes().remove(policy);
     }
 
     /// Writes what is wished for, for ever.
     pub async fn run(&self) {
         loop {
             let name = self.queue.next().await;
-            let wish = self.state().wishes.remove(&name);
+            let wish = self.wishes().remove(&name);
             let is_look = wish.is_none();
             let mut wish = wish.unwrap_or_default();
             let done = self.carry_out(&name, &mut wish, is_look).await;
@@ -211,7 +197,7 @@ impl Settler {
     /// Writes now what is wished for: for those who don't [`Settler::run`]. `false` when something could not be written;
     /// that is still wished for then.
     pub async fn finish(&self) -> bool {
-        let wishes = std::mem::take(&mut self.state().wishes);
+        let wishes = std::mem::take(&mut *self.wishes());
         let mut is_all_told = true;
         for (name, mut wish) in wishes {
             let mut attempt = 1;
@@ -231,8 +217,8 @@ impl Settler {
 
     /// What could not be written is still wished for, with what was wished for meanwhile.
     fn put_back(&self, policy: &str, wish: Wish) {
-        let mut state = self.state();
-        let later = state.wishes.entry(policy.to_owned()).or_default();
+        let mut wishes = self.wishes();
+        let later = wishes.entry(policy.to_owned()).or_default();
         // Doubts are kept, so what was owed before comes first.
         let since = std::mem::replace(&mut later.owed, wish.owed);
         later.owe(since);
@@ -243,7 +229,7 @@ impl Settler {
     async fn carry_out(&self, name: &str, wish: &mut Wish, is_look: bool) -> Result<bool, Error> {
         let known = if wish.is_in_doubt() {
             // The watch may be behind what the write began with.
-            self.read(name).await?
+            ask::policy(&self.shared.client, name).await?
         } else {
             self.policies.get(&name.to_owned())
         };
@@ -268,7 +254,7 @@ impl Settler {
             if attempt > 1 {
                 tokio::time::sleep(self.spread.moment(BRISK * attempt)).await;
                 began = Instant::now();
-                match self.read(name).await? {
+                match ask::policy(&self.shared.client, name).await? {
                     Some(fresh) => policy = fresh,
                     None => return Ok(true),
                 }
@@ -306,25 +292,19 @@ impl Settler {
                     self.wrote(&written);
                     return Ok(is_settled(&written));
                 }
-                Err(Error::Api(kube::Error::Api(answer))) if answer.code == 404 => return Ok(true),
+                Err(error) if error.is(404) => return Ok(true),
                 Err(error) => {
                     if counts.is_some() && !error.is_refusal() {
                         wish.doubt(&policy.version());
                     }
                     if attempt >= ATTEMPTS {
-                        return Err(error);
+                        return Err(error.into());
                     }
                     tracing::debug!(policy = name, %error, "writing the status again");
                 }
             }
         }
         Ok(false)
-    }
-
-    /// The policy as it is now; the watch may be behind.
-    async fn read(&self, name: &str) -> Result<Option<Policy>, Error> {
-        let fresh = patiently(objects::policies(&self.shared.client).get_opt(name)).await?;
-        Ok(fresh.map(Policy::new))
     }
 
     /// Nodes that run a handler.
@@ -347,8 +327,8 @@ impl Settler {
         Ok(nodes)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wishes(&self) -> MutexGuard<'_, BTreeMap<String, Wish>> {
+        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -438,14 +418,6 @@ fn due(
 fn is_settled(policy: &Policy) -> bool {
     let is = |kind| policy.is(kind) == Status::True;
     is(condition::AVAILABLE) || is(condition::DEGRADED) || is(condition::IGNORED)
-}
-
-/// Waits no longer for an answer than a healthy API server needs.
-async fn patiently<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(PATIENCE, request).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(Error::Silence),
-    }
 }
 
 #[derive(Default, Deserialize)]

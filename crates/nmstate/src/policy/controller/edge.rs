@@ -1,5 +1,4 @@
-//! What a pass asks of the API server. Nothing waits for an answer for ever: a connection may have died with the address
-//! that it came from.
+//! What a pass asks of the API server.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -8,24 +7,20 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
-use kube_kit::client;
 use serde_json::{Map, Value};
 use thiserror::Error;
-use tokio::time::Instant;
 
 use super::pass::is_to_be_reset;
 use super::{Controller, Memory, ThisNode};
 use crate::names;
+use crate::policy::ask::{self, patiently};
 use crate::policy::objects::{self, Policy};
-use crate::policy::settler::PATIENCE;
 use crate::policy::slots::HEARTBEAT;
 use crate::policy::status::Outcome;
 use crate::policy::{enactment, selection};
 
 /// Share of the time of all nodes' writes in which a policy is told that it is begun anew, in percent.
 const RESET: u32 = 100;
-/// Time between two looks whether another handler did it.
-const GLANCE: Duration = Duration::from_millis(20);
 /// How often a write is tried.
 const ATTEMPTS: u32 = 6;
 /// Pause before the second try, doubled each time.
@@ -34,12 +29,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Why a pass could not go on.
 #[derive(Debug, Error)]
 pub(super) enum Error {
-    /// The API server refused.
-    #[error("{}", client::message(.0))]
-    Api(#[source] kube::Error),
-    /// The API server did not answer.
-    #[error("no answer from the API server within {} s", PATIENCE.as_secs())]
-    Silence,
+    /// The API server refused, or did not answer.
+    #[error(transparent)]
+    Asked(#[from] ask::Error),
     /// The node was labelled differently meanwhile.
     #[error("node selector no longer matches after re-check, {}", .0.join(", "))]
     NoLongerMatches(Vec<String>),
@@ -51,26 +43,10 @@ pub(super) enum Error {
     EnactmentGone(String),
 }
 
-impl Error {
-    /// Whether it is an answer with this status.
-    pub(super) fn is(&self, code: u16) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == code)
-    }
-}
-
-/// Waits no longer for an answer than a healthy API server needs.
-pub(super) async fn patiently<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(PATIENCE, request).await {
-        Ok(answer) => answer.map_err(Error::Api),
-        Err(_) => Err(Error::Silence),
-    }
-}
-
 impl Controller {
     /// A policy as it is now.
     pub(super) async fn read(&self, name: &str) -> Result<Option<Policy>, Error> {
-        let policy = patiently(objects::policies(&self.shared.client).get_opt(name)).await?;
-        Ok(policy.map(Policy::new))
+        Ok(ask::policy(&self.shared.client, name).await?)
     }
 
     /// Tells users that nothing is known yet of a new generation. The first handler does it for all.
@@ -82,17 +58,22 @@ impl Controller {
             if !is_to_be_reset(&policy) {
                 return Ok(());
             }
-            let moment = Instant::now() + self.spread.moment(RESET);
+            let moment = tokio::time::sleep(self.spread.moment(RESET));
+            tokio::pin!(moment);
             loop {
+                // Begun before the look, so that no change is missed.
+                let told = self.told.notified();
                 let still = self.policies.with(&name.to_owned(), is_to_be_reset);
                 if still != Some(true) {
                     return Ok(());
                 }
-                let now = Instant::now();
-                if now >= moment {
+                if moment.is_elapsed() {
                     break;
                 }
-                tokio::time::sleep(GLANCE.min(moment - now)).await;
+                tokio::select! {
+                    () = &mut moment => {}
+                    () = told => {}
+                }
             }
             let mut conditions = policy.conditions();
             Outcome::Unknown.set(&mut conditions, Timestamp::now());
@@ -108,7 +89,7 @@ impl Controller {
                     Some(fresh) => policy = fresh,
                     None => return Ok(()),
                 },
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         // Others write without a pause, so they have something to tell.
@@ -167,7 +148,7 @@ impl Controller {
             return Ok(());
         };
         self.deleted().remove(enactment);
-        if error.is(404) { Ok(()) } else { Err(error) }
+        if error.is(404) { Ok(()) } else { Err(error.into()) }
     }
 
     /// Changes the status of an enactment, where that changes anything.
@@ -196,7 +177,7 @@ impl Controller {
                 Err(error) => error,
             };
             if attempt >= ATTEMPTS {
-                return Err(error);
+                return Err(error.into());
             }
             tracing::debug!(enactment = name, %error, "writing the enactment again");
             if !error.is(409) {

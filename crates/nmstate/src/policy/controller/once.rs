@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::edge::patiently;
 use super::{Controller, Memory, Next, backoff, begin};
 use crate::apply::Pipeline;
 use crate::conditions::Status;
 use crate::handler::Shared;
+use crate::policy::ask::patiently;
 use crate::policy::enactment;
 use crate::policy::objects::{self, Enactment};
 

@@ -3,9 +3,10 @@
 use kube::api::PostParams;
 use tokio::time::Instant;
 
-use super::edge::{self, Error};
+use super::edge::Error;
 use super::{Controller, Look, Memory, Wanted};
 use crate::legacy;
+use crate::policy::ask::patiently;
 use crate::policy::objects;
 use crate::policy::slots;
 
@@ -46,7 +47,7 @@ impl Controller {
             }
             let enactments = match known.take() {
                 Some(enactments) => enactments,
-                None => edge::patiently(objects::enactments_of(client, name)).await?.items,
+                None => patiently(objects::enactments_of(client, name)).await?.items,
             };
             self.spread.learn_at_least(enactments.len());
             let began = Instant::now();
@@ -82,7 +83,7 @@ impl Controller {
             }
             let object = policy.with_status(None, Some(&counts));
             let api = objects::policies(client);
-            let written = edge::patiently(api.replace_status(name, &PostParams::default(), &object)).await;
+            let written = patiently(api.replace_status(name, &PostParams::default(), &object)).await;
             self.spread.took(began.elapsed());
             match written {
                 Ok(object) => {
@@ -91,7 +92,7 @@ impl Controller {
                 }
                 Err(error) if error.is(404) => return Ok(Turn::Gone),
                 // Whether it was written is not known; if it was, nobody holds it, and that is found in time.
-                Err(error) if !error.is(409) && attempt == ATTEMPTS => return Err(error),
+                Err(error) if !error.is(409) && attempt == ATTEMPTS => return Err(error.into()),
                 Err(error) if attempt == ATTEMPTS => {
                     tracing::debug!(policy = name, %error, "others were faster");
                     return Ok(turn_at_limit(&enactments, generation, limit.nodes));

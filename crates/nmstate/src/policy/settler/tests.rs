@@ -70,21 +70,6 @@ fn a_doubt_outlives_the_attempts() {
 }
 
 #[test]
-fn only_an_answer_that_refuses_leaves_no_doubt() {
-    let answer = |code: u16| {
-        let status = json!({ "status": "Failure", "message": "", "reason": "", "code": code });
-        Error::Api(kube::Error::Api(Box::new(
-            serde_json::from_value(status).expect("a status"),
-        )))
-    };
-    assert!(answer(409).is_refusal());
-    assert!(answer(422).is_refusal());
-    assert!(!answer(500).is_refusal());
-    assert!(!answer(504).is_refusal());
-    assert!(!Error::Silence.is_refusal());
-}
-
-#[test]
 fn what_another_handler_looked_at_is_not_looked_at_again_for_a_minute() {
     let looked = |told: &str| was_looked_at(&policy(told, &json!({})), now());
     assert!(looked(NOW));
