@@ -43,6 +43,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks a mutex; the data stays usable when another holder panicked, because every critical section here leaves
 /// it whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,7 +9,7 @@
 //! as the gauge has it anyway.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -203,8 +203,7 @@ impl Notices {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // It is whole whenever the lock is free.
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        kube_kit::lock(&self.0.waiting)
     }
 }
 

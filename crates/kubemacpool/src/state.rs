@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::annotation;
 use crate::collisions::{self, Collisions, Facts, Migration, Notice, Reference};
@@ -29,7 +29,7 @@ pub type Shared = Arc<Mutex<State>>;
 
 /// Takes the lock; what another holder left is whole, even if it panicked.
 pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    kube_kit::lock(shared)
 }
 
 /// Where in a range to begin, for nobody to guess.

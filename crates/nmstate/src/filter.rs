@@ -10,13 +10,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// What of the engine's report is published.
-pub fn report(state: Value) -> Value {
-    report_without(state, |_| false)
-}
-
-/// Like [`report`], without interfaces whose names are `hidden`.
-pub fn report_without(state: Value, hidden: impl Fn(&str) -> bool) -> Value {
+/// What of the engine's report is published: interfaces whose names are `hidden` are not.
+pub fn report(state: Value, hidden: impl Fn(&str) -> bool) -> Value {
     let Value::Object(mut state) = state else {
         return state;
     };

@@ -17,7 +17,7 @@ use anyhow::Context as _;
 use kube_kit::client;
 use kube_kit::metrics::Requests;
 use kube_kit::shutdown::Shutdown;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 pub use crate::settings::Settings;
@@ -44,8 +44,6 @@ pub struct Shared {
     pub refresh: Arc<Notify>,
     /// Tells the reporter that something on the host may have changed.
     pub changed: Arc<Notify>,
-    /// How many reports were made; whoever subscribes learns of the next one. At that time it is stored.
-    pub reported: watch::Sender<u64>,
     /// What the environment says.
     pub settings: Arc<Settings>,
 }
@@ -59,7 +57,6 @@ impl Shared {
             engine,
             refresh: Arc::new(Notify::new()),
             changed: Arc::new(Notify::new()),
-            reported: watch::Sender::new(0),
             settings: Arc::new(settings),
         }
     }

@@ -137,8 +137,6 @@ pub mod env {
     pub const METRICS_BIND_ADDRESS: &str = "METRICS_BIND_ADDRESS";
     /// The handler's node.
     pub const NODE_NAME: &str = "NODE_NAME";
-    /// The pod's name.
-    pub const POD_NAME: &str = "POD_NAME";
     /// The pod's namespace.
     pub const POD_NAMESPACE: &str = "POD_NAMESPACE";
     /// Namespace of what the operator deploys; the pod's namespace where that is not said.

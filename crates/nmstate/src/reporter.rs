@@ -131,10 +131,7 @@ pub async fn start(shared: Shared) {
                 schedule.begin();
                 let began = Instant::now();
                 match reporter.report().await {
-                    Ok(()) => {
-                        schedule.done(began, Instant::now(), jitter());
-                        reporter.shared.reported.send_modify(|reports| *reports += 1);
-                    }
+                    Ok(()) => schedule.done(began, Instant::now(), jitter()),
                     Err(error) => {
                         tracing::error!(error = %chain(&error), "cannot report the state of the node");
                         schedule.failed(Instant::now());
@@ -203,7 +200,7 @@ impl Reporter {
             return Ok(());
         };
         let state = self.shared.engine.report().await?;
-        let mut state = filter::report_without(state, |name| self.hidden.contains(name));
+        let mut state = filter::report(state, |name| self.hidden.contains(name));
         // As the API server keeps it: the same state is the same text.
         state.sort_all_objects();
         let digest = digest(&state);

@@ -72,8 +72,6 @@ pub enum Missing {
 /// What the environment tells the handler.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// The handler's own pod; empty outside a pod.
-    pub pod: String,
     /// Namespace of the handlers' pods; empty when nobody says it.
     pub namespace: String,
     /// File that one handler of a node holds.
@@ -103,7 +101,6 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            pod: String::new(),
             namespace: String::new(),
             lock_file: PathBuf::new(),
             ready_file: names::READY_FILE.into(),
@@ -130,7 +127,6 @@ impl Settings {
         let labels = names::RELATIONSHIP_LABELS.iter();
         let labels = labels.filter_map(|(name, label)| Some(((*label).to_owned(), given(name)?)));
         Self {
-            pod: given(env::POD_NAME).unwrap_or_default(),
             namespace: given(env::POD_NAMESPACE)
                 .or_else(|| given(env::HANDLER_NAMESPACE))
                 .unwrap_or_default(),
@@ -151,6 +147,16 @@ impl Settings {
             labels: labels.collect(),
             ready_file: given(env::READY_FILE).map_or(usual.ready_file, PathBuf::from),
         }
+    }
+}
+
+impl Settings {
+    /// The pause after so many failed attempts in a row (1 and up).
+    pub fn backoff(&self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        self.initial_backoff
+            .saturating_mul(1 << doublings)
+            .min(self.max_backoff)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde_json::Value;
@@ -56,7 +56,7 @@ impl Journal {
 }
 
 fn journal() -> MutexGuard<'static, Journal> {
-    JOURNAL.lock().unwrap_or_else(PoisonError::into_inner)
+    kube_kit::lock(&JOURNAL)
 }
 
 /// The way of log lines from the library to us.

@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// What is published where nothing is hidden.
+fn report(state: Value) -> Value {
+    super::report(state, |_| false)
+}
+
 fn interface(name: &str, kind: &str, state: &str) -> Value {
     json!({ "name": name, "type": kind, "state": state })
 }
@@ -166,7 +171,7 @@ fn names_of_the_old_filter_are_left_out_too() {
         "routes": { "running": [route("192.0.2.0/24", Some("veth1"))], "config": [] },
     });
     assert_eq!(
-        report_without(given, |name| hidden.contains(name)),
+        super::report(given, |name| hidden.contains(name)),
         json!({
             "interfaces": [interface("eth0", "ethernet", "up")],
             "routes": { "config": [], "running": [] },

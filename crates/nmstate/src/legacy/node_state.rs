@@ -10,7 +10,6 @@ mod stored;
 mod wish;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
@@ -255,8 +254,9 @@ impl Enforcer {
             }
             Err(failure) => {
                 self.is_refused = !failure.retry;
-                self.next = failure.retry.then(|| Instant::now() + self.pause());
                 self.failures = self.failures.saturating_add(1);
+                let pause = self.shared.settings.backoff(self.failures);
+                self.next = failure.retry.then(|| Instant::now() + pause);
                 error!(
                     node,
                     again = failure.retry,
@@ -265,16 +265,6 @@ impl Enforcer {
                 Some(Outcome::Failed(failure.text))
             }
         }
-    }
-
-    /// The time until the next attempt, when all so far failed.
-    fn pause(&self) -> Duration {
-        let settings = &self.shared.settings;
-        let factor = 2_u32.saturating_pow(self.failures);
-        settings
-            .initial_backoff
-            .saturating_mul(factor)
-            .min(settings.max_backoff)
     }
 
     /// Writes the outcome into the object, as it is on the server: the reporter writes there too.

@@ -12,7 +12,7 @@ mod turn;
 pub use once::once;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -349,11 +349,11 @@ impl Controller {
     }
 
     fn wanted(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        kube_kit::lock(&self.wanted)
     }
 
     fn deleted(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
+        kube_kit::lock(&self.deleted)
     }
 
     /// A policy's status changed: perhaps a slot was given back.
@@ -408,8 +408,7 @@ impl Controller {
                 }
                 Next::Again => {
                     memory.failures = memory.failures.saturating_add(1);
-                    let settings = &self.shared.settings;
-                    let pause = backoff(settings.initial_backoff, settings.max_backoff, memory.failures);
+                    let pause = self.shared.settings.backoff(memory.failures);
                     self.queue.add_after(name, pause);
                 }
             }
@@ -417,19 +416,13 @@ impl Controller {
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Look>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        kube_kit::lock(&self.waiting)
     }
 }
 
 /// Where a policy stands among those of a node: by priority, then by name.
 fn order(policy: &Policy) -> (i64, String) {
     (legacy::priority(policy.spec()), policy.name())
-}
-
-/// The pause after so many failures in a row (1 and up).
-fn backoff(first: Duration, longest: Duration, failures: u32) -> Duration {
-    let doublings = failures.saturating_sub(1).min(31);
-    first.saturating_mul(1 << doublings).min(longest)
 }
 
 #[cfg(test)]
@@ -454,13 +447,5 @@ mod tests {
         policies.sort_by_key(order);
         let names: Vec<String> = policies.iter().map(Policy::name).collect();
         assert_eq!(names, ["c", "a2", "b", "a"]);
-    }
-
-    #[test]
-    fn pauses_double_up_to_the_longest() {
-        let pause = |failures| backoff(Duration::from_secs(1), Duration::from_secs(30), failures).as_secs();
-        let pauses: Vec<u64> = (1..=7).map(pause).collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(pause(u32::MAX), 30);
     }
 }

@@ -68,11 +68,6 @@ impl Policy {
         Self(object)
     }
 
-    /// The object.
-    pub fn object(&self) -> &DynamicObject {
-        &self.0
-    }
-
     /// Its name.
     pub fn name(&self) -> String {
         self.0.name_any()

@@ -13,7 +13,7 @@
 //! looks again now and then.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -328,7 +328,7 @@ impl Settler {
     }
 
     fn wishes(&self) -> MutexGuard<'_, BTreeMap<String, Wish>> {
-        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+        kube_kit::lock(&self.wishes)
     }
 }
 

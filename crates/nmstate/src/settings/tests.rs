@@ -72,6 +72,16 @@ fn the_environment_is_heard() {
 }
 
 #[test]
+fn pauses_double_up_to_the_longest() {
+    let settings = Settings::default();
+    let pauses: Vec<u64> = (1..=7)
+        .map(|failures| settings.backoff(failures).as_secs())
+        .collect();
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    assert_eq!(settings.backoff(u32::MAX).as_secs(), 30);
+}
+
+#[test]
 fn without_a_node_there_is_nothing_to_handle() {
     for value in [None, Some(String::new())] {
         let missing = node(|_| value.clone()).expect_err("no node");

@@ -1,4 +1,5 @@
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use kube::client::Body;
 use rstest::rstest;

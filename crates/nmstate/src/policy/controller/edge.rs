@@ -14,10 +14,11 @@ use super::pass::is_to_be_reset;
 use super::{Controller, Memory, ThisNode};
 use crate::names;
 use crate::policy::ask::{self, patiently};
+use crate::policy::enactment::{self, State};
 use crate::policy::objects::{self, Policy};
+use crate::policy::selection;
 use crate::policy::slots::HEARTBEAT;
 use crate::policy::status::Outcome;
-use crate::policy::{enactment, selection};
 
 /// Share of the time of all nodes' writes in which a policy is told that it is begun anew, in percent.
 const RESET: u32 = 100;
@@ -192,14 +193,17 @@ impl Controller {
         }
     }
 
+    /// Says how it goes with a policy on this node.
+    pub(super) async fn set_state(&self, enactment: &mut DynamicObject, state: &State) -> Result<(), Error> {
+        self.edit(enactment, |status, now| enactment::set_state(status, state, now))
+            .await
+    }
+
     /// Says now and then that this handler is still at work, so that nobody takes its slot for one that nobody holds.
     pub(super) async fn keep_alive(&self, mut enactment: DynamicObject) -> Infallible {
         loop {
             tokio::time::sleep(HEARTBEAT).await;
-            let alive = self.edit(&mut enactment, |status, now| {
-                enactment::set_state(status, &enactment::State::Progressing, now);
-            });
-            if let Err(error) = alive.await {
+            if let Err(error) = self.set_state(&mut enactment, &State::Progressing).await {
                 tracing::debug!(%error, "cannot say that the policy is still being applied");
             }
         }

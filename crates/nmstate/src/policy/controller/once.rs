@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Controller, Memory, Next, backoff, begin};
+use super::{Controller, Memory, Next, begin};
 use crate::apply::Pipeline;
 use crate::conditions::Status;
 use crate::handler::Shared;
@@ -41,8 +41,7 @@ impl Controller {
                 Err(error) => tracing::warn!(policy, %error, "cannot go on with the policy, trying again"),
             }
             memory.failures = memory.failures.saturating_add(1);
-            let settings = &self.shared.settings;
-            let pause = backoff(settings.initial_backoff, settings.max_backoff, memory.failures);
+            let pause = self.shared.settings.backoff(memory.failures);
             // A slot may be ours, whose return others wait for.
             self.settler.finish().await;
             tokio::time::sleep(pause).await;

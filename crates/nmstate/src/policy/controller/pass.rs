@@ -15,7 +15,7 @@ use crate::policy::objects::{self, Enactment, Policy};
 use crate::policy::settler::Urgency;
 use crate::policy::{messages, selection};
 use crate::render::{self, NodeFacts, PolicySpec, Rendered};
-use crate::{apply, dry_run, engine, legacy};
+use crate::{dry_run, engine, legacy};
 
 impl Controller {
     /// Brings a policy and what this node has of it one step further.
@@ -60,8 +60,7 @@ impl Controller {
         let most = i64::from(self.shared.settings.max_retries.max(1));
         if is_current && previous.attempts >= most {
             tracing::info!(policy = name, "Retry count already exhausted, skipping apply");
-            self.settler
-                .settle(name, version(&enactment), None, Urgency::Calm);
+            self.settle(name, &enactment, None, Urgency::Calm);
             return Ok(Next::Done);
         }
         if is_current && previous.is_retrying() && !policy.is_dry_run() {
@@ -79,10 +78,7 @@ impl Controller {
                 return Ok(next);
             }
             self.waiting().remove(name);
-            self.edit(&mut enactment, |status, now| {
-                enactment::set_state(status, &State::Progressing, now);
-            })
-            .await?;
+            self.set_state(&mut enactment, &State::Progressing).await?;
         }
         let rendered = match memory.rendered.clone() {
             Some(rendered) => rendered,
@@ -210,14 +206,8 @@ impl Controller {
             })?;
             if let Some(desired_state) = document {
                 captured.clear();
-                spec = PolicySpec {
-                    desired_state,
-                    ..PolicySpec::default()
-                };
+                spec = PolicySpec::only(desired_state);
             }
-        }
-        if apply::is_empty(&spec.desired_state) {
-            return Ok(Rendered::default());
         }
         let rendered = render::render(engine, &spec, facts, captured).await;
         rendered.map_err(|error| refused(&error))
@@ -246,8 +236,7 @@ impl Controller {
         .await?;
         // Nothing was changed, so others may go on.
         let release = std::mem::take(&mut memory.holds).then_some(policy.generation());
-        self.settler
-            .settle(&name, version(enactment), release, Urgency::Brisk);
+        self.settle(&name, enactment, release, Urgency::Brisk);
         Ok(if failure.retry { Next::Again } else { Next::Done })
     }
 
@@ -274,8 +263,7 @@ impl Controller {
             enactment::set_state(status, &state, now);
         })
         .await?;
-        self.settler
-            .settle(policy, version(enactment), None, Urgency::Calm);
+        self.settle(policy, enactment, None, Urgency::Calm);
         Ok(next)
     }
 
@@ -289,14 +277,10 @@ impl Controller {
         let look = memory.look;
         let before = look.and_then(|look| self.waiting().insert(policy.to_owned(), look));
         if Enactment::of(enactment).pending != Some(Status::True) {
-            self.edit(enactment, |status, now| {
-                enactment::set_state(status, &State::Pending, now);
-            })
-            .await?;
+            self.set_state(enactment, &State::Pending).await?;
         }
         if before.is_none() {
-            self.settler
-                .settle(policy, version(enactment), None, Urgency::Calm);
+            self.settle(policy, enactment, None, Urgency::Calm);
         }
         Ok(Next::Again)
     }
@@ -313,10 +297,8 @@ impl Controller {
         self.waiting().remove(&name);
         memory.rendered = None;
         let state = State::Aborted(text.clone());
-        self.edit(enactment, |status, now| enactment::set_state(status, &state, now))
-            .await?;
-        self.settler
-            .settle(&name, version(enactment), None, Urgency::Calm);
+        self.set_state(enactment, &state).await?;
+        self.settle(&name, enactment, None, Urgency::Calm);
         self.tell(policy, &text).await;
         Ok(Next::Done)
     }
@@ -342,8 +324,7 @@ impl Controller {
         };
         if says(condition::AVAILABLE) || says(condition::IGNORED) {
             // It was settled before this node came to it.
-            self.settler
-                .settle(&name, version(enactment), None, Urgency::Brisk);
+            self.settle(&name, enactment, None, Urgency::Brisk);
         } else {
             self.settler.begin(&name);
         }
@@ -355,16 +336,11 @@ impl Controller {
             Ok(text) => {
                 tracing::info!(policy = name, text, "policy applied");
                 let state = State::Success(text);
-                self.edit(enactment, |status, now| enactment::set_state(status, &state, now))
-                    .await?;
+                self.set_state(enactment, &state).await?;
                 memory.holds = false;
                 memory.rendered = None;
-                self.settler.settle(
-                    &name,
-                    version(enactment),
-                    Some(generation),
-                    self.release_urgency(&name, memory),
-                );
+                let urgency = self.release_urgency(&name, memory);
+                self.settle(&name, enactment, Some(generation), urgency);
                 self.ask_for_report().await;
                 Ok(Next::Done)
             }
@@ -409,13 +385,11 @@ impl Controller {
         // Another attempt begins with what the host is like then.
         memory.rendered = None;
         if !is_final {
-            self.settler
-                .settle(&name, version(enactment), None, Urgency::Calm);
+            self.settle(&name, enactment, None, Urgency::Calm);
             return Ok(Next::Again);
         }
         // The slot is kept: those who wait are to see that it does not work.
-        self.settler
-            .settle(&name, version(enactment), None, Urgency::Brisk);
+        self.settle(&name, enactment, None, Urgency::Brisk);
         let own = enactment::name(&self.shared.node, &name);
         let text = if failure.retry {
             messages::failed(&own, most)
@@ -436,6 +410,13 @@ impl Controller {
             .await;
     }
 
+    /// The enactment was written so: the policy's status is to follow.
+    fn settle(&self, policy: &str, enactment: &DynamicObject, release: Option<i64>, urgency: Urgency) {
+        let version = enactment.metadata.resource_version.as_deref();
+        let written = version.and_then(objects::comparable);
+        self.settler.settle(policy, written, release, urgency);
+    }
+
     /// Whether others wait for the slot that is given back.
     fn release_urgency(&self, policy: &str, memory: &Memory) -> Urgency {
         let counts = self.policies.with(&policy.to_owned(), Policy::counts);
@@ -449,11 +430,6 @@ impl Controller {
     }
 }
 
-/// The version that an enactment was written in.
-fn version(enactment: &DynamicObject) -> Option<u64> {
-    objects::comparable(enactment.metadata.resource_version.as_deref()?)
-}
-
 /// Whether a policy is to be told anew that nothing is known yet of its newest generation.
 pub(super) fn is_to_be_reset(policy: &Policy) -> bool {
     if policy.is(condition::PROGRESSING) == Status::True {
@@ -464,6 +440,6 @@ pub(super) fn is_to_be_reset(policy: &Policy) -> bool {
         && conditions
             .iter()
             .all(|condition| condition.status == Status::Unknown && condition.reason.is_empty());
-    let observed = objects::observed_generation(policy);
+    let observed = policy.observed_generation();
     !is_unknown && observed != Some(policy.generation())
 }
