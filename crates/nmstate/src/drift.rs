@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::api::{DynamicObject, ListParams, PostParams};
 use serde_json::Value;
 
 use crate::apply::Pipeline;
@@ -22,7 +22,8 @@ use crate::conditions::{self, Condition, Status};
 use crate::dry_run::summary;
 use crate::failure::Failure;
 use crate::handler::Shared;
-use crate::names;
+use crate::names::{self, condition};
+use crate::policy::objects;
 use crate::secrets;
 
 /// Aspect of an enactment: whether the host differs from it.
@@ -55,12 +56,12 @@ impl Applied {
     /// `None` for one that is not applied, or was only tried, or asks for nothing.
     fn of(enactment: &DynamicObject) -> Option<Self> {
         let status = &enactment.data["status"];
-        let conditions = conditions_of(enactment);
+        let conditions = objects::readable_conditions(&status["conditions"]);
         let available = conditions
             .iter()
-            .find(|condition| condition.kind == "Available")?;
+            .find(|condition| condition.kind == condition::AVAILABLE)?;
         let desired = &status["desiredState"];
-        let applied = available.status == Status::True && available.reason == "SuccessfullyConfigured";
+        let applied = available.status == Status::True && available.reason == names::reason::SUCCESS;
         (applied && desired.is_object()).then(|| Self {
             name: enactment.metadata.name.clone().unwrap_or_default(),
             generation: status["policyGeneration"].as_i64().unwrap_or_default(),
@@ -97,7 +98,7 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
         return;
     };
     let mut drift = Drift {
-        enactments: Api::all_with(shared.client, &resource()),
+        enactments: objects::enactments(&shared.client),
         node: shared.node,
         pipeline,
         repaired: BTreeMap::new(),
@@ -197,12 +198,12 @@ impl Drift {
         if Applied::of(&enactment).as_ref() != Some(one) {
             return Ok(());
         }
-        let mut conditions = conditions_of(&enactment);
+        let mut conditions = objects::readable_conditions(&enactment.data["status"]["conditions"]);
         if !changes(&conditions, status, reason, text) {
             return Ok(());
         }
         conditions::set(&mut conditions, DRIFTED, status, reason, text, Timestamp::now());
-        enactment.data["status"]["conditions"] = serde_json::to_value(conditions).unwrap_or_default();
+        enactment.data["status"]["conditions"] = objects::json(&conditions);
         match self
             .enactments
             .replace_status(&one.name, &PostParams::default(), &enactment)
@@ -223,16 +224,6 @@ fn changes(conditions: &[Condition], status: Status, reason: &str, text: &str) -
         Some(now) if now.reason == reason::REPAIRED && reason == reason::IN_SYNC => false,
         Some(now) => now.status != status || now.reason != reason || now.message != text,
     }
-}
-
-fn conditions_of(enactment: &DynamicObject) -> Vec<Condition> {
-    let conditions = enactment.data["status"]["conditions"].clone();
-    serde_json::from_value(conditions).unwrap_or_default()
-}
-
-fn resource() -> ApiResource {
-    let kind = GroupVersionKind::gvk(names::GROUP, "v1beta1", "NodeNetworkConfigurationEnactment");
-    ApiResource::from_gvk_with_plural(&kind, "nodenetworkconfigurationenactments")
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ pub mod tls_profile;
 pub mod variables;
 pub mod webhook;
 
+mod kinds;
 mod program_name;
 
 pub use settings::Args;

@@ -1,14 +1,5 @@
 //! What things are called (nmstate §2, §11, §13).
 
-/// Group of all kinds.
-pub const GROUP: &str = "nmstate.io";
-/// Version of reports.
-pub const STATE_VERSION: &str = "nmstate.io/v1beta1";
-/// Kind of reports.
-pub const STATE_KIND: &str = "NodeNetworkState";
-/// Reports as part of addresses.
-pub const STATES: &str = "nodenetworkstates";
-
 /// Label of an enactment: its policy.
 pub const POLICY_LABEL: &str = "nmstate.io/policy";
 /// Label of an enactment: its node.
@@ -70,6 +61,11 @@ pub mod condition {
     pub const ABORTED: &str = "Aborted";
     /// A policy is for no node.
     pub const IGNORED: &str = "Ignored";
+
+    /// Of policies, in the order in which a new one has them.
+    pub const OF_POLICIES: [&str; 4] = [AVAILABLE, DEGRADED, PROGRESSING, IGNORED];
+    /// Of enactments, in that order.
+    pub const OF_ENACTMENTS: [&str; 5] = [AVAILABLE, FAILING, PROGRESSING, PENDING, ABORTED];
 }
 
 /// Why conditions are as they are.

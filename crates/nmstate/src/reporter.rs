@@ -31,6 +31,7 @@ use crate::filter;
 use crate::filter::names::Names;
 use crate::handler::Shared;
 use crate::names;
+use crate::policy::objects;
 use object::{Owner, Report};
 use schedule::Schedule;
 
@@ -82,7 +83,7 @@ struct Stored {
 pub async fn start(shared: Shared) {
     let hidden = old_filter(&shared).await;
     let mut node = watch_metadata(&shared, &node_resource(), |meta| meta.uid.unwrap_or_default());
-    let mut state = watch_metadata(&shared, &resource(), |meta| Known {
+    let mut state = watch_metadata(&shared, &objects::report_resource(), |meta| Known {
         uid: meta.uid.unwrap_or_default(),
         refresh: meta
             .labels
@@ -149,7 +150,7 @@ pub async fn start(shared: Shared) {
 pub async fn once(shared: Shared) -> anyhow::Result<()> {
     let hidden = old_filter(&shared).await;
     let node = watch_metadata(&shared, &node_resource(), |meta| meta.uid.unwrap_or_default());
-    let state = watch_metadata(&shared, &resource(), |meta| Known {
+    let state = watch_metadata(&shared, &objects::report_resource(), |meta| Known {
         uid: meta.uid.unwrap_or_default(),
         refresh: None,
     });
@@ -232,7 +233,7 @@ impl Reporter {
         state: Value,
         versions: &engine::Versions,
     ) -> Result<String, Error> {
-        let api: Api<DynamicObject> = Api::all_with(self.shared.client.clone(), &resource());
+        let api = objects::reports(&self.shared.client);
         let node = &self.shared.node;
         let failed = |doing| {
             move |source| Error::Api {
@@ -327,20 +328,9 @@ fn value(object: &DynamicObject) -> Value {
 }
 
 fn dynamic(object: Value) -> DynamicObject {
-    let empty = || DynamicObject::new("", &resource());
+    let empty = || DynamicObject::new("", &objects::report_resource());
     // Made of an object, or of our own literals.
     serde_json::from_value(object).unwrap_or_else(|_| empty())
-}
-
-/// The kind of reports.
-pub fn resource() -> ApiResource {
-    ApiResource {
-        group: names::GROUP.to_owned(),
-        version: "v1beta1".to_owned(),
-        api_version: names::STATE_VERSION.to_owned(),
-        kind: names::STATE_KIND.to_owned(),
-        plural: names::STATES.to_owned(),
-    }
 }
 
 fn node_resource() -> ApiResource {

@@ -119,7 +119,7 @@ impl World {
         };
         let pipeline = Pipeline::new(engine, self.client(), "node01".to_owned(), settings);
         Drift {
-            enactments: Api::all_with(self.client(), &resource()),
+            enactments: objects::enactments(&self.client()),
             node: "node01".to_owned(),
             pipeline: Arc::new(pipeline),
             repaired: BTreeMap::new(),
@@ -148,6 +148,21 @@ fn told(status: &str, reason: &str, message: &str) -> (String, String, String) {
 
 fn bridge() -> Value {
     json!({"interfaces": [{"name": "br1", "mtu": 1400}]})
+}
+
+#[test]
+fn a_condition_that_nobody_understands_hides_no_other() {
+    let mut enactment = enactment();
+    enactment["status"]["conditions"][1] = json!({"type": 3});
+    let enactment = serde_json::from_value(enactment).unwrap();
+    assert_eq!(
+        Applied::of(&enactment),
+        Some(Applied {
+            name: NAME.to_owned(),
+            generation: 3,
+            desired: json!({"interfaces": [{"name": "br1"}]}),
+        })
+    );
 }
 
 #[tokio::test]

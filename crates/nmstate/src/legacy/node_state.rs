@@ -14,7 +14,6 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
-use kube::core::{ApiResource, DynamicObject};
 use kube_kit::watch::{self, Change, DeserializeGuard, Options};
 use serde_json::Value;
 use thiserror::Error;
@@ -24,7 +23,7 @@ use tracing::{error, info, warn};
 use crate::apply::{self, Pipeline};
 use crate::bridge_vlans;
 use crate::handler::Shared;
-use crate::names;
+use crate::policy::objects;
 
 use stored::NodeNetworkState;
 use wish::Outcome;
@@ -111,16 +110,6 @@ async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,
-    }
-}
-
-fn resource() -> ApiResource {
-    ApiResource {
-        group: names::GROUP.to_owned(),
-        version: "v1beta1".to_owned(),
-        api_version: format!("{}/v1beta1", names::GROUP),
-        kind: "NodeNetworkState".to_owned(),
-        plural: "nodenetworkstates".to_owned(),
     }
 }
 
@@ -269,7 +258,7 @@ impl Enforcer {
 
     /// Writes the outcome into the object, as it is on the server: the reporter writes there too.
     async fn tell(&self, outcome: &Outcome) -> Result<(), Error> {
-        let api: Api<DynamicObject> = Api::all_with(self.shared.client.clone(), &resource());
+        let api = objects::reports(&self.shared.client);
         let name = &self.shared.node;
         let failed = |source| Error {
             name: name.clone(),

@@ -5,11 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::wire::{
     Condition, NodeNetworkConfigurationEnactment, NodeNetworkConfigurationPolicy, NodeNetworkState, Route,
 };
-
-/// What policies are, as their conditions are called.
-pub const POLICY_STATUSES: [&str; 4] = ["Available", "Degraded", "Progressing", "Ignored"];
-/// What enactments are, as their conditions are called.
-pub const ENACTMENT_STATUSES: [&str; 5] = ["Available", "Failing", "Progressing", "Pending", "Aborted"];
+use crate::names::condition;
 
 /// What is known; nothing of a kind whose objects have not been listed yet.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -85,7 +81,7 @@ impl Policy {
             .as_ref()
             .and_then(|status| status.conditions.as_deref());
         Self {
-            status: active(conditions, &POLICY_STATUSES),
+            status: active(conditions, &condition::OF_POLICIES),
         }
     }
 }
@@ -108,7 +104,7 @@ impl Enactment {
         let status = enactment.status.unwrap_or_default();
         Self {
             node,
-            status: active(status.conditions.as_deref(), &ENACTMENT_STATUSES),
+            status: active(status.conditions.as_deref(), &condition::OF_ENACTMENTS),
             features: status.features.unwrap_or_default(),
         }
     }
@@ -130,7 +126,7 @@ pub fn features(enactments: &[Enactment]) -> BTreeSet<&str> {
 
 /// How many policies are what; what none of them is too.
 pub fn policies(policies: &[Policy]) -> BTreeMap<&'static str, u32> {
-    let mut counts = BTreeMap::from(POLICY_STATUSES.map(|status| (status, 0)));
+    let mut counts = BTreeMap::from(condition::OF_POLICIES.map(|status| (status, 0)));
     for status in policies.iter().filter_map(|policy| policy.status) {
         *counts.entry(status).or_default() += 1;
     }
@@ -141,7 +137,7 @@ pub fn policies(policies: &[Policy]) -> BTreeMap<&'static str, u32> {
 pub fn enactments(enactments: &[Enactment]) -> BTreeMap<(&str, &'static str), u32> {
     let mut counts = BTreeMap::new();
     for enactment in enactments.iter().filter(|enactment| !enactment.node.is_empty()) {
-        for status in ENACTMENT_STATUSES {
+        for status in condition::OF_ENACTMENTS {
             let is = u32::from(enactment.status == Some(status));
             *counts.entry((&*enactment.node, status)).or_default() += is;
         }

@@ -66,7 +66,7 @@ impl State {
     /// Sets all five conditions.
     pub fn set(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
         use Status::{False, True, Unknown};
-        // Available, failing, progressing, pending, aborted: the order in which a new enactment has them.
+        // In the order of condition::OF_ENACTMENTS.
         let statuses = match self {
             Self::Created => [Unknown; 5],
             Self::Progressing => [Unknown, Unknown, True, False, False],
@@ -86,14 +86,7 @@ impl State {
             Self::Pending => (reason::LIMIT_REACHED, messages::WAITING),
             Self::Aborted(text) => (reason::ABORTED, text.as_str()),
         };
-        let kinds = [
-            condition::AVAILABLE,
-            condition::FAILING,
-            condition::PROGRESSING,
-            condition::PENDING,
-            condition::ABORTED,
-        ];
-        for (kind, status) in kinds.into_iter().zip(statuses) {
+        for (kind, status) in condition::OF_ENACTMENTS.into_iter().zip(statuses) {
             let why = match self {
                 // As the established handler says it.
                 Self::Failed(_) | Self::Retrying(_) if kind == condition::ABORTED => reason::SUCCESS,

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use api::node_state::{NodeNetworkConfigurationEnactment, NodeNetworkConfigurationPolicy, NodeNetworkState};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::{Api, DynamicObject, ListParams};
-use kube::core::{ApiResource, GroupVersionKind, Request};
+use kube::core::{ApiResource, Request};
 use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -21,25 +22,19 @@ use crate::names::{self, condition};
 /// own enactment is among them, and need not write. Where the stored definition does not have it, everybody writes.
 const OBSERVED: &str = "observedEnactments";
 
-/// Kind of policies.
-const POLICY: &str = "NodeNetworkConfigurationPolicy";
-/// Kind of enactments.
-const ENACTMENT: &str = "NodeNetworkConfigurationEnactment";
-/// Kind of reports.
-const REPORT: &str = "NodeNetworkState";
-
-fn resource(kind: &str, version: &str, plural: &str) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(names::GROUP, version, kind), plural)
-}
-
 /// The kind of policies.
 pub fn policy_resource() -> ApiResource {
-    resource(POLICY, "v1", "nodenetworkconfigurationpolicies")
+    ApiResource::erase::<NodeNetworkConfigurationPolicy>(&())
 }
 
 /// The kind of enactments.
 pub fn enactment_resource() -> ApiResource {
-    resource(ENACTMENT, "v1beta1", "nodenetworkconfigurationenactments")
+    ApiResource::erase::<NodeNetworkConfigurationEnactment>(&())
+}
+
+/// The kind of reports.
+pub fn report_resource() -> ApiResource {
+    ApiResource::erase::<NodeNetworkState>(&())
 }
 
 /// Policies, whole.
@@ -54,7 +49,7 @@ pub fn enactments(client: &Client) -> Api<DynamicObject> {
 
 /// Reports, whole.
 pub fn reports(client: &Client) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &resource(REPORT, "v1beta1", "nodenetworkstates"))
+    Api::all_with(client.clone(), &report_resource())
 }
 
 /// A policy, whole.
@@ -127,23 +122,28 @@ impl Policy {
         comparable(self.0.data["status"][OBSERVED].as_str()?)
     }
 
-    /// The object with conditions that are as of this version of the enactments.
-    pub fn observing(mut object: DynamicObject, version: Option<u64>) -> DynamicObject {
-        edit_status(&mut object, |status| match version {
-            Some(version) => status.insert(OBSERVED.to_owned(), version.to_string().into()),
-            None => status.remove(OBSERVED),
-        });
-        object
+    /// Generation that its conditions are about, where that is stored.
+    pub fn observed_generation(&self) -> Option<i64> {
+        self.0.data["status"]["observedGeneration"].as_i64()
     }
 
-    /// The object with another status; what is not given stays.
-    pub fn with_status(&self, conditions: Option<&[Condition]>, counts: Option<&Counts>) -> DynamicObject {
+    /// The object with another status; what is not given stays. Conditions come with the version of the enactments that
+    /// they are as of, where that can be compared.
+    pub fn with_status(
+        &self,
+        conditions: Option<(&[Condition], Option<u64>)>,
+        counts: Option<&Counts>,
+    ) -> DynamicObject {
         let mut object = self.0.clone();
         object.types = Some(types(&policy_resource()));
         edit_status(&mut object, |status| {
-            if let Some(conditions) = conditions {
+            if let Some((conditions, version)) = conditions {
                 status.insert("conditions".to_owned(), json(conditions));
                 status.insert("observedGeneration".to_owned(), self.generation().into());
+                match version {
+                    Some(version) => status.insert(OBSERVED.to_owned(), version.to_string().into()),
+                    None => status.remove(OBSERVED),
+                };
             }
             if let Some(counts) = counts {
                 status.insert("unavailableNodeCountMap".to_owned(), json(counts));
@@ -365,11 +365,6 @@ pub fn readable_conditions(conditions: &Value) -> Vec<Condition> {
     conditions
         .filter_map(|condition| Condition::deserialize(condition).ok())
         .collect()
-}
-
-/// Generation of a policy that its conditions are about, where that is stored.
-pub fn observed_generation(policy: &Policy) -> Option<i64> {
-    policy.0.data["status"]["observedGeneration"].as_i64()
 }
 
 /// A value of ours as JSON.

@@ -279,10 +279,9 @@ impl Settler {
             if conditions.is_none() && counts.is_none() {
                 return Ok(outcome.is_some_and(|outcome| !matches!(outcome, Outcome::Progressing { .. })));
             }
-            let mut object = policy.with_status(conditions.as_deref(), counts.as_ref());
-            if conditions.is_some() {
-                object = Policy::observing(object, enactments.version());
-            }
+            let told = conditions.as_deref();
+            let told = told.map(|conditions| (conditions, enactments.version()));
+            let object = policy.with_status(told, counts.as_ref());
             let api = objects::policies(&self.shared.client);
             let written = patiently(api.replace_status(name, &PostParams::default(), &object)).await;
             self.spread.took(began.elapsed());
@@ -350,7 +349,7 @@ fn is_told(wish: &Wish, policy: &Policy) -> bool {
 /// Whether the conditions of a policy are as of this version of its enactments, or of a later one. Those of another
 /// generation know nothing.
 fn knows_more(policy: &Policy, version: Option<u64>) -> bool {
-    objects::observed_generation(policy) == Some(policy.generation())
+    policy.observed_generation() == Some(policy.generation())
         && policy
             .observed()
             .zip(version)

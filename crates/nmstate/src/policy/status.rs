@@ -101,7 +101,7 @@ impl Outcome {
     /// Sets all four conditions.
     pub fn set(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
         use Status::{False, True, Unknown};
-        // Available, degraded, progressing, ignored: the order in which a new policy has them.
+        // In the order of condition::OF_POLICIES.
         let (statuses, why) = match self {
             Self::Unknown => ([Unknown; 4], ""),
             Self::NotMatching => ([False, False, False, True], reason::NO_MATCHING_NODE),
@@ -110,13 +110,7 @@ impl Outcome {
             Self::Success { .. } => ([True, False, False, False], reason::SUCCESS),
         };
         let text = self.text();
-        let kinds = [
-            condition::AVAILABLE,
-            condition::DEGRADED,
-            condition::PROGRESSING,
-            condition::IGNORED,
-        ];
-        for (kind, status) in kinds.into_iter().zip(statuses) {
+        for (kind, status) in condition::OF_POLICIES.into_iter().zip(statuses) {
             let why = match self {
                 // As the established handler says it.
                 Self::Failed { .. } if kind == condition::PROGRESSING => reason::PROGRESSING,

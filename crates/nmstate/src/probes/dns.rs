@@ -25,7 +25,7 @@ const ANSWER: u16 = 0x8000;
 const TRUNCATED: u16 = 0x0200;
 const CODE: u16 = 0x000f;
 /// A name server's zone rather than a host: this name has no addresses.
-const ROOT_SERVERS: &str = "root-servers.net";
+const ROOT_SERVERS: &str = crate::names::PROBE_HOST;
 
 /// Whether the server knows the name: by its name servers when it is the one looked up unless said otherwise, else by
 /// its addresses.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::messages;
 use crate::conditions::{self, Condition, Status};
 use crate::engine::Versions;
-use crate::names;
+use crate::policy::objects;
 
 /// The condition of reports that are not complete.
 pub const PRUNED: &str = "Pruned";
@@ -39,9 +39,10 @@ pub(crate) struct Report<'a> {
 
 /// A new object, without status.
 pub(crate) fn new(owner: &Owner<'_>, labels: &BTreeMap<String, String>) -> Value {
+    let resource = objects::report_resource();
     let mut object = json!({
-        "apiVersion": names::STATE_VERSION,
-        "kind": names::STATE_KIND,
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
         "metadata": { "name": owner.name },
     });
     claim(&mut object, owner, labels);

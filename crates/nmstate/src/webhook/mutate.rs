@@ -2,6 +2,7 @@
 
 use ::webhook::admission::{Change, Request, Verdict};
 use k8s_openapi::jiff::Timestamp;
+use kube_kit::patch;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
@@ -10,9 +11,6 @@ use super::messages;
 use super::object::Object;
 use crate::conditions::{self, Status as ConditionStatus};
 use crate::names;
-
-/// Conditions of a policy, in the order in which they are first set.
-const CONDITIONS: [&str; 4] = ["Available", "Degraded", "Progressing", "Ignored"];
 
 #[derive(Deserialize)]
 struct WithStatus {
@@ -64,7 +62,7 @@ pub fn status(request: &Request, now: Timestamp) -> Verdict {
     };
     let unknown = || {
         let mut unknown = Vec::new();
-        for kind in CONDITIONS {
+        for kind in names::condition::OF_POLICIES {
             conditions::set(&mut unknown, kind, ConditionStatus::Unknown, "", "", now);
         }
         json!(unknown)
@@ -113,7 +111,7 @@ pub fn timestamp(request: &Request, now: Timestamp) -> Verdict {
             json!({ names::MUTATED: time }),
         ),
         Some(Metadata { annotations: Some(_) }) => (
-            format!("/metadata/annotations/{}", names::MUTATED.replace('/', "~1")),
+            format!("/metadata/annotations/{}", patch::escape(names::MUTATED)),
             Value::String(time),
         ),
     };

@@ -8,12 +8,10 @@ use serde_json::{Map, Value};
 use super::messages;
 use super::mutate::read;
 use super::object::Object;
+use crate::names::{condition, reason};
 
 /// Longest value of a label.
 const LONGEST: usize = 63;
-
-/// The reason of the condition `Available` while handlers apply.
-const PROGRESSING: &str = "ConfigurationProgressing";
 
 #[derive(Deserialize)]
 struct Policy {
@@ -62,7 +60,9 @@ impl Policy {
             .and_then(|status| status.0.conditions.as_deref());
         conditions.unwrap_or_default().iter().any(|Object(condition)| {
             let reason = condition.reason.as_deref().unwrap_or_default();
-            condition.kind.as_deref() == Some("Available") && !reason.is_empty() && reason != PROGRESSING
+            condition.kind.as_deref() == Some(condition::AVAILABLE)
+                && !reason.is_empty()
+                && reason != reason::PROGRESSING
         })
     }
 }

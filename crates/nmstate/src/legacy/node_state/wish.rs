@@ -6,13 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::conditions::{self, Condition, Status};
 use crate::legacy::{messages, normalise};
+use crate::names::{condition, reason};
 
-/// Whether the host is what was asked for.
-pub(crate) const AVAILABLE: &str = "Available";
-/// Whether it could not be made so.
-pub(crate) const FAILING: &str = "Failing";
-const CONFIGURED: &str = "SuccessfullyConfigured";
-const FAILED: &str = "FailedToConfigure";
 /// The generation that the conditions are about.
 const OBSERVED: &str = "observedGeneration";
 
@@ -72,7 +67,7 @@ pub(crate) enum Outcome {
 /// Whether a condition tells of an outcome.
 pub(crate) fn is_ours(condition: &Value) -> bool {
     let kind = condition.get("type").and_then(Value::as_str);
-    kind.is_some_and(|kind| [AVAILABLE, FAILING].contains(&kind))
+    kind.is_some_and(|kind| [condition::AVAILABLE, condition::FAILING].contains(&kind))
 }
 
 /// Puts an outcome into an object's status, with the generation that it is about, and leaves everything else there as
@@ -100,13 +95,13 @@ pub(crate) fn tell(object: &mut DynamicObject, outcome: &Outcome, now: Timestamp
         }
         Outcome::Done(text) | Outcome::Failed(text) => {
             let (available, failing, reason) = match outcome {
-                Outcome::Failed(_) => (Status::False, Status::True, FAILED),
-                _ => (Status::True, Status::False, CONFIGURED),
+                Outcome::Failed(_) => (Status::False, Status::True, reason::FAILED),
+                _ => (Status::True, Status::False, reason::SUCCESS),
             };
             let mut wanted = told.clone();
             let before = object_data.get("status").and_then(|status| status.get(OBSERVED));
             let mut differs = before != observed.as_ref();
-            for (kind, status) in [(AVAILABLE, available), (FAILING, failing)] {
+            for (kind, status) in [(condition::AVAILABLE, available), (condition::FAILING, failing)] {
                 let message = if status == Status::True { text.as_str() } else { "" };
                 differs |= put(&mut wanted, kind, status, reason, message, now);
             }

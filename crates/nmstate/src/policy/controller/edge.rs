@@ -78,7 +78,7 @@ impl Controller {
             }
             let mut conditions = policy.conditions();
             Outcome::Unknown.set(&mut conditions, Timestamp::now());
-            let object = policy.with_status(Some(&conditions), None);
+            let object = policy.with_status(Some((&conditions, None)), None);
             let api = objects::policies(&self.shared.client);
             match patiently(api.replace_status(name, &PostParams::default(), &object)).await {
                 Ok(object) => {

@@ -119,11 +119,11 @@ fn a_status_of_any_form_can_be_told_about(#[case] status: Value) {
     let mut object = object(&status);
     assert!(tell(&mut object, &Outcome::Done(String::new()), at(1)));
     let conditions = object.data["status"]["conditions"].as_array().expect("a list");
-    for kind in [AVAILABLE, FAILING] {
+    for kind in ["Available", "Failing"] {
         assert!(
             conditions
                 .iter()
-                .any(|it| it["type"] == kind && it["reason"] == CONFIGURED),
+                .any(|it| it["type"] == kind && it["reason"] == "SuccessfullyConfigured"),
             "{conditions:?}"
         );
     }
