@@ -153,7 +153,8 @@ fn bridge() -> Value {
 #[test]
 fn a_condition_that_nobody_understands_hides_no_other() {
     let mut enactment = enactment();
-    enactment["status"]["conditions"][1] = json!({"type": 3});
+    let conditions = enactment["status"]["conditions"].as_array_mut().unwrap();
+    conditions.insert(0, json!({"type": 3}));
     let enactment = serde_json::from_value(enactment).unwrap();
     assert_eq!(
         Applied::of(&enactment),
