@@ -12,8 +12,8 @@ pub fn since(before: Option<(&str, Option<&Time>)>, status: &str, now: Timestamp
     }
 }
 
-/// The API keeps seconds only; comparing anything finer would see a change where there is none.
-fn whole_seconds(at: Timestamp) -> Time {
+/// A time as the API keeps it, in seconds; comparing anything finer would see a change where there is none.
+pub fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 

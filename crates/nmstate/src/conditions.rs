@@ -1,7 +1,8 @@
 //! Conditions as this API has them: a plain list, in the order in which they were first set (nmstate §2.1).
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use kube_kit::conditions::whole_seconds;
+use serde_json::{Value, json};
 
 pub use api::node_state::{Condition, Status};
 
@@ -14,7 +15,7 @@ pub fn set(
     message: &str,
     now: Timestamp,
 ) {
-    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    let now = whole_seconds(now);
     if let Some(condition) = conditions.iter_mut().find(|condition| condition.kind == kind) {
         if condition.status != status {
             condition.status = status;
@@ -36,6 +37,46 @@ pub fn set(
     });
 }
 
+/// Sets one condition among others of whatever form. `false` when nothing but the time would be different.
+pub fn put(
+    conditions: &mut Vec<Value>,
+    kind: &str,
+    status: Status,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> bool {
+    let position = conditions
+        .iter()
+        .position(|condition| condition.get("type").and_then(Value::as_str) == Some(kind));
+    let there = position.and_then(|position| conditions.get(position)).cloned();
+    let before: Option<Condition> = there.clone().and_then(|there| serde_json::from_value(there).ok());
+    let mut after: Vec<Condition> = before.clone().into_iter().collect();
+    set(&mut after, kind, status, reason, message, now);
+    let Some(after) = after.pop() else {
+        return false;
+    };
+    if before.is_some_and(|before| {
+        (before.status, &before.reason, &before.message) == (after.status, &after.reason, &after.message)
+    }) {
+        return false;
+    }
+    let mut written = there.filter(Value::is_object).unwrap_or_else(|| json!({}));
+    for key in ["reason", "message"] {
+        written[key] = Value::Null;
+    }
+    if let (Some(written), Ok(Value::Object(after))) = (written.as_object_mut(), serde_json::to_value(&after))
+    {
+        written.extend(after);
+        written.retain(|_, value| !value.is_null());
+    }
+    match position.and_then(|position| conditions.get_mut(position)) {
+        Some(condition) => *condition = written,
+        None => conditions.push(written),
+    }
+    true
+}
+
 /// How an aspect is, if it was ever set.
 pub fn status(conditions: &[Condition], kind: &str) -> Option<Status> {
     conditions
@@ -46,6 +87,8 @@ pub fn status(conditions: &[Condition], kind: &str) -> Option<Status> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
 
     #[test]

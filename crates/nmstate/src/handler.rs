@@ -75,13 +75,11 @@ struct Started {
 /// # Errors
 /// When the environment lacks something, there is no way to the cluster, or the host can't be read.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if args.execution_type == ExecutionType::Client {
-        return once(args).await;
-    }
+    let is_once = args.execution_type == ExecutionType::Client;
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
     let started = tokio::select! {
         started = start(&args) => started?,
-        () = shutdown.wait() => return Ok(ExitCode::SUCCESS),
+        () = shutdown.wait() => return Ok(exit_code(!is_once)),
     };
     // The lock is held until this returns.
     let Started {
@@ -89,15 +87,31 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         pipeline,
         _lock,
     } = started;
-    be_ready(&shared.settings.ready_file)?;
     let engine = shared.engine.clone();
-    let changes = changes::follow(Arc::clone(&shared.changed), shared.settings.backend);
-    tokio::select! {
-        _ = async { tokio::join!(changes, work(shared, pipeline)) } => {}
-        () = shutdown.wait() => {}
-    }
+    let worked = if is_once {
+        tokio::select! {
+            applied = work_once(shared, pipeline) => applied,
+            () = shutdown.wait() => Ok(false),
+        }
+    } else {
+        be_ready(&shared.settings.ready_file)?;
+        let changes = changes::follow(Arc::clone(&shared.changed), shared.settings.backend);
+        tokio::select! {
+            _ = async { tokio::join!(changes, work(shared, pipeline)) } => {}
+            () = shutdown.wait() => {}
+        }
+        Ok(true)
+    };
     leave(&engine).await;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(worked?))
+}
+
+fn exit_code(worked: bool) -> ExitCode {
+    if worked {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Undoes a change that the end of the handler interrupts: there may be no successor that would.
@@ -121,36 +135,7 @@ pub async fn work(shared: Shared, pipeline: Arc<Pipeline>) {
     );
 }
 
-/// Reports and applies once; fails when something could not be applied (nmstate §3.2-9).
-///
-/// # Errors
-/// As [`run`].
-pub async fn once(args: Args) -> anyhow::Result<ExitCode> {
-    let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
-    let started = tokio::select! {
-        started = start(&args) => started?,
-        () = shutdown.wait() => return Ok(ExitCode::FAILURE),
-    };
-    // The lock is held until this returns.
-    let Started {
-        shared,
-        pipeline,
-        _lock,
-    } = started;
-    let engine = shared.engine.clone();
-    let applied = tokio::select! {
-        applied = work_once(shared, pipeline) => applied,
-        () = shutdown.wait() => Ok(false),
-    };
-    leave(&engine).await;
-    Ok(if applied? {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
-}
-
-/// Everything that a handler does, once. `false` when something could not be applied.
+/// Everything that a handler does, once (nmstate §3.2-9). `false` when something could not be applied.
 ///
 /// # Errors
 /// When the host can't be read, or what came of it can't be told.

@@ -42,9 +42,10 @@ pub mod webhook;
 
 mod kinds;
 mod program_name;
+mod routes;
 
 pub use settings::Args;
-use settings::Settings;
+use settings::{ExecutionType, Settings};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -141,7 +142,13 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Webhook(_) => process::run(webhook::run(args))??,
         Command::CertManager(_) => process::run(cert_manager::run(args))??,
         Command::Metrics(_) => process::run(metrics::run(args))??,
-        Command::Client(_) => return process::run(handler::once(args))?,
+        Command::Client(_) => {
+            let args = Args {
+                execution_type: ExecutionType::Client,
+                ..args
+            };
+            return process::run(handler::run(args))?;
+        }
         _ => return process::run(handler::run(args))?,
     }
     Ok(ExitCode::SUCCESS)

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::engine::{self, Backend, Engine, Options, Tool};
+use crate::policy::enactment;
 use crate::settings::{self, Settings};
 
 /// Exit code of what was refused: the data were wrong, as sysexits says it.
@@ -363,15 +364,9 @@ fn states(file: &str) -> Result<Map<String, Value>, Error> {
 /// What captures found, as enactments have it.
 fn cache(captured: &Value) -> Value {
     let now = Timestamp::now();
-    let time = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
     let captured = captured.as_object().into_iter().flatten();
-    let cache: Map<String, Value> = captured
-        .map(|(name, state)| {
-            let entry = json!({ "state": state, "metaInfo": { "version": "0", "time": time } });
-            (name.clone(), entry)
-        })
-        .collect();
-    cache.into()
+    let cache = captured.map(|(name, state)| (name.clone(), enactment::captured_state(state, now)));
+    Value::Object(cache.collect())
 }
 
 /// One interface, and routes through it with the rules for their tables.

@@ -22,11 +22,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::apply::Settings;
 use crate::engine::Engine;
+use crate::routes;
 
-/// The main routing table.
-const MAIN_TABLE: u64 = 254;
-/// Destinations of default routes.
-const ANYWHERE: [&str; 2] = ["0.0.0.0/0", "::/0"];
 /// How long the API server may take to answer once.
 const API_PATIENCE: Duration = Duration::from_secs(10);
 /// Namespace that every cluster has, and every handler may read.
@@ -214,10 +211,9 @@ fn is_ready(node: &Node) -> bool {
 
 /// The first default gateway of the main table, and the interface that it is reached by.
 fn gateway(report: &Value) -> Option<(IpAddr, String)> {
-    let routes = report.pointer("/routes/running")?.as_array()?;
-    routes.iter().find_map(|route| {
-        let anywhere = ANYWHERE.iter().any(|anywhere| route["destination"] == *anywhere);
-        if !anywhere || route["table-id"] != MAIN_TABLE {
+    let running = report.pointer("/routes/running")?.as_array()?;
+    running.iter().find_map(|route| {
+        if !routes::is_default(route) || route["table-id"] != routes::MAIN_TABLE {
             return None;
         }
         let gateway: IpAddr = route["next-hop-address"].as_str()?.parse().ok()?;

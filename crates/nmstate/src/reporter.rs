@@ -16,6 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
@@ -24,14 +25,14 @@ use kube_kit::watch::{self, Change, Options, Store, Watch};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::engine;
 use crate::filter;
 use crate::filter::names::Names;
 use crate::handler::Shared;
 use crate::names;
-use crate::policy::objects;
+use crate::policy::{objects, spread};
 use object::{Owner, Report};
 use schedule::Schedule;
 
@@ -79,17 +80,17 @@ struct Stored {
     versions: engine::Versions,
 }
 
-/// Reports for ever.
-pub async fn start(shared: Shared) {
+/// A reporter that knows the node and its object, and what tells of changes of both.
+async fn begin(shared: Shared) -> (Reporter, Watch<String, String>, Watch<String, Known>) {
     let hidden = old_filter(&shared).await;
-    let mut node = watch_metadata(&shared, &node_resource(), |meta| meta.uid.unwrap_or_default());
-    let mut state = watch_metadata(&shared, &objects::report_resource(), |meta| Known {
+    let node = watch_metadata(&shared, &node_resource(), |meta| meta.uid.unwrap_or_default());
+    let state = watch_metadata(&shared, &objects::report_resource(), |meta| Known {
         uid: meta.uid.unwrap_or_default(),
         refresh: meta
             .labels
             .and_then(|mut labels| labels.remove(names::REFRESH_LABEL)),
     });
-    let mut reporter = Reporter {
+    let reporter = Reporter {
         nodes: node.store(),
         states: state.store(),
         hidden,
@@ -98,6 +99,12 @@ pub async fn start(shared: Shared) {
     };
     reporter.nodes.synced().await;
     reporter.states.synced().await;
+    (reporter, node, state)
+}
+
+/// Reports for ever.
+pub async fn start(shared: Shared) {
+    let (mut reporter, mut node, mut state) = begin(shared).await;
     let mut seen = reporter.known();
     let mut uid = None;
     let mut schedule = Schedule::new(reporter.shared.settings.resync, Instant::now());
@@ -128,11 +135,14 @@ pub async fn start(shared: Shared) {
             }
             () = refresh.notified() => schedule.ask(Instant::now()),
             () = changed.notified() => schedule.change(Instant::now()),
-            () = sleep_until(due) => {
+            Some(()) = OptionFuture::from(due.map(sleep_until)) => {
                 schedule.begin();
                 let began = Instant::now();
                 match reporter.report().await {
-                    Ok(()) => schedule.done(began, Instant::now(), jitter()),
+                    Ok(()) => {
+                        let later = spread::within(reporter.shared.settings.resync / 10);
+                        schedule.done(began, Instant::now(), later);
+                    }
                     Err(error) => {
                         tracing::error!(error = %chain(&error), "cannot report the state of the node");
                         schedule.failed(Instant::now());
@@ -148,21 +158,7 @@ pub async fn start(shared: Shared) {
 /// # Errors
 /// When the host can't be read, or what it is like can't be stored.
 pub async fn once(shared: Shared) -> anyhow::Result<()> {
-    let hidden = old_filter(&shared).await;
-    let node = watch_metadata(&shared, &node_resource(), |meta| meta.uid.unwrap_or_default());
-    let state = watch_metadata(&shared, &objects::report_resource(), |meta| Known {
-        uid: meta.uid.unwrap_or_default(),
-        refresh: None,
-    });
-    let mut reporter = Reporter {
-        nodes: node.store(),
-        states: state.store(),
-        hidden,
-        stored: None,
-        shared,
-    };
-    reporter.nodes.synced().await;
-    reporter.states.synced().await;
+    let (mut reporter, _node, _state) = begin(shared).await;
     Ok(reporter.report().await?)
 }
 
@@ -375,18 +371,6 @@ async fn old_filter(shared: &Shared) -> Names {
             Names::default()
         }
     }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// From 0 to 1, by chance.
-fn jitter() -> f64 {
-    linux::random::bytes::<1>().map_or(0.5, |[byte]| f64::from(byte) / 255.0)
 }
 
 #[cfg(test)]

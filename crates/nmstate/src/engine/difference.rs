@@ -4,10 +4,10 @@
 
 use serde_json::{Map, Value};
 
+use crate::routes::MAIN_TABLE;
+
 /// Members by which an interface is known: kept with whatever else differs.
 const IDENTITY: [&str; 3] = ["name", "type", "state"];
-/// The main routing table, which is meant where none is said.
-const MAIN_TABLE: u64 = 254;
 
 /// What of a difference the host, which is `now`, really lacks. Empty sections are left out.
 pub(super) fn left(difference: &Value, now: &Value) -> Value {

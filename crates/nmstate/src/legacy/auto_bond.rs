@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use super::matching::{announced, interfaces, text};
+use crate::routes::{MAIN_TABLE, is_default};
 
 /// Interfaces that can't be bonded.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
@@ -15,8 +16,6 @@ pub enum Error {
     NoName(Vec<String>),
 }
 
-/// Table of the routes that count when nothing else is said.
-const MAIN_TABLE: u64 = 254;
 /// Table that stands for the main table in documents that do not say one.
 const NO_TABLE: u64 = 0;
 
@@ -116,10 +115,8 @@ fn uplinks(report: &Value) -> BTreeSet<&str> {
     });
     routes
         .filter(|route| {
-            let destination = route.get("destination").and_then(Value::as_str);
             let table = route.get("table-id").and_then(Value::as_u64);
-            destination.is_some_and(|destination| ["0.0.0.0/0", "::/0"].contains(&destination))
-                && table.is_none_or(|table| [MAIN_TABLE, NO_TABLE].contains(&table))
+            is_default(route) && table.is_none_or(|table| [MAIN_TABLE, NO_TABLE].contains(&table))
         })
         .filter_map(|route| route.get("next-hop-interface")?.as_str())
         .collect()

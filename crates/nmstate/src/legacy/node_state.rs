@@ -11,6 +11,7 @@ mod wish;
 
 use std::sync::Arc;
 
+use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
@@ -59,7 +60,7 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut synced = false;
     loop {
-        let retry = enforcer.next;
+        let retry = enforcer.next.map(tokio::time::sleep_until);
         tokio::select! {
             change = changes.next() => match change {
                 None => return,
@@ -70,7 +71,7 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
                 Some(Change::Applied(_) | Change::Deleted(_)) => {}
             },
             _ = tick.tick() => {}
-            () = until(retry) => {}
+            Some(()) = OptionFuture::from(retry) => {}
         }
         if synced && let Err(error) = enforcer.look(store.get(&name).as_ref()).await {
             // The next look tells it.
@@ -104,13 +105,6 @@ pub async fn once(shared: Shared, pipeline: Arc<Pipeline>) -> Result<bool, Error
         enforcer.look(asked.as_ref()).await?;
     }
     Ok(enforcer.failures == 0)
-}
-
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// What is kept of an object: not the report, which is by far the most of it.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
+use kube_kit::conditions::whole_seconds;
 use serde_json::{Map, Value, json};
 
 use super::{messages, objects};
@@ -159,14 +160,19 @@ pub fn set_rendered(status: &mut Map<String, Value>, rendered: &Rendered, now: T
     if rendered.captured.is_empty() {
         return;
     }
-    let at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
     let captured = rendered.captured.iter().map(|(name, state)| {
         let known = before.get(name).filter(|known| known["state"] == *state);
-        let fresh = || json!({ "state": state, "metaInfo": { "version": CAPTURE_VERSION, "time": at } });
+        let fresh = || captured_state(state, now);
         (name.clone(), known.cloned().unwrap_or_else(fresh))
     });
     let captured = Value::Object(captured.collect());
     status.insert("capturedStates".to_owned(), captured);
+}
+
+/// What a capture found, as enactments have it.
+pub fn captured_state(state: &Value, now: Timestamp) -> Value {
+    let at = whole_seconds(now).0.to_string();
+    json!({ "state": state, "metaInfo": { "version": CAPTURE_VERSION, "time": at } })
 }
 
 /// What the captures of this policy found when they were first evaluated, by name.

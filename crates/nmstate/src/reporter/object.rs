@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use kube_kit::conditions::whole_seconds;
 use serde_json::{Value, json};
 
 use super::messages;
-use crate::conditions::{self, Condition, Status};
+use crate::conditions::{self, Status};
 use crate::engine::Versions;
 use crate::policy::objects;
 
@@ -77,8 +77,7 @@ pub(crate) fn fill(object: &mut Value, report: &Report<'_>, now: Timestamp) -> b
     let status = &mut object["status"];
     if status["currentState"] != *report.state {
         status["currentState"] = report.state.clone();
-        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        status["lastSuccessfulUpdateTime"] = json!(Time(second));
+        status["lastSuccessfulUpdateTime"] = json!(whole_seconds(now));
     }
     status["handlerNmstateVersion"] = json!(report.versions.engine);
     if let Some(version) = &report.versions.network_manager {
@@ -90,37 +89,27 @@ pub(crate) fn fill(object: &mut Value, report: &Report<'_>, now: Timestamp) -> b
 
 /// The condition is there as long as something is left out.
 fn tell_what_is_left_out(status: &mut Value, left_out: &[&str], now: Timestamp) {
-    let listed = status["conditions"].as_array().cloned().unwrap_or_default();
+    let mut listed = status["conditions"].as_array().cloned().unwrap_or_default();
     let is_pruned = |condition: &Value| condition["type"] == PRUNED;
     if left_out.is_empty() {
-        if listed.iter().any(is_pruned) {
-            let others = listed.into_iter().filter(|condition| !is_pruned(condition));
-            status["conditions"] = others.collect();
+        if !listed.iter().any(is_pruned) {
+            return;
         }
-        return;
+        listed.retain(|condition| !is_pruned(condition));
+    } else {
+        let message = messages::left_out(left_out);
+        if !conditions::put(
+            &mut listed,
+            PRUNED,
+            Status::True,
+            messages::TOO_LARGE,
+            &message,
+            now,
+        ) {
+            return;
+        }
     }
-    let message = messages::left_out(left_out);
-    let told = listed
-        .iter()
-        .any(|condition| is_pruned(condition) && condition["message"] == message);
-    if told {
-        return;
-    }
-    let known = listed.iter().find(|condition| is_pruned(condition));
-    let known = known.and_then(|condition| serde_json::from_value::<Condition>(condition.clone()).ok());
-    let mut pruned: Vec<Condition> = known.into_iter().collect();
-    conditions::set(
-        &mut pruned,
-        PRUNED,
-        Status::True,
-        messages::TOO_LARGE,
-        &message,
-        now,
-    );
-    let others = listed.into_iter().filter(|condition| !is_pruned(condition));
-    status["conditions"] = others
-        .chain(pruned.iter().map(|condition| json!(condition)))
-        .collect();
+    status["conditions"] = listed.into();
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::routes;
+
 /// What is left out as one, and how.
 type Step = (&'static str, fn(&mut Value));
 
@@ -25,10 +27,7 @@ const STEPS: [Step; 6] = [
             .pointer_mut("/routes/running")
             .and_then(Value::as_array_mut);
         if let Some(running) = running {
-            running.retain(|route| {
-                let to = route["destination"].as_str();
-                to.is_some_and(|to| ["0.0.0.0/0", "::/0"].contains(&to))
-            });
+            running.retain(routes::is_default);
         }
     }),
     (

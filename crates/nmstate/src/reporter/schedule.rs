@@ -68,12 +68,13 @@ impl Schedule {
         self.stop();
     }
 
-    /// The host was read, since `began`. `jitter` is from 0 to 1.
-    pub(crate) fn done(&mut self, began: Instant, now: Instant, jitter: f64) {
+    /// The host was read, since `began`. Where nothing happens, it is read so much `later` than it has to be: not all
+    /// hosts at the same time.
+    pub(crate) fn done(&mut self, began: Instant, now: Instant, later: Duration) {
         self.pause = PAUSES.0;
         let rest = (now.duration_since(began) * RESTS).clamp(SPACING, LONGEST_REST);
         self.rested = began + rest;
-        self.timer = Some(now + self.resync.mul_f64(1.0 + jitter / 10.0));
+        self.timer = Some(now + self.resync + later);
     }
 
     /// The host could not be read, or it could not be told: again, ever later.
@@ -103,7 +104,7 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(Duration::from_secs(100), start);
         schedule.begin();
-        schedule.done(start, start + cost, 0.5);
+        schedule.done(start, start + cost, Duration::from_secs(5));
         (schedule, start + Duration::from_secs(40))
     }
 
@@ -133,7 +134,7 @@ mod tests {
         schedule.ask(now);
         schedule.begin();
         schedule.change(now + ms(150));
-        schedule.done(now, now + ms(200), 0.0);
+        schedule.done(now, now + ms(200), Duration::ZERO);
         // The host is busy for a tenth of the time at most.
         assert_eq!(schedule.due(), Some(now + ms(2000)));
         schedule.ask(now + ms(250));
@@ -167,7 +168,7 @@ mod tests {
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
         schedule.begin();
-        schedule.done(now, now, 0.0);
+        schedule.done(now, now, Duration::ZERO);
         schedule.begin();
         schedule.failed(now);
         assert_eq!(schedule.due(), Some(now + Duration::from_secs(1)));

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -41,14 +42,14 @@ fn enforcer(kind: &'static str) -> Enforcer {
 fn enforcer_of_what_lacks(backend: Backend, lacks: &[Value]) -> (Enforcer, Arc<AtomicU32>) {
     let changes = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&changes);
-    let mut lacks = lacks.to_vec().into_iter();
+    let mut lacks: VecDeque<Value> = lacks.iter().cloned().collect();
     let enforcer = enforcer_on(backend, move |request| match request {
         Request::Apply(_, back) => {
             count.fetch_add(1, Ordering::Relaxed);
             drop(back.send(Ok(())));
         }
         Request::Commit(back) | Request::Rollback(back) => drop(back.send(Ok(()))),
-        Request::Diff(_, back) => drop(back.send(Ok(lacks.next().expect("another look")))),
+        Request::Diff(_, back) => drop(back.send(Ok(lacks.pop_front().expect("another look")))),
         other => panic!("not expected: {other:?}"),
     });
     (enforcer, changes)

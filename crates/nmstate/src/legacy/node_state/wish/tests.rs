@@ -1,4 +1,5 @@
 use rstest::rstest;
+use serde_json::json;
 
 use super::*;
 
