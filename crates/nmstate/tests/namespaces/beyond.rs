@@ -2,8 +2,11 @@
 //! holds every node for ready.
 
 use std::convert::Infallible;
+use std::fs;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use axum::http::{Request, Response};
@@ -20,6 +23,8 @@ use crate::host::wait;
 
 /// Where the gateway is, which is the name server too.
 pub(crate) const GATEWAY: &str = "192.0.2.1";
+/// Another name server.
+const NAME_SERVER: &str = "192.0.2.53";
 
 /// The network beyond the wire.
 #[derive(Debug)]
@@ -36,29 +41,66 @@ impl Beyond {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_fd().as_raw_fd())
     }
 
-    /// Gives the end of the wire that is there the gateway's address, and answers every question for names.
+    /// Gives the end of the wire that is there the gateway's address and the name server's, and answers every question
+    /// for names.
     pub(crate) fn serve(&self) {
-        let names = self
-            .0
-            .run(|| {
-                let mut socket = Socket::open().unwrap();
-                let wire = socket.link_by_name("wire").unwrap();
-                socket
-                    .add_address(&wire, "192.0.2.1/24".parse().unwrap())
-                    .unwrap();
-                socket.set_up(&wire).unwrap();
-                UdpSocket::bind((GATEWAY, 53)).unwrap()
-            })
-            .unwrap();
-        std::thread::spawn(move || {
-            let mut packet = [0; 512];
-            while let Ok((length, from)) = names.recv_from(&mut packet) {
-                let mut answer = packet[..length].to_vec();
-                // An answer, to one question, with one record: it is not looked at.
-                answer[2..8].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 1]);
-                let _ = names.send_to(&answer, from);
-            }
+        let sockets = self.0.run(|| {
+            let mut socket = Socket::open().unwrap();
+            let wire = socket.link_by_name("wire").unwrap();
+            let sockets = [GATEWAY, NAME_SERVER].map(|address| {
+                let net = format!("{address}/24").parse().unwrap();
+                socket.add_address(&wire, net).unwrap();
+                UdpSocket::bind((address, 53)).unwrap()
+            });
+            socket.set_up(&wire).unwrap();
+            sockets
         });
+        for names in sockets.unwrap() {
+            std::thread::spawn(move || answer(&names));
+        }
+    }
+
+    /// Gives whoever asks on the wire an address, the gateway and a name server; files are in `directory`.
+    pub(crate) fn lease(&self, directory: &Path) -> Lease {
+        let config = directory.join("udhcpd.conf");
+        let leases = directory.join("leases");
+        fs::write(&leases, "").unwrap();
+        let lines = format!(
+            "interface wire\nstart 192.0.2.100\nend 192.0.2.110\nlease_file {}\noption router {GATEWAY}\noption dns \
+             {GATEWAY}\noption subnet 255.255.255.0\noption lease 3600\n",
+            leases.display()
+        );
+        fs::write(&config, lines).unwrap();
+        // It dies with the test, whatever becomes of that.
+        let server = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "nsenter"])
+            .arg(format!("--net={}", self.path()))
+            .args(["busybox", "udhcpd", "-f"])
+            .arg(&config)
+            .stdout(Stdio::null())
+            .spawn();
+        Lease(server.unwrap())
+    }
+}
+
+/// A DHCP server.
+#[derive(Debug)]
+pub(crate) struct Lease(Child);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn answer(names: &UdpSocket) {
+    let mut packet = [0; 512];
+    while let Ok((length, from)) = names.recv_from(&mut packet) {
+        let mut answer = packet[..length].to_vec();
+        // An answer, to one question, with one record: it is not looked at.
+        answer[2..8].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 1]);
+        let _ = names.send_to(&answer, from);
     }
 }
 

@@ -19,6 +19,10 @@ mod changes;
 mod engine;
 mod host;
 mod kernel;
+mod lldp;
 mod nmstatectl;
+mod recipes;
 mod rollback;
+#[path = "../recipes/mod.rs"]
+mod shared;
 mod victim;

@@ -1,7 +1,6 @@
 //! Hosts with NetworkManager that a change cuts off, or that are left in the middle of one.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use weft_nmstate::dry_run::outcome;
 use weft_nmstate::engine::{Backend, Engine};
 use zbus::zvariant::OwnedObjectPath;
 
-use crate::beyond::{Beyond, GATEWAY, apply};
+use crate::beyond::{Beyond, GATEWAY, Lease, apply};
 use crate::host::{Host, interface, wait};
 use crate::kernel::takeover;
 use crate::victim;
@@ -22,7 +21,7 @@ struct Connected {
     host: Host,
     engine: Engine,
     state: tempfile::TempDir,
-    dhcp: Child,
+    _dhcp: Lease,
     _beyond: Beyond,
 }
 
@@ -35,36 +34,13 @@ impl Connected {
         host.script(&format!("ip link set wire netns {there}")).unwrap();
         beyond.serve();
         let state = tempfile::tempdir().unwrap();
-        let config = state.path().join("udhcpd.conf");
-        let leases = state.path().join("leases");
-        fs::write(&leases, "").unwrap();
-        let lines = format!(
-            "interface wire\nstart 192.0.2.100\nend 192.0.2.110\nlease_file {}\noption router {GATEWAY}\noption dns \
-             {GATEWAY}\noption subnet 255.255.255.0\noption lease 3600\n",
-            leases.display()
-        );
-        fs::write(&config, lines).unwrap();
-        // It dies with the test, whatever becomes of that.
-        let dhcp = Command::new("setpriv")
-            .args([
-                "--pdeathsig",
-                "KILL",
-                "nsenter",
-                &format!("--net={there}"),
-                "busybox",
-                "udhcpd",
-                "-f",
-            ])
-            .arg(&config)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let dhcp = beyond.lease(state.path());
         let engine = Engine::start_in(Backend::NetworkManager, state.path()).unwrap();
         let connected = Self {
             host,
             engine,
             state,
-            dhcp,
+            _dhcp: dhcp,
             _beyond: beyond,
         };
         let automatic = json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up",
@@ -136,13 +112,6 @@ impl Connected {
         wait(self.engine.rollback()).expect_err("nothing is pending");
         assert!(is_connected(&self.report()));
         assert!(!self.state.path().join("uncommitted").exists());
-    }
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        let _ = self.dhcp.kill();
-        let _ = self.dhcp.wait();
     }
 }
 
