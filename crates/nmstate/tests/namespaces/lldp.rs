@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 use weft_nmstate::engine::Backend;
 use weft_nmstate::filter;
-use weft_nmstate::render::{NodeFacts, PolicySpec, render};
+use weft_nmstate::render::{NodeFacts, render};
 
 use crate::beyond::{Beyond, apply};
 use crate::host::{Host, interface, wait};
+use crate::shared::{ANYWHERE, spec};
 use crate::victim;
 
 /// What a switch sends every half a minute: it is `02:00:00:00:00:99`, its port is `swp7`, its name `switch01`, and
@@ -38,19 +39,12 @@ fn who_is_at_the_other_end_is_reported_once_lldp_is_on() {
     beyond.serve();
     // Cards of virtual hosts are veths, and one of them is no card.
     host.script("ip link add eth2 type veth peer name down").unwrap();
-    let spec: PolicySpec = serde_json::from_value(json!({
-        "capture": {
-            "cards": "interfaces.type==\"veth\"",
-            "cards-up": "capture.cards | interfaces.state==\"up\"",
-            "cards-lldp": "capture.cards-up | interfaces.lldp.enabled:=true",
-        },
-        "desiredState": {"interfaces": "{{ capture.cards-lldp.interfaces }}"},
-    }))
-    .unwrap();
+    let mut policy = spec(ANYWHERE, "lldp");
+    policy.capture["ethernets"] = "interfaces.type==\"veth\"".into();
     let engine = host.engine();
     let up = json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up"}]});
     apply(&engine, Backend::NetworkManager, &up).unwrap();
-    let rendered = wait(render(&engine, &spec, &NodeFacts::default(), Map::new())).unwrap();
+    let rendered = wait(render(&engine, &policy, &NodeFacts::default(), Map::new())).unwrap();
     apply(&engine, Backend::NetworkManager, &rendered.desired)
         .unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
 

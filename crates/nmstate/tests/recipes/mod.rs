@@ -12,13 +12,16 @@ macro_rules! recipes {
 /// Name and text of those that every kernel with namespaces carries.
 pub(crate) const ANYWHERE: &[(&str, &str)] = recipes![
     "dns" "dns-absent" "dry-run" "ethernet-dhcp" "ipv4-forwarding" "linux-bridge-absent" "linux-bridge-without-port"
-    "node-variables" "ovs-bridge" "ovs-bridge-interface" "route" "static-ip"
+    "lldp" "node-variables" "ovs-bridge" "ovs-bridge-interface" "route" "static-ip"
 ];
 
-/// Name and text of those that need bonds, VLANs, VLANs of bridges' ports, VRF, or cards that are no veths.
+/// Name and text of those that need bonds, VLANs, VLANs of bridges' ports, or VRF.
 pub(crate) const IN_A_MACHINE: &[(&str, &str)] = recipes![
-    "bond" "bond-vlan" "linux-bridge" "linux-bridge-vlans" "lldp" "uplink-bridge" "vlan" "vrf" "workers"
+    "bond" "bond-vlan" "linux-bridge" "linux-bridge-vlans" "vlan" "vrf" "workers"
 ];
+
+/// Those that no test applies: this one takes a node whose uplink may go under a bridge with VLANs.
+pub(crate) const NOT_APPLIED: &[&str] = &["uplink-bridge"];
 
 /// What the policy of a recipe is.
 pub(crate) fn spec(recipes: &[(&str, &str)], name: &str) -> PolicySpec {
