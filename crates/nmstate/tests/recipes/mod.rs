@@ -15,7 +15,8 @@ pub(crate) const ANYWHERE: &[(&str, &str)] = recipes![
     "lldp" "node-variables" "ovs-bridge" "ovs-bridge-interface" "route" "static-ip"
 ];
 
-/// Name and text of those that need bonds, VLANs, VLANs of bridges' ports, or VRF.
+/// Name and text of those that need bonds, VLANs, VLANs of bridges' ports, or VRF: documents like them are applied in the
+/// virtual machine.
 pub(crate) const IN_A_MACHINE: &[(&str, &str)] = recipes![
     "bond" "bond-vlan" "linux-bridge" "linux-bridge-vlans" "vlan" "vrf" "workers"
 ];
