@@ -3,6 +3,8 @@
 //! Everything here blocks: plugins are waited for. What it works on are values that were decided before, the plugins
 //! themselves sit behind [`Runner`] and the pod's namespace behind [`PodNetns`].
 
+mod devices;
+
 use crate::default_route::{self, Ecmp, Fates};
 use crate::delegate::{Config, Delegate};
 use crate::net_conf::MultusConfig;
@@ -14,6 +16,7 @@ use cni::chain::{Attachment, Chain, Runner};
 use cni::error::internal;
 use cni::json::Object;
 use cni::result::CniResult;
+use serde_json::value::RawValue;
 use std::io;
 
 /// The pod's network namespace, as far as multus itself looks at it.
@@ -57,6 +60,8 @@ pub struct Attached {
     pub ifname: String,
     /// What the plugins said.
     pub result: CniResult,
+    /// What is known of the device behind it.
+    pub device_info: Option<Box<RawValue>>,
 }
 
 /// Which network could not be attached, and why.
@@ -147,8 +152,8 @@ impl<R: Runner> Attacher<'_, R> {
         for (index, delegate) in delegates.iter().enumerate() {
             let ifname = delegate.interface_name(index, self.sandbox);
             let network = delegate.config.name();
-            let result = match self.add_one(index, delegate, &ifname, netns) {
-                Ok(result) => result,
+            let (result, device_info) = match self.add_one(index, delegate, &ifname, netns) {
+                Ok(added) => added,
                 Err(error) => {
                     // What was refused did not run, and the interface of its name is somebody else's.
                     let (begun, error) = match error {
@@ -178,6 +183,7 @@ impl<R: Runner> Attacher<'_, R> {
                 network,
                 ifname,
                 result,
+                device_info,
             });
         }
         Ok(attached)
@@ -189,7 +195,7 @@ impl<R: Runner> Attacher<'_, R> {
         delegate: &Delegate,
         ifname: &str,
         netns: &mut impl PodNetns,
-    ) -> Result<CniResult, Refusal> {
+    ) -> Result<(CniResult, Option<Box<RawValue>>), Refusal> {
         let unusable = |error: &dyn std::fmt::Display| Refusal::Before(internal(error));
         let network = delegate.config.network().map_err(|error| unusable(&error))?;
         let refused = |cause: &dyn std::fmt::Display| {
@@ -206,9 +212,12 @@ impl<R: Runner> Attacher<'_, R> {
         let attachment = self
             .attachment(index, delegate, true)
             .map_err(|error| unusable(&error))?;
-        self.chain(&self.cache())
+        self.hand_over_device(delegate, &attachment);
+        let result = self
+            .chain(&self.cache())
             .add(&network, &attachment)
-            .map_err(Refusal::ByPlugin)
+            .map_err(Refusal::ByPlugin)?;
+        Ok((result, self.read_device_info(&attachment)))
     }
 
     /// Detaches a list of networks from its end. Errors change nothing: the one that led here is what counts.
@@ -258,7 +267,9 @@ impl<R: Runner> Attacher<'_, R> {
             cni::json::compact(&config.object().to_json())
         );
         let network = config.network().map_err(internal)?;
-        self.chain(&cache).del(&network, &attachment)
+        let outcome = self.chain(&cache).del(&network, &attachment);
+        self.remove_device_info(&attachment);
+        outcome
     }
 
     /// Detaches a pod. `delegates` are those of its scratch file, or what else is known of it.
@@ -389,7 +400,12 @@ impl<R: Runner> Attacher<'_, R> {
             netns: self.sandbox.netns.clone(),
             ifname: delegate.interface_name(index, self.sandbox),
             args: delegate.cni_args(self.sandbox, adding),
-            capability_args: delegate.capability_args(index, &self.config.runtime_config, self.sandbox)?,
+            capability_args: delegate.capability_args(
+                index,
+                &self.config.runtime_config,
+                self.sandbox,
+                &self.config.device_info,
+            )?,
         })
     }
 

@@ -1,6 +1,7 @@
 //! What the daemon knows of the cluster: the pods of its node and all NADs, from trimmed watches, and live when a watch
 //! is behind or has not begun. Nothing waits for a watch: a daemon that has just started works with single reads.
 
+use crate::devices::claims::{PodClaims, PodSpec};
 use crate::names;
 use crate::pod_body::PodBody;
 use crate::request::PodRef;
@@ -48,6 +49,8 @@ pub struct Pod {
     pub default_network: Option<String>,
     /// Whether it came from a file: then its UID in the API is another one.
     pub is_static: bool,
+    /// Its claims to devices, if it has some.
+    pub claims: Option<Arc<PodClaims>>,
     /// What a status write needs; only of pods that have not started yet, the others are read again.
     pub body: Option<Arc<PodBody>>,
 }
@@ -79,6 +82,9 @@ pub trait ClusterView: Send + Sync {
 
     /// The NAD; that there is none is an error.
     fn nad(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Nad, LookupError>> + Send;
+
+    /// Any object or list, by its path: the API server's text.
+    fn read(&self, path: &str) -> impl Future<Output = Result<String, LookupError>> + Send;
 
     /// Publishes an event about a pod, behind the back of whoever waits for the attachment.
     fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String);
@@ -201,9 +207,7 @@ impl Cluster {
     async fn live_nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
         let path =
             format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}");
-        let text = self.patient_get(&path).await.map_err(|failure| match failure {
-            Failure::NotFound(text) | Failure::Other(text) => LookupError(text),
-        })?;
+        let text = self.read(&path).await?;
         let nad: NetworkAttachmentDefinition =
             serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
         Ok(nad.into())
@@ -277,6 +281,12 @@ impl ClusterView for Cluster {
         }
     }
 
+    async fn read(&self, path: &str) -> Result<String, LookupError> {
+        self.patient_get(path).await.map_err(|failure| match failure {
+            Failure::NotFound(text) | Failure::Other(text) => LookupError(text),
+        })
+    }
+
     fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String) {
         let recorder = self.recorder.clone();
         let regarding = ObjectReference {
@@ -343,6 +353,8 @@ impl ClusterView for Cluster {
 struct WatchedPod {
     metadata: ObjectMeta,
     #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
     status: serde_json::Value,
 }
 
@@ -377,7 +389,11 @@ impl kube::Resource for WatchedPod {
 
 impl From<WatchedPod> for Pod {
     fn from(pod: WatchedPod) -> Self {
-        let WatchedPod { metadata, status } = pod;
+        let WatchedPod {
+            metadata,
+            spec,
+            status,
+        } = pod;
         let annotation = |key: &str| {
             metadata
                 .annotations
@@ -396,6 +412,7 @@ impl From<WatchedPod> for Pod {
             networks: annotation(NETWORKS_ANNOTATION),
             default_network: annotation(DEFAULT_NETWORK_ANNOTATION),
             is_static: annotation(CONFIG_SOURCE_ANNOTATION).is_some_and(|source| source != "api"),
+            claims: PodClaims::of(spec, &status).map(Arc::new),
             body: waiting
                 .then(|| PodBody::from_parts(metadata, &status).ok())
                 .flatten()

@@ -8,6 +8,7 @@
 
 mod add;
 mod del;
+mod devices;
 
 use crate::attach::{Attacher, Stored};
 use crate::cluster::ClusterView;
@@ -163,7 +164,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let unusable = |error: net_conf::Error| Error::new(code::INVALID_NETWORK_CONFIG, error.to_string());
         let object = net_conf::overlay(request, &self.config.object, self.config.manages_readiness())
             .map_err(unusable)?;
-        MultusConfig::parse(&object).map_err(unusable)
+        let mut config = MultusConfig::parse(&object).map_err(unusable)?;
+        config.device_info.clone_from(&self.config.device_info);
+        Ok(config)
     }
 
     async fn wait_ready(&self, config: &MultusConfig, sandbox: Option<&Sandbox>) -> Result<(), Error> {

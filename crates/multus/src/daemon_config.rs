@@ -1,6 +1,8 @@
 //! `daemon-config.json`: what the daemon itself reads of it (multus.md §7.6). Every key of the file is also laid over
 //! each request's configuration, see [`crate::net_conf`].
 
+use crate::device_info::DeviceInfo;
+use crate::devices::Kubelet;
 use crate::names;
 use cni::json::{self, Object};
 use serde::Deserialize;
@@ -61,6 +63,10 @@ pub struct DaemonConfig {
     pub override_network_name: bool,
     /// The default network is ready when this file is there.
     pub readiness_indicator: Option<PathBuf>,
+    /// Who knows the devices of pods.
+    pub kubelet: Kubelet,
+    /// Where files about them are; the same on every host.
+    pub device_info: DeviceInfo,
     /// Keys that go into `00-multus.conf` as they are.
     pub passed: Passed,
 }
@@ -107,6 +113,7 @@ struct Keys {
     multus_master_cni: String,
     override_network_name: bool,
     readinessindicatorfile: String,
+    kubelet_root_dir: String,
     bin_dir: String,
     cni_version: String,
     log_file: String,
@@ -164,6 +171,8 @@ impl DaemonConfig {
             master_cni: Some(keys.multus_master_cni).filter(|name| !name.is_empty()),
             override_network_name: keys.override_network_name,
             readiness_indicator: path(&keys.readinessindicatorfile),
+            kubelet: path(&keys.kubelet_root_dir).map_or_else(Kubelet::default, Kubelet::at),
+            device_info: DeviceInfo::default(),
             passed: Passed {
                 bin_dir: keys.bin_dir,
                 cni_version: keys.cni_version,
@@ -229,11 +238,15 @@ mod tests {
         assert_eq!(config.conf_file(), Path::new("/etc/cni/net.d/00-multus.conf"));
         assert_eq!(config.chroot_dir, None);
         assert_eq!(config.concurrency, DEFAULT_CONCURRENCY);
+        assert_eq!(config.kubelet, Kubelet::at("/var/lib/kubelet".into()));
     }
 
     #[test]
     fn keys_in_another_letter_case() {
-        let config = DaemonConfig::parse(br#"{"CHROOTDIR":"/h","multusmastercni":"10-a.conf"}"#).unwrap();
+        let config =
+            DaemonConfig::parse(br#"{"CHROOTDIR":"/h","multusmastercni":"10-a.conf","kubeletrootdir":"/k"}"#)
+                .unwrap();
+        assert_eq!(config.kubelet, Kubelet::at("/k".into()));
         assert_eq!(config.chroot_dir.as_deref(), Some(Path::new("/h")));
         assert_eq!(config.master_cni.as_deref(), Some("10-a.conf"));
     }

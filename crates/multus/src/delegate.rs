@@ -1,5 +1,6 @@
 //! One network of a pod: a CNI configuration and what the pod asks of it (multus.md §1, §4).
 
+use crate::device_info::DeviceInfo;
 use crate::request::Sandbox;
 use cni::args::CniArgs;
 use cni::config::{LoadError, NetworkList};
@@ -17,11 +18,11 @@ const RUNTIME_KEYS: [&str; 7] = [
     "mac",
     "infinibandGUID",
     DEVICE_ID,
-    "CNIDeviceInfoFile",
+    DEVICE_INFO_FILE,
 ];
 const DEVICE_ID: &str = "deviceID";
-/// Where device information of an attachment lies, as the host sees it.
-const DEVICE_INFO_DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo/cni/";
+/// The capability argument with the path of the attachment's device-info file.
+pub const DEVICE_INFO_FILE: &str = "CNIDeviceInfoFile";
 
 /// Why a configuration can't be a delegate.
 #[derive(Debug, thiserror::Error)]
@@ -299,6 +300,7 @@ impl Delegate {
         index: usize,
         runtime: &Object,
         sandbox: &Sandbox,
+        info: &DeviceInfo,
     ) -> Result<Object, Error> {
         let mut args = Object::default();
         for key in RUNTIME_KEYS {
@@ -332,8 +334,8 @@ impl Delegate {
         if args.contains(DEVICE_ID) {
             let Sandbox { container_id, .. } = sandbox;
             let interface = self.interface_name(index, sandbox);
-            let file = format!("{}-{container_id}_{interface}", self.display_name).replace('/', "-");
-            args.set("CNIDeviceInfoFile", &format!("{DEVICE_INFO_DIR}{file}"))?;
+            let file = info.of_attachment(&self.display_name, container_id, &interface);
+            args.set(DEVICE_INFO_FILE, &file)?;
         }
         Ok(args)
     }

@@ -46,6 +46,8 @@ pub mod daemon;
 pub mod daemon_config;
 pub mod default_route;
 pub mod delegate;
+pub mod device_info;
+pub mod devices;
 mod leaving;
 pub mod locks;
 pub mod messages;

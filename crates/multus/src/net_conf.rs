@@ -1,5 +1,6 @@
 //! The configuration of one request: the runtime's, with the daemon's laid over it (multus.md §3, §7.3).
 
+use crate::device_info::DeviceInfo;
 use crate::names;
 use cni::json::{self, Object};
 use cni::names::key;
@@ -72,6 +73,8 @@ pub struct MultusConfig {
     pub multus_namespace: String,
     /// Keep the scratch file when a DEL fails.
     pub retry_delete_on_error: bool,
+    /// Where files about devices are; the daemon's own, no key of a request.
+    pub device_info: DeviceInfo,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -137,6 +140,7 @@ impl MultusConfig {
                 keys.multus_namespace
             },
             retry_delete_on_error: keys.retry_delete_on_error,
+            device_info: DeviceInfo::default(),
         })
     }
 

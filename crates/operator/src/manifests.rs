@@ -126,7 +126,7 @@ pub fn parts(install: &Install<'_>, choice: &Choice) -> Result<Parts, Error> {
         };
         let held = rules
             .into_iter()
-            .filter(|rule| choice.allow_multus || *rule != rbac::MULTUS);
+            .filter(|rule| choice.allow_multus || ![rbac::MULTUS, rbac::MULTUS_DEVICES].contains(rule));
         object.set("rules", held.map(rbac::Rule::to_value).collect());
     }
     let mut deployments = in_namespace(file, include_str!("manifests/operator.yaml"), install)?;

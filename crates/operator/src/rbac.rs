@@ -91,13 +91,17 @@ const CLUSTER: [Rule; 33] = [
 /// Everything about networks of pods: only where multus may be deployed, which is everywhere by default.
 pub const MULTUS: Rule = rule("k8s.cni.cncf.io", "*", "*");
 
+/// Sight of the devices that pods have claims to; where [`MULTUS`] is.
+pub const MULTUS_DEVICES: Rule = rule("resource.k8s.io", "resourceclaims resourceslices", "get list");
+
 /// What ours may do more in the whole cluster: watch what it renders, and take security context
-/// constraints away again, and wish for node state.
-const CLUSTER_ADDITIONS: [Rule; 4] = [
+/// constraints away again, wish for node state, and grant multus sight of the devices of pods.
+const CLUSTER_ADDITIONS: [Rule; 5] = [
     rule("apiextensions.k8s.io", "customresourcedefinitions", "list watch"),
     rule(RBAC, "clusterroles clusterrolebindings", "list watch"),
     rule(SCC, "securitycontextconstraints", "watch delete"),
     rule("nmstate.io", "nmstates", "get list watch create update delete"),
+    MULTUS_DEVICES,
 ];
 
 /// Rules of the established operator in its namespace.

@@ -1,7 +1,9 @@
 mod del;
+mod devices;
 
 use super::*;
 use crate::default_route::Fate;
+use crate::device_info::DeviceInfo;
 use crate::request::PodRef;
 use cni::env::Variables;
 use cni::error::code;
@@ -115,7 +117,8 @@ impl Bench {
             .as_object_mut()
             .unwrap()
             .extend(keys.as_object().cloned().unwrap());
-        let config = MultusConfig::parse(&Object::parse(config.to_string().as_bytes()).unwrap()).unwrap();
+        let mut config = MultusConfig::parse(&Object::parse(config.to_string().as_bytes()).unwrap()).unwrap();
+        config.device_info = DeviceInfo::below(dir.path().join("devinfo"));
         let pod = PodRef {
             namespace: "ns".into(),
             name: "pod".into(),

@@ -91,13 +91,22 @@ impl<C: ClusterView + 'static> Daemon<C> {
             cluster: &*self.cluster,
             config,
         };
-        resolver.networks_of(pod).await.map_err(|error| {
+        let mut networks = resolver.networks_of(pod).await.map_err(|error| {
             match error.missing() {
                 Some(missing) => self.warn(sandbox, names::REASON_NO_NETWORK, missing.to_string()),
                 None => self.warn(sandbox, names::REASON_FAILED, error.to_string()),
             }
             of_pod(sandbox, &error.to_string())
-        })
+        })?;
+        let given = self
+            .give_devices(sandbox, pod, &mut networks, &self.workers)
+            .await;
+        given.map_err(|error| {
+            let text = error.to_string();
+            self.warn(sandbox, names::REASON_FAILED, text.clone());
+            of_pod(sandbox, &text)
+        })?;
+        Ok(networks)
     }
 
     /// Attaches all networks. What comes back with them says when their state is on disk: the worker goes on to wait
@@ -164,6 +173,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 network: name,
                 ifname,
                 result,
+                device_info,
             } = network;
             let json = result
                 .to_json(Version::LATEST)
@@ -179,7 +189,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 self.cluster
                     .event(&sandbox.pod, Kind::Normal, names::REASON_ADDED, text);
             }
-            entries.extend(entries_for(display_name, result, index == 0, None));
+            entries.extend(entries_for(display_name, result, index == 0, device_info.clone()));
         }
         if entries.is_empty() {
             return Ok(());
@@ -232,6 +242,7 @@ mod tests {
             network: "a".into(),
             ifname: "net1".into(),
             result: CniResult::default(),
+            device_info: None,
         };
         assert_eq!(announcement(&silent), None);
         let interface = Interface {

@@ -108,7 +108,18 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }));
         };
         match timeout(DEL_LOOKUP, resolver.networks_of(&found)).await {
-            Ok(Ok(networks)) => Ok(networks),
+            Ok(Ok(mut networks)) => {
+                let given = self.give_devices(sandbox, &found, &mut networks, &self.detachers);
+                let unknown = match timeout(DEL_LOOKUP, given).await {
+                    Ok(given) => given.err().map(|error| error.to_string()),
+                    Err(_) => Some(NO_ANSWER.into()),
+                };
+                // A device that is not named is worse than one that is, and better than an address that leaks.
+                if let Some(cause) = unknown {
+                    tracing::warn!("Multus: the devices of {sandbox} are not known: {cause}");
+                }
+                Ok(networks)
+            }
             incomplete => {
                 let cause = match incomplete {
                     Ok(Err(error)) => error.to_string(),

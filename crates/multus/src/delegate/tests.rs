@@ -110,7 +110,9 @@ fn capability_args_of_a_secondary_network() {
     secondary.requests = asking();
     secondary.set_device("d1".into()).unwrap();
     let runtime = Object::parse(br#"{"portMappings":[{"hostPort":1}],"unknown":1,"mac":""}"#).unwrap();
-    let args = secondary.capability_args(2, &runtime, &sandbox()).unwrap();
+    let args = secondary
+        .capability_args(2, &runtime, &sandbox(), &DeviceInfo::default())
+        .unwrap();
     assert_eq!(
         serde_json::to_value(&args).unwrap(),
         json!({
@@ -131,7 +133,9 @@ fn the_master_gets_the_runtimes_only_but_mac_and_ip_arguments() {
     let mut master = delegate(&json!({"type": "a"}));
     master.requests = asking();
     let runtime = Object::parse(br#"{"portMappings":[{"hostPort":1}]}"#).unwrap();
-    let args = master.capability_args(0, &runtime, &sandbox()).unwrap();
+    let args = master
+        .capability_args(0, &runtime, &sandbox(), &DeviceInfo::default())
+        .unwrap();
     assert_eq!(
         serde_json::to_value(&args).unwrap(),
         json!({"portMappings": [{"hostPort": 1}]})

@@ -36,6 +36,10 @@ impl ClusterView for Fake {
             .ok_or_else(|| LookupError(format!("\"{name}\" not found")))
     }
 
+    async fn read(&self, path: &str) -> Result<String, LookupError> {
+        Err(LookupError(format!("{path} not found")))
+    }
+
     fn event(&self, _: &PodRef, _: Kind, _: &'static str, _: String) {}
 
     async fn write_status(&self, _: &Pod, _: &str) -> Result<(), WriteError> {

@@ -8,6 +8,9 @@
 )]
 
 mod attach;
+mod devices;
+#[path = "../kubelet/mod.rs"]
+mod kubelet;
 mod life;
 mod lookup;
 mod node;

@@ -4,6 +4,7 @@ use cluster::{ApiServer, wait};
 use kube_kit::shutdown::Shutdown;
 use linux::netns::NetNs;
 use multus::daemon_config::DaemonConfig;
+use multus::device_info::DeviceInfo;
 use multus::{Stop, serve};
 use serde_json::{Value, json};
 use std::fs;
@@ -33,7 +34,9 @@ pub(crate) fn api() -> &'static ApiServer {
             "metadata": {"name": "multus"}, "rules": [
                 {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"]},
                 {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "update", "watch"]},
-                {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]}]});
+                {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+                {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceslices"],
+                    "verbs": ["get", "list"]}]});
         api.kubectl().apply(&role.to_string()).unwrap();
         api
     })
@@ -122,12 +125,13 @@ impl Node {
         let mut config = json!({"cniVersion": "0.3.1", "cniConfigDir": self.path("net.d"),
             "multusAutoconfigDir": self.path("net.d"), "socketDir": self.path("run"),
             "daemonSocketDir": self.path("run"), "cniDir": self.path("cni"), "binDir": self.path("bin"),
-            "confDir": self.path("conf")});
+            "confDir": self.path("conf"), "kubeletRootDir": self.path("kubelet")});
         config
             .as_object_mut()
             .unwrap()
             .extend(keys.as_object().cloned().unwrap());
-        let config = DaemonConfig::parse(config.to_string().as_bytes()).unwrap();
+        let mut config = DaemonConfig::parse(config.to_string().as_bytes()).unwrap();
+        config.device_info = DeviceInfo::below(self.path("devinfo"));
         let (kubeconfig, watched) = (self.kubeconfig(), watched.to_owned());
         let shutdown = Shutdown::new();
         let ends = shutdown.clone();
@@ -239,8 +243,22 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
 
     /// A NAD in the node's namespace.
     pub(crate) fn nad(&self, name: &str, config: &Value) {
+        self.annotated_nad(name, config, &json!({}));
+    }
+
+    /// A NAD of networks that need a device of a resource.
+    pub(crate) fn device_nad(&self, name: &str, resource: &str, config: &Value) {
+        self.annotated_nad(
+            name,
+            config,
+            &json!({"k8s.v1.cni.cncf.io/resourceName": resource}),
+        );
+    }
+
+    fn annotated_nad(&self, name: &str, config: &Value, annotations: &Value) {
         let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-            "metadata": {"name": name, "namespace": self.name}, "spec": {"config": config.to_string()}});
+            "metadata": {"name": name, "namespace": self.name, "annotations": annotations},
+            "spec": {"config": config.to_string()}});
         api().kubectl().apply(&nad.to_string()).unwrap();
     }
 

@@ -9,7 +9,7 @@ use crate::{
     cluster_facts::Cluster,
     manifest::{Error, Manifest},
     messages::specification,
-    names,
+    names, rbac,
 };
 
 /// See the module.
@@ -42,7 +42,13 @@ impl Component for Multus {
         }
         let mut objects = context.namespace_object()?;
         objects.push(Manifest::definition(api::net_attach_def::crd())?);
-        objects.extend(context.objects("multus/rbac.yaml", include_str!("multus/rbac.yaml"))?);
+        let mut access = context.objects("multus/rbac.yaml", include_str!("multus/rbac.yaml"))?;
+        if context.images.of(names::env::MULTUS_IMAGE)?.is_native() {
+            for role in access.iter_mut().filter(|object| object.kind() == "ClusterRole") {
+                grant_devices(role);
+            }
+        }
+        objects.extend(access);
         let mut daemon = context.objects("multus/daemon.yaml", include_str!("multus/daemon.yaml"))?;
         for object in &mut daemon {
             if object.has_pods() {
@@ -67,6 +73,14 @@ impl Component for Multus {
         }];
         &OLD
     }
+}
+
+/// Lets the daemon see the devices that pods have claims to. The established role lacks that.
+fn grant_devices(role: &mut Manifest) {
+    let rules = role.value().get("rules").and_then(Value::as_array);
+    let mut rules = rules.cloned().unwrap_or_default();
+    rules.push(rbac::MULTUS_DEVICES.to_value());
+    role.set("rules", rules.into());
 }
 
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {

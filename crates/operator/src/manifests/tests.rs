@@ -112,12 +112,14 @@ const CLUSTER: &str = "
     !endpoints: get list watch
     k8s.cni.cncf.io!*: *";
 
-/// What may be added to it: watching what is rendered, taking constraints away, wishing for node state.
+/// What may be added to it: watching what is rendered, taking constraints away, wishing for node state,
+/// granting multus sight of the devices of pods.
 const CLUSTER_ADDITIONS: &str = "
     apiextensions.k8s.io!customresourcedefinitions: list watch
     rbac.authorization.k8s.io!clusterroles,clusterrolebindings: list watch
     security.openshift.io!securitycontextconstraints: watch delete
-    nmstate.io!nmstates: get list watch create update delete";
+    nmstate.io!nmstates: get list watch create update delete
+    resource.k8s.io!resourceclaims,resourceslices: get list";
 
 /// Operator §11, the role in the operator's namespace.
 const NAMESPACED: &str = "

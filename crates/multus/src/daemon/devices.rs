@@ -1,0 +1,55 @@
+//! Devices for the networks of a pod (multus.md §4.1, §4.4).
+
+use super::Daemon;
+use crate::cluster::{ClusterView, Pod};
+use crate::delegate::{self, Delegate};
+use crate::devices;
+use crate::request::Sandbox;
+use crate::workers::Workers;
+
+/// Why networks can't get their devices.
+#[derive(Debug, thiserror::Error)]
+#[error("error loading k8s delegates k8s args: network {network}: getKubernetesDelegate: {cause}")]
+pub(super) struct Error {
+    /// The first network that needs one.
+    network: String,
+    cause: Cause,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error("failed to get resourceMap from ResourceClient: {0}")]
+    Lookup(#[from] devices::Error),
+    #[error("{0}")]
+    Configuration(#[from] delegate::Error),
+}
+
+impl<C: ClusterView + 'static> Daemon<C> {
+    /// Gives the networks that name a resource the devices that the pod has of it. Nobody is asked when none does.
+    pub(super) async fn give_devices(
+        &self,
+        sandbox: &Sandbox,
+        pod: &Pod,
+        networks: &mut [Delegate],
+        workers: &Workers,
+    ) -> Result<(), Error> {
+        let Some(first) = networks.iter().find(|network| network.resource_name.is_some()) else {
+            return Ok(());
+        };
+        let network = first.display_name.clone();
+        let given = self.look_up_and_give(sandbox, pod, networks, workers).await;
+        given.map_err(|cause| Error { network, cause })
+    }
+
+    async fn look_up_and_give(
+        &self,
+        sandbox: &Sandbox,
+        pod: &Pod,
+        networks: &mut [Delegate],
+        workers: &Workers,
+    ) -> Result<(), Cause> {
+        let mut devices = self.config.kubelet.devices_of(&sandbox.pod, workers).await?;
+        devices.add_claimed(pod, &*self.cluster).await?;
+        Ok(devices.give_to(networks)?)
+    }
+}

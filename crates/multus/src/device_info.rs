@@ -1,0 +1,276 @@
+//! Device-info files: what a device plugin says about a device, handed to the CNI plugin that gets it, and what that one
+//! says in the end, for the pod's status (multus.md §5.6).
+//!
+//! ```text
+//! dp/<resource>-<device>-device.json ──copied before ADD──> cni/<network>-<sandbox>_<interface> ──> status
+//!        device plugin                                         CNI plugin may rewrite it          removed by DEL
+//! ```
+//!
+//! The files belong to other programs, so nothing of them is believed: they are read up to a limit, links and pipes are
+//! not followed, and whatever is wrong with one never fails an attachment.
+
+use cni::files;
+use rustix::fs::{Mode, OFlags};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where the files are on every host.
+const ROOT: &str = "/var/run/k8s.cni.cncf.io/devinfo";
+/// Files of device plugins.
+const OF_DEVICE_PLUGINS: &str = "dp";
+/// Files of attachments.
+const OF_ATTACHMENTS: &str = "cni";
+/// Largest file that is read, bytes: it becomes part of an annotation. Real ones have some hundred.
+const LIMIT: u64 = 16 * 1024;
+const MODE: u32 = 0o444;
+
+/// Why a file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It can't be read or written.
+    #[error("{}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is a link, a pipe, or something else that is no file, or it is too large.
+    #[error("{} is no file of at most {LIMIT} bytes", .0.display())]
+    Refused(PathBuf),
+    /// It is no JSON object.
+    #[error("{} is no JSON object", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        source: serde_json::Error,
+    },
+}
+
+/// The directory of all device-info files of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    root: PathBuf,
+}
+
+impl Default for DeviceInfo {
+    fn default() -> Self {
+        Self::below(ROOT.into())
+    }
+}
+
+impl DeviceInfo {
+    /// Files below another directory than the usual one.
+    pub fn below(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// The file of one attachment. Plugins are told its path, and see it by the same one.
+    pub fn of_attachment(&self, network: &str, container_id: &str, interface: &str) -> PathBuf {
+        let name = plain(&format!("{network}-{container_id}_{interface}"));
+        self.root.join(OF_ATTACHMENTS).join(name)
+    }
+
+    /// The file that a device plugin may have written about one of its devices.
+    pub fn of_device(&self, resource: &str, device: &str) -> PathBuf {
+        let name = format!("{}-{}-device.json", plain(resource), plain(device));
+        self.root.join(OF_DEVICE_PLUGINS).join(name)
+    }
+
+    /// Whether a path is that of an attachment's file: others are none of our business, whoever names them.
+    pub fn is_of_attachment(&self, path: &Path) -> bool {
+        path.parent() == Some(&*self.root.join(OF_ATTACHMENTS)) && path.file_name().is_some()
+    }
+
+    /// Copies what is known of a device to the file of its attachment, which must not be there yet. That a device plugin
+    /// has written nothing is usual, and no error.
+    pub fn hand_over(&self, resource: &str, device: &str, attachment: &Path) -> Result<(), Error> {
+        let Some(text) = read(&self.of_device(resource, device))? else {
+            return Ok(());
+        };
+        let failed = |source| Error::Io {
+            path: attachment.to_owned(),
+            source,
+        };
+        if let Some(folder) = attachment.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(MODE)
+            .open(attachment)
+            .map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)
+    }
+
+    /// What the file of an attachment says; `None` when there is none.
+    pub fn read(&self, attachment: &Path) -> Result<Option<Box<RawValue>>, Error> {
+        let Some(text) = read(attachment)? else {
+            return Ok(None);
+        };
+        let malformed = |source| Error::Malformed {
+            path: attachment.to_owned(),
+            source,
+        };
+        // The parser bounds the depth; a raw value alone would take any.
+        match serde_json::from_str::<Value>(&text) {
+            Ok(Value::Object(_)) => RawValue::from_string(text).map(Some).map_err(malformed),
+            Ok(_) => Err(malformed(serde::de::Error::custom("another type"))),
+            Err(error) => Err(malformed(error)),
+        }
+    }
+
+    /// Removes the file of an attachment; that there is none is fine.
+    pub fn remove(&self, attachment: &Path) -> Result<(), Error> {
+        files::remove_if_present(attachment).map_err(|source| Error::Io {
+            path: attachment.to_owned(),
+            source,
+        })
+    }
+}
+
+/// Names come from users: nothing of them leads to another directory.
+fn plain(name: &str) -> String {
+    name.replace('/', "-")
+}
+
+fn read(path: &Path) -> Result<Option<String>, Error> {
+    let failed = |source| Error::Io {
+        path: path.to_owned(),
+        source,
+    };
+    // Opening a pipe without that flag would wait for whoever writes to it.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::LOOP) => return Err(Error::Refused(path.to_owned())),
+        Err(error) => {
+            let error = io::Error::from(error);
+            return if files::is_absent(&error) {
+                Ok(None)
+            } else {
+                Err(failed(error))
+            };
+        }
+    };
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(Error::Refused(path.to_owned()));
+    }
+    let mut text = String::new();
+    file.take(LIMIT + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > LIMIT {
+        return Err(Error::Refused(path.to_owned()));
+    }
+    Ok(Some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    struct Bench {
+        dir: tempfile::TempDir,
+        info: DeviceInfo,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir(dir.path().join("dp")).unwrap();
+            let info = DeviceInfo::below(dir.path().into());
+            Self { dir, info }
+        }
+
+        fn attachment(&self) -> PathBuf {
+            self.info.of_attachment("ns/net", "c1", "net1")
+        }
+    }
+
+    const PCI: &str = r#"{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:00:01.0"}}"#;
+
+    #[test]
+    fn files_are_where_others_look_for_them() {
+        let info = DeviceInfo::default();
+        assert_eq!(
+            info.of_attachment("ns/net", "c1", "net1"),
+            Path::new("/var/run/k8s.cni.cncf.io/devinfo/cni/ns-net-c1_net1")
+        );
+        assert_eq!(
+            info.of_device("intel.com/sriov", "a/0000:00:01.0"),
+            Path::new("/var/run/k8s.cni.cncf.io/devinfo/dp/intel.com-sriov-a-0000:00:01.0-device.json")
+        );
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_directory() {
+        let info = DeviceInfo::default();
+        assert!(info.is_of_attachment(&info.of_attachment("../../etc", "../c", "..")));
+        for path in [
+            "/etc/passwd",
+            "/var/run/k8s.cni.cncf.io/devinfo/dp/a",
+            "/var/run/k8s.cni.cncf.io/devinfo/cni/../../x",
+            "/var/run/k8s.cni.cncf.io/devinfo/cni/..",
+            "",
+        ] {
+            assert!(!info.is_of_attachment(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_the_device_plugin_wrote_is_handed_over() {
+        // multus#62 (the files)
+        let bench = Bench::new();
+        fs::write(bench.info.of_device("x.io/r", "d1"), PCI).unwrap();
+        let file = bench.attachment();
+        bench.info.hand_over("x.io/r", "d1", &file).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o444);
+        assert_eq!(bench.info.read(&file).unwrap().unwrap().get(), PCI);
+        // One that is there is somebody's.
+        fs::write(bench.info.of_device("x.io/r", "d1"), "{}").unwrap();
+        bench.info.hand_over("x.io/r", "d1", &file).unwrap_err();
+        assert_eq!(bench.info.read(&file).unwrap().unwrap().get(), PCI);
+        bench.info.remove(&file).unwrap();
+        bench.info.remove(&file).unwrap();
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn without_a_file_there_is_nothing_to_say() {
+        let bench = Bench::new();
+        let file = bench.attachment();
+        bench.info.hand_over("x.io/r", "d1", &file).unwrap();
+        // A name that no file can have comes from a user, too.
+        bench.info.hand_over("x.io/r", &"d".repeat(300), &file).unwrap();
+        assert!(bench.info.read(&file).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_small_object_is_refused() {
+        let bench = Bench::new();
+        let file = bench.attachment();
+        fs::create_dir(bench.dir.path().join("cni")).unwrap();
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(2000), "]".repeat(2000));
+        let large = format!("{{\"a\":\"{}\"}}", "x".repeat(17_000));
+        for text in ["", "[]", "null", "{", &deep, &large] {
+            fs::write(&file, text).unwrap();
+            assert!(bench.info.read(&file).is_err(), "{}", text.len());
+        }
+        fs::write(&file, [0xff, 0xfe]).unwrap();
+        bench.info.read(&file).unwrap_err();
+        fs::remove_file(&file).unwrap();
+        // Neither opens what it leads to, nor waits for a writer.
+        fs::write(bench.dir.path().join("secret"), PCI).unwrap();
+        symlink(bench.dir.path().join("secret"), &file).unwrap();
+        assert!(matches!(bench.info.read(&file), Err(Error::Refused(_))));
+        fs::remove_file(&file).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(matches!(bench.info.read(&file), Err(Error::Refused(_))));
+    }
+}

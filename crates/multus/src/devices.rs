@@ -1,0 +1,166 @@
+//! Devices of a pod: what kubelet gave it for its resource requests, and which of its networks gets which of them
+//! (multus.md §4.1, §4.4).
+//!
+//! ```text
+//! networks with a resourceName ──> kubelet: its socket, else its checkpoint
+//! claims of the pod ────────────────> API server: ResourceClaims, ResourceSlices
+//!                                    └──> IDs by resource ── in list order ──> deviceID, pciBusID
+//! ```
+
+use crate::cluster::{ClusterView, Pod};
+use crate::delegate::{self, Delegate};
+use crate::request::PodRef;
+use crate::workers::{self, Workers};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+mod checkpoint;
+pub mod claims;
+mod pod_resources;
+mod wire;
+
+/// Kubelet's directory on every usual host.
+const KUBELET_DIR: &str = "/var/lib/kubelet";
+
+/// Why the devices of a pod can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Kubelet does not say.
+    #[error("getPodResources: failed to list pod resources, {0}")]
+    PodResources(#[from] pod_resources::Error),
+    /// Its own notes are of no use.
+    #[error("{0}")]
+    Checkpoint(#[from] checkpoint::Error),
+    /// The pod's claims don't say.
+    #[error("{0}")]
+    Claims(#[from] claims::Error),
+    /// Nobody could read them.
+    #[error("{0}")]
+    Work(#[from] workers::Error),
+}
+
+/// Devices of one pod: IDs by resource, each ID once, ascending. Others that hand out the same devices rely on that order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Devices(BTreeMap<String, BTreeSet<String>>);
+
+impl Devices {
+    /// Adds a device. Containers that follow each other, such as those that initialise a pod, may share one.
+    fn add(&mut self, resource: &str, device: String) {
+        self.0.entry(resource.to_owned()).or_default().insert(device);
+    }
+
+    /// Adds those that the pod has by its claims.
+    pub async fn add_claimed(&mut self, pod: &Pod, cluster: &impl ClusterView) -> Result<(), Error> {
+        match &pod.claims {
+            Some(claims) => Ok(claims.add_to(self, &pod.namespace, cluster).await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives each network with a resource the next device of it, in the order of the list. One for which none is left
+    /// goes without.
+    pub fn give_to(&self, networks: &mut [Delegate]) -> Result<(), delegate::Error> {
+        let mut left: BTreeMap<&str, _> = self
+            .0
+            .iter()
+            .map(|(resource, devices)| (resource.as_str(), devices.iter()))
+            .collect();
+        for network in networks {
+            let resource = network.resource_name.as_deref();
+            let devices = resource.and_then(|resource| left.get_mut(resource));
+            if let Some(device) = devices.and_then(Iterator::next) {
+                network.set_device(device.clone())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What kubelet says on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kubelet {
+    dir: PathBuf,
+}
+
+impl Default for Kubelet {
+    fn default() -> Self {
+        Self::at(KUBELET_DIR.into())
+    }
+}
+
+impl Kubelet {
+    /// A kubelet whose directory is another than the usual one.
+    pub fn at(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// The devices that it gave to a pod. Its notes are read only where it has no socket: what they say may be old.
+    pub async fn devices_of(&self, pod: &PodRef, workers: &Workers) -> Result<Devices, Error> {
+        let socket = self.dir.join(pod_resources::SOCKET);
+        if socket.exists() {
+            return Ok(pod_resources::devices_of(&socket, pod).await?);
+        }
+        let (dir, pod) = (self.dir.clone(), pod.clone());
+        Ok(workers.run(move || checkpoint::devices_of(&dir, &pod)).await??)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delegate::Config;
+    use serde_json::{Value, json};
+
+    fn network(resource: Option<&str>, config: &Value) -> Delegate {
+        let config = Config::parse(config.to_string().as_bytes()).unwrap();
+        let mut network = Delegate::new("ns/net".into(), config);
+        network.resource_name = resource.map(Into::into);
+        network
+    }
+
+    fn config(network: &Delegate) -> Value {
+        serde_json::from_str(&network.config.object().to_json()).unwrap()
+    }
+
+    #[test]
+    fn networks_get_devices_in_their_order_until_none_is_left() {
+        // multus#23
+        let mut devices = Devices::default();
+        for (resource, device) in [
+            ("x.io/r", "b"),
+            ("x.io/r", "a"),
+            ("x.io/other", "o"),
+            ("x.io/r", "b"),
+        ] {
+            devices.add(resource, device.into());
+        }
+        let single = json!({"type": "p", "name": "n"});
+        let chain = json!({"name": "n", "plugins": [{"type": "p"}, {"type": "q"}]});
+        let mut networks = vec![
+            network(None, &single),
+            network(Some("x.io/r"), &single),
+            network(Some("x.io/unknown"), &single),
+            network(Some("x.io/r"), &chain),
+            network(Some("x.io/r"), &single),
+        ];
+        networks[4].set_device("asked-for".into()).unwrap();
+        networks[1].set_device("asked-for".into()).unwrap();
+        devices.give_to(&mut networks).unwrap();
+        let given: Vec<_> = networks
+            .iter()
+            .map(|network| network.device_id.as_deref())
+            .collect();
+        // What a pod asks for itself counts only where its resources leave room.
+        assert_eq!(given, [None, Some("a"), None, Some("b"), Some("asked-for")]);
+        assert_eq!(
+            config(&networks[1]),
+            json!({"type": "p", "name": "n", "deviceID": "a", "pciBusID": "a"})
+        );
+        assert_eq!(
+            config(&networks[3])["plugins"],
+            json!([{"type": "p", "deviceID": "b", "pciBusID": "b"}, {"type": "q", "deviceID": "b", "pciBusID": "b"}])
+        );
+        assert_eq!(config(&networks[0]), single);
+        assert_eq!(config(&networks[2]), single);
+    }
+}

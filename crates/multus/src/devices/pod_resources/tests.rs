@@ -1,0 +1,130 @@
+use super::*;
+
+#[path = "../../../tests/kubelet/mod.rs"]
+mod kubelet;
+
+use kubelet::{Answer, Pod, encode};
+use tokio::net::UnixListener;
+
+fn wanted() -> PodRef {
+    PodRef {
+        namespace: "ns".into(),
+        name: "pod".into(),
+        uid: None,
+    }
+}
+
+fn pod(namespace: &str, name: &str, containers: &[&[(&str, &[&str])]]) -> Pod {
+    let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+    Pod {
+        namespace: namespace.into(),
+        name: name.into(),
+        containers: containers
+            .iter()
+            .map(|groups| {
+                groups
+                    .iter()
+                    .map(|(resource, devices)| ((*resource).to_owned(), texts(devices)))
+                    .collect()
+            })
+            .collect(),
+    }
+}
+
+fn pods() -> Vec<Pod> {
+    vec![
+        pod("other", "pod", &[&[("x.io/r", &["0"])]]),
+        pod(
+            "ns",
+            "pod",
+            &[
+                &[("x.io/r", &["b"]), ("x.io/s", &["s"])],
+                &[],
+                &[("x.io/r", &["a"])],
+            ],
+        ),
+        pod("ns", "pod2", &[&[("x.io/r", &["1"])]]),
+    ]
+}
+
+fn expected() -> Devices {
+    let mut devices = Devices::default();
+    for (resource, device) in [("x.io/r", "a"), ("x.io/r", "b"), ("x.io/s", "s")] {
+        devices.add(resource, device.into());
+    }
+    devices
+}
+
+async fn ask(answer: Answer) -> Result<Devices, Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kubelet.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(kubelet::serve(listener, answer));
+    devices_of(&socket, &wanted()).await
+}
+
+async fn failure(answer: Answer) -> String {
+    ask(answer).await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn the_devices_of_all_containers_of_that_pod() {
+    // multus#24 (kubelet's answer)
+    assert_eq!(ask(Answer::Pods(pods())).await.unwrap(), expected());
+    assert_eq!(ask(Answer::Pods(Vec::new())).await.unwrap(), Devices::default());
+}
+
+#[tokio::test]
+async fn an_answer_in_many_pieces() {
+    let mut many: Vec<_> = (0..20_000)
+        .map(|index| {
+            pod(
+                "ns",
+                &format!("filler{index}"),
+                &[&[("x.io/r", &["0000:00:00.0"])]],
+            )
+        })
+        .collect();
+    many.extend(pods());
+    assert!(encode(&many).len() > 3 * WINDOW as usize);
+    assert_eq!(ask(Answer::Pods(many)).await.unwrap(), expected());
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_an_error() {
+    let refused = Answer::Refusal {
+        code: "8",
+        message: "x".repeat(10_000),
+    };
+    assert_eq!(failure(refused).await, format!("code 8: {}", "x".repeat(200)));
+    assert_eq!(
+        failure(Answer::Bytes(vec![0, 0, 0, 0, 9, 1])).await,
+        "malformed answer"
+    );
+    assert_eq!(failure(Answer::Bytes(Vec::new())).await, "malformed answer");
+    // Compressed, which we did not allow.
+    assert_eq!(
+        failure(Answer::Bytes(vec![1, 0, 0, 0, 0])).await,
+        "malformed answer"
+    );
+    // A pod that is longer than the message.
+    assert_eq!(
+        failure(Answer::Bytes(vec![0, 0, 0, 0, 2, 0x0a, 0x7f])).await,
+        "malformed answer"
+    );
+    assert_eq!(
+        failure(Answer::Bytes(vec![0; LIMIT + PREFIX + 1])).await,
+        "the answer has more than 16777216 bytes"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let nobody = dir.path().join("kubelet.sock");
+    drop(UnixListener::bind(&nobody).unwrap());
+    let error = devices_of(&nobody, &wanted()).await.unwrap_err().to_string();
+    assert!(error.starts_with("cannot connect: "), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_kubelet_is_not_waited_for_for_ever() {
+    assert_eq!(failure(Answer::Silence).await, "no answer within 10 s");
+}

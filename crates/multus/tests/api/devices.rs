@@ -1,0 +1,222 @@
+//! Devices that kubelet gave to a pod reach its networks' plugins.
+
+use crate::kubelet::{self, Answer, Pod};
+use crate::node::{Node, api};
+use serde_json::{Value, json};
+use std::fs;
+use tokio::net::UnixListener;
+
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+const RESOURCE: &str = "x.io/sriov";
+
+impl Node {
+    /// What kubelet noted about pods.
+    fn checkpoint(&self, entries: &Value) {
+        fs::create_dir_all(self.path("kubelet/device-plugins")).unwrap();
+        let text = json!({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 1});
+        fs::write(
+            self.path("kubelet/device-plugins/kubelet_internal_checkpoint"),
+            text.to_string(),
+        )
+        .unwrap();
+    }
+
+    /// A kubelet that answers, until the test program ends.
+    fn kubelet(&self, answer: Answer) {
+        let socket = self.path("kubelet/pod-resources/kubelet.sock");
+        fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        std::thread::spawn(move || {
+            kube_kit::process::run(async {
+                kubelet::serve(UnixListener::from_std(listener).unwrap(), answer).await;
+            })
+        });
+    }
+
+    /// A claim to one device of the node, as if a scheduler had allocated it.
+    fn claim(&self, name: &str, device: &str) {
+        let requests = json!([{"name": "nic", "exactly": {"deviceClassName": "nics"}}]);
+        let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": self.name}, "spec": {"devices": {"requests": requests}}});
+        api().kubectl().apply(&claim.to_string()).unwrap();
+        let result = json!({"request": "nic", "driver": self.driver(), "pool": self.name, "device": device});
+        self.set_status(
+            "resourceclaim",
+            name,
+            &json!({"allocation": {"devices": {"results": [result]}}}),
+        );
+    }
+
+    /// The driver of the node's devices.
+    fn driver(&self) -> String {
+        format!("{}.x.io", self.name)
+    }
+
+    fn set_status(&self, kind: &str, name: &str, status: &Value) {
+        let patch = json!({"status": status}).to_string();
+        let kind = ["patch", kind, name, "--namespace", &self.name];
+        let how = ["--subresource=status", "--type=merge", "--patch", &patch];
+        api().kubectl().run([&kind[..], &how].concat()).unwrap();
+    }
+
+    /// Three networks that need a device, one of them a chain; the pod that asks for them, and its UID.
+    fn three_networks(&self) -> String {
+        let capabilities = json!({"deviceID": true, "CNIDeviceInfoFile": true});
+        self.device_nad(
+            "one",
+            RESOURCE,
+            &json!({"cniVersion": "0.3.1", "type": "b", "capabilities": capabilities}),
+        );
+        self.device_nad(
+            "two",
+            RESOURCE,
+            &json!({"cniVersion": "0.3.1", "plugins": [{"type": "c", "capabilities": capabilities}]}),
+        );
+        self.device_nad("three", RESOURCE, &json!({"cniVersion": "0.3.1", "type": "a"}));
+        self.pod("web", &json!({NETWORKS: "one,two,three"}))
+    }
+
+    /// What the plugins of [`Node::three_networks`] must have been told by the ADD of sandbox `c1`.
+    fn told(&self, first: &str, second: &str) {
+        for (plugin, device) in [("b", first), ("c", second)] {
+            let config = self.config_of("c1", "ADD", plugin);
+            assert_eq!(
+                (&config["deviceID"], &config["pciBusID"]),
+                (&json!(device), &json!(device))
+            );
+            assert_eq!(config["runtimeConfig"]["deviceID"], json!(device));
+        }
+        let last = self.config_of("c1", "ADD", "a");
+        assert_eq!((last.get("deviceID"), last.get("runtimeConfig")), (None, None));
+    }
+}
+
+#[test]
+fn claimed_devices_reach_plugins() {
+    // multus#25 (claims and slices of a real API server, within the daemon's rights)
+    let mut node = Node::new();
+    let attributes = |id: &str| json!({"k8s.cni.cncf.io/deviceID": {"string": id}, "k8s.cni.cncf.io/resourceName": {"string": RESOURCE}});
+    let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node.name},
+        "spec": {"driver": node.driver(), "nodeName": node.name,
+            "pool": {"name": node.name, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "vf0", "attributes": attributes("b")}, {"name": "vf1", "attributes": attributes("a")}]}});
+    api().kubectl().apply(&slice.to_string()).unwrap();
+    // One that is named, and one that was made for the pod.
+    node.claim("named", "vf0");
+    node.claim("made", "vf1");
+    node.three_networks();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "claiming", "namespace": node.name, "annotations": {NETWORKS: "one,two,three"}},
+        "spec": {"nodeName": node.name, "containers": [{"name": "c", "image": "none"}],
+            "resourceClaims": [{"name": "n", "resourceClaimName": "named"},
+                {"name": "t", "resourceClaimTemplateName": "template"}]}});
+    api().kubectl().apply(&pod.to_string()).unwrap();
+    let statuses = json!([{"name": "t", "resourceClaimName": "made"}]);
+    node.set_status("pod", "claiming", &json!({"resourceClaimStatuses": statuses}));
+    node.checkpoint(&json!([]));
+    node.start(&json!({}));
+    let uid = node.get_pod("claiming")["metadata"]["uid"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    node.succeed("ADD", &node.sandbox("c1", "claiming", Some(&uid)));
+    node.told("a", "b");
+}
+
+fn entry(uid: &str, devices: &Value) -> Value {
+    json!({"PodUID": uid, "ContainerName": "c", "ResourceName": RESOURCE, "DeviceIDs": devices, "AllocResp": ""})
+}
+
+#[test]
+fn what_kubelet_noted_reaches_plugins_and_status() {
+    // multus#23, multus#24 (the checkpoint), multus#62
+    let node = Node::started();
+    let uid = node.three_networks();
+    node.checkpoint(&json!([
+        entry(&uid, &json!({"0": ["b"], "1": ["a"]})),
+        entry("other", &json!({"0": ["0"]}))
+    ]));
+    let info = json!({"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:00:01.0"}});
+    fs::create_dir_all(node.path("devinfo/dp")).unwrap();
+    fs::write(node.path("devinfo/dp/x.io-sriov-a-device.json"), info.to_string()).unwrap();
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    node.succeed("ADD", &sandbox);
+    node.told("a", "b");
+    let file = node.path(&format!("devinfo/cni/{}-one-c1_net1", node.name));
+    let config = node.config_of("c1", "ADD", "b");
+    assert_eq!(config["runtimeConfig"]["CNIDeviceInfoFile"], json!(file));
+    assert_eq!(fs::read_to_string(&file).unwrap(), info.to_string());
+    let status = node.status("web").unwrap();
+    let said: Vec<_> = (0..4).map(|index| status[index].get("device-info")).collect();
+    assert_eq!(said, [None, Some(&info), None, None]);
+    node.succeed("DEL", &sandbox);
+    assert_eq!(node.config_of("c1", "DEL", "b")["deviceID"], "a");
+    assert!(!file.exists());
+}
+
+#[test]
+fn broken_notes_of_kubelet_fail_the_pods_that_need_them_alone() {
+    // multus#24 (what is no JSON)
+    let node = Node::started();
+    let uid = node.three_networks();
+    let without = node.pod("plain", &json!({}));
+    fs::create_dir_all(node.path("kubelet/device-plugins")).unwrap();
+    fs::write(
+        node.path("kubelet/device-plugins/kubelet_internal_checkpoint"),
+        "{",
+    )
+    .unwrap();
+    let error = node.fail("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let message = error["msg"].as_str().unwrap();
+    let expected = format!(
+        "error loading k8s delegates k8s args: network {}/one: getKubernetesDelegate: failed to get resourceMap from \
+         ResourceClient: getPodEntries: error unmarshalling ",
+        node.name
+    );
+    assert!(message.contains(&expected), "{message}");
+    assert!(
+        node.event("web", "FailedAddingInterface")
+            .contains("getPodEntries")
+    );
+    assert!(node.calls().is_empty());
+    node.succeed("ADD", &node.sandbox("c2", "plain", Some(&without)));
+    // A pod's end asks for no device that it can do without.
+    node.succeed("DEL", &node.sandbox("c1", "web", Some(&uid)));
+}
+
+#[test]
+fn what_kubelet_says_counts_more_than_its_notes() {
+    // multus#23, multus#24 (the notes are what is left without kubelet)
+    let node = Node::started();
+    let uid = node.three_networks();
+    node.checkpoint(&json!([entry(&uid, &json!({"0": ["old"]}))]));
+    let pod = |name: &str, devices: &[&str]| Pod {
+        namespace: node.name.clone(),
+        name: name.into(),
+        containers: devices
+            .iter()
+            .map(|device| vec![(RESOURCE.to_owned(), vec![(*device).to_owned()])])
+            .collect(),
+    };
+    node.kubelet(Answer::Pods(vec![pod("web", &["b", "a"]), pod("other", &["0"])]));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    node.told("a", "b");
+}
+
+#[test]
+fn a_kubelet_that_refuses_is_not_replaced_by_its_notes() {
+    // multus#24 (an answer that fails)
+    let node = Node::started();
+    let uid = node.three_networks();
+    node.checkpoint(&json!([entry(&uid, &json!({"0": ["old"]}))]));
+    node.kubelet(Answer::Refusal {
+        code: "8",
+        message: "rate limited".into(),
+    });
+    let error = node.fail("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let message = error["msg"].as_str().unwrap();
+    let expected = "getPodResources: failed to list pod resources, code 8: rate limited";
+    assert!(message.contains(expected), "{message}");
+    assert!(node.calls().is_empty());
+}
