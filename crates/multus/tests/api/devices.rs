@@ -93,6 +93,24 @@ impl Node {
 }
 
 #[test]
+fn a_replaced_default_network_takes_part_in_the_same_allocation() {
+    // multus#18, multus#23 (each device once a call)
+    let mut node = Node::new();
+    node.start(&json!({"multusNamespace": node.name}));
+    node.three_networks();
+    let annotations = json!({"v1.multus-cni.io/default-network": "one", NETWORKS: "two"});
+    let uid = node.pod("both", &annotations);
+    node.checkpoint(&json!([entry(&uid, &json!({"0": ["a", "b"]}))]));
+    node.succeed("ADD", &node.sandbox("c1", "both", Some(&uid)));
+    assert_eq!(node.calls(), ["ADD b eth0 c1", "ADD c net1 c1"]);
+    for (plugin, device) in [("b", "a"), ("c", "b")] {
+        assert_eq!(node.config_of("c1", "ADD", plugin)["deviceID"], device);
+    }
+    // multus#16: the master gets by `runtimeConfig` what the runtime gave, and no more
+    assert_eq!(node.config_of("c1", "ADD", "b").get("runtimeConfig"), None);
+}
+
+#[test]
 fn claimed_devices_reach_plugins() {
     // multus#25 (claims and slices of a real API server, within the daemon's rights)
     let mut node = Node::new();
