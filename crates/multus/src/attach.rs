@@ -19,6 +19,8 @@ use cni::result::CniResult;
 use serde_json::value::RawValue;
 use std::io;
 
+mod plug;
+
 /// The pod's network namespace, as far as multus itself looks at it.
 pub trait PodNetns {
     /// Whether an interface of this name is there already.
@@ -196,19 +198,17 @@ impl<R: Runner> Attacher<'_, R> {
         ifname: &str,
         netns: &mut impl PodNetns,
     ) -> Result<(CniResult, Option<Box<RawValue>>), Refusal> {
+        check_free(delegate, ifname, netns).map_err(Refusal::Before)?;
+        self.invoke_add(index, delegate)
+    }
+
+    fn invoke_add(
+        &self,
+        index: usize,
+        delegate: &Delegate,
+    ) -> Result<(CniResult, Option<Box<RawValue>>), Refusal> {
         let unusable = |error: &dyn std::fmt::Display| Refusal::Before(internal(error));
         let network = delegate.config.network().map_err(|error| unusable(&error))?;
-        let refused = |cause: &dyn std::fmt::Display| {
-            let plugin = delegate.config.plugin_type();
-            unusable(&format!(
-                "DelegateAdd: cannot set \"{plugin}\" interface name to \"{ifname}\": {cause}"
-            ))
-        };
-        if netns.has(ifname).map_err(|error| refused(&error))? {
-            return Err(refused(&format!(
-                "validateIfName: interface name {ifname} already exists"
-            )));
-        }
         let attachment = self
             .attachment(index, delegate, true)
             .map_err(|error| unusable(&error))?;
@@ -441,6 +441,22 @@ impl<R: Runner> Attacher<'_, R> {
             Err(error) => Err(failed(&error)),
         }
     }
+}
+
+/// Refuses an interface that the pod has already.
+fn check_free(delegate: &Delegate, ifname: &str, netns: &mut impl PodNetns) -> Result<(), Error> {
+    let refused = |cause: &dyn std::fmt::Display| {
+        let plugin = delegate.config.plugin_type();
+        Error::internal(format!(
+            "DelegateAdd: cannot set \"{plugin}\" interface name to \"{ifname}\": {cause}"
+        ))
+    };
+    if netns.has(ifname).map_err(|error| refused(&error))? {
+        return Err(refused(&format!(
+            "validateIfName: interface name {ifname} already exists"
+        )));
+    }
+    Ok(())
 }
 
 /// What a scratch file had to say.

@@ -9,6 +9,7 @@
 mod add;
 mod del;
 mod devices;
+mod plug;
 
 use crate::attach::{Attacher, Stored};
 use crate::cluster::ClusterView;
@@ -69,7 +70,21 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 verb,
                 sandbox,
                 config,
-            } => self.pod_call(verb, sandbox, &config).await,
+            } => {
+                let about = (verb, sandbox.clone());
+                self.alone(&about, self.pod_call(verb, sandbox, &config)).await
+            }
+            Request::Network {
+                verb,
+                sandbox,
+                config,
+                wishes,
+            } => {
+                let about = (verb, sandbox.clone());
+                self.alone(&about, self.network_call(verb, sandbox, &config, &wishes))
+                    .await
+            }
+            Request::NetworkStatus { config } => self.network_status(&config).await.map(|()| None),
             Request::Node { verb, config } => self.node_call(verb, &config).await.map(|()| None),
         }
     }
@@ -80,15 +95,24 @@ impl<C: ClusterView + 'static> Daemon<C> {
         sandbox: Sandbox,
         config: &[u8],
     ) -> Result<Option<String>, Error> {
+        match verb {
+            PodVerb::Add => self.add(sandbox, config).await.map(Some),
+            PodVerb::Del => self.del(sandbox, config).await.map(|()| None),
+            PodVerb::Check => self.check(sandbox, config).await.map(|()| None),
+        }
+    }
+
+    /// Works on a sandbox when nobody else does, and logs it.
+    async fn alone(
+        &self,
+        (verb, sandbox): &(PodVerb, Sandbox),
+        work: impl Future<Output = Result<Option<String>, Error>>,
+    ) -> Result<Option<String>, Error> {
         let about = sandbox.to_string();
         tracing::info!("{verb} starting CNI request {about}");
         let _lock = self.locks.lock(&sandbox.container_id).await;
         let begun = Instant::now();
-        let answer = match verb {
-            PodVerb::Add => self.add(sandbox, config).await.map(Some),
-            PodVerb::Del => self.del(sandbox, config).await.map(|()| None),
-            PodVerb::Check => self.check(sandbox, config).await.map(|()| None),
-        };
+        let answer = work.await;
         let took = begun.elapsed();
         match &answer {
             Ok(result) => tracing::info!(

@@ -200,6 +200,14 @@ impl DaemonConfig {
         self.cni_config_dir.join(names::CONF_FILE)
     }
 
+    /// The configuration that sends the runtime to the shim: generated, or the copy of the user's.
+    pub fn runtime_conf(&self) -> PathBuf {
+        match &self.conf_source {
+            ConfSource::Auto => self.conf_file(),
+            ConfSource::File(source) => self.cni_config_dir.join(source.file_name().unwrap_or_default()),
+        }
+    }
+
     /// Whether the daemon itself waits for and watches the readiness file, rather than each request.
     pub fn manages_readiness(&self) -> bool {
         self.conf_source == ConfSource::Auto

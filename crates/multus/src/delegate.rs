@@ -284,6 +284,18 @@ impl Delegate {
         self.config.inject_cni_args(args)
     }
 
+    /// Takes on all that a pod asks of the network.
+    pub fn ask(&mut self, selection: &NetworkSelection) -> Result<(), Error> {
+        if let Some(device) = &selection.device_id {
+            self.set_device(device.clone())?;
+        }
+        if let Some(args) = &selection.cni_args {
+            self.set_cni_args(args)?;
+        }
+        self.requests = Requests::of(selection)?;
+        Ok(())
+    }
+
     /// Name of the interface in the pod, for the delegate at `index` of the pod's list (0 is the master).
     pub fn interface_name(&self, index: usize, sandbox: &Sandbox) -> String {
         match (&self.requests.interface, index) {

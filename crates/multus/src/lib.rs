@@ -138,10 +138,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 /// The probe: the API says that it is ready, and the runtime's configuration is there.
 fn is_serving(config: &DaemonConfig) -> anyhow::Result<()> {
     plugins::multus_shim::probe(&config.socket())?;
-    let file = match &config.conf_source {
-        ConfSource::Auto => config.conf_file(),
-        ConfSource::File(source) => config.cni_config_dir.join(source.file_name().unwrap_or_default()),
-    };
+    let file = config.runtime_conf();
     anyhow::ensure!(file.exists(), "{} is not there", file.display());
     Ok(())
 }

@@ -1,8 +1,12 @@
-//! What a shim sends to `/cni`, decoded and checked (multus.md §7.2).
+//! What a shim sends to `/cni`, and who plugs networks into running pods to `/delegate`, decoded and checked (multus.md
+//! §7.2).
 
+use crate::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cni::selection::{NetworkSelection, SelectionError, parse_networks};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -15,6 +19,9 @@ pub enum Error {
     /// `config` is not base64.
     #[error("failed to decode the request: config: {0}")]
     Config(#[source] base64::DecodeError),
+    /// What is asked of a network can't be understood.
+    #[error("failed to decode the request: interfaceAttributes: {0}")]
+    Attributes(#[source] SelectionError),
     /// A CNI variable is missing.
     #[error("could not extract the CNI command args: {0}")]
     Command(&'static str),
@@ -119,7 +126,7 @@ impl fmt::Display for Sandbox {
 }
 
 /// A request that is complete.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// About one pod.
     Pod {
@@ -137,50 +144,127 @@ pub enum Request {
         /// The runtime's configuration.
         config: Vec<u8>,
     },
+    /// About one network of a pod that runs.
+    Network {
+        /// What to do.
+        verb: PodVerb,
+        /// With which sandbox; its interface is that of the network.
+        sandbox: Sandbox,
+        /// The network's configuration; may be empty where the network is attached.
+        config: Vec<u8>,
+        /// What the pod asks of it. Name and namespace are those of its NAD, where the caller says so.
+        wishes: Box<NetworkSelection>,
+    },
+    /// Can this network be attached?
+    NetworkStatus {
+        /// The network's configuration.
+        config: Vec<u8>,
+    },
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Body {
     #[serde(default)]
     env: BTreeMap<String, String>,
     #[serde(default)]
     config: Option<String>,
+    #[serde(default)]
+    interface_attributes: Option<Box<RawValue>>,
+}
+
+impl Body {
+    fn parse(body: &[u8]) -> Result<Self, Error> {
+        serde_json::from_slice(body).map_err(Error::Body)
+    }
+
+    fn config(&self) -> Result<Vec<u8>, Error> {
+        STANDARD
+            .decode(self.config.as_deref().unwrap_or_default())
+            .map_err(Error::Config)
+    }
+
+    fn command(&self) -> Result<&str, Error> {
+        self.env
+            .get("CNI_COMMAND")
+            .map(String::as_str)
+            .filter(|command| !command.is_empty())
+            .ok_or(Error::Command("unexpected or missing CNI_COMMAND"))
+    }
 }
 
 impl Request {
     /// Decodes the body of a POST to `/cni`.
     pub fn decode(body: &[u8]) -> Result<Self, Error> {
-        let Body { env, config } = serde_json::from_slice(body).map_err(Error::Body)?;
-        let config = STANDARD
-            .decode(config.unwrap_or_default())
-            .map_err(Error::Config)?;
-        let command = env.get("CNI_COMMAND").filter(|command| !command.is_empty());
-        let verb = match command.map(String::as_str) {
-            None => return Err(Error::Command("unexpected or missing CNI_COMMAND")),
-            Some("GC") => {
-                return Ok(Self::Node {
-                    verb: NodeVerb::Gc,
-                    config,
-                });
-            }
-            Some("STATUS") => {
-                return Ok(Self::Node {
-                    verb: NodeVerb::Status,
-                    config,
-                });
-            }
-            Some("ADD") => PodVerb::Add,
-            Some("DEL") => PodVerb::Del,
-            Some("CHECK") => PodVerb::Check,
-            Some(other) => return Err(Error::Unknown(other.to_owned())),
+        let body = Body::parse(body)?;
+        let config = body.config()?;
+        let node = |verb| Self::Node {
+            verb,
+            config: config.clone(),
         };
-        let sandbox = sandbox(verb, &env)?;
+        let verb = match body.command()? {
+            "GC" => return Ok(node(NodeVerb::Gc)),
+            "STATUS" => return Ok(node(NodeVerb::Status)),
+            other => pod_verb(other)?,
+        };
+        let sandbox = sandbox(verb, &body.env)?;
         Ok(Self::Pod {
             verb,
             sandbox,
             config,
         })
     }
+
+    /// Decodes the body of a POST to `/delegate`. There is no GC of one network.
+    pub fn decode_network(body: &[u8]) -> Result<Self, Error> {
+        let body = Body::parse(body)?;
+        let config = body.config()?;
+        let verb = match body.command()? {
+            "STATUS" => return Ok(Self::NetworkStatus { config }),
+            other => pod_verb(other)?,
+        };
+        let sandbox = sandbox(verb, &body.env)?;
+        let wishes = wishes(body.interface_attributes.as_deref())?;
+        Ok(Self::Network {
+            verb,
+            sandbox,
+            config,
+            wishes: Box::new(wishes),
+        })
+    }
+
+    /// Whether something is to be detached: that is never put off.
+    pub fn is_del(&self) -> bool {
+        matches!(
+            self,
+            Self::Pod {
+                verb: PodVerb::Del,
+                ..
+            } | Self::Network {
+                verb: PodVerb::Del,
+                ..
+            }
+        )
+    }
+}
+
+fn pod_verb(command: &str) -> Result<PodVerb, Error> {
+    match command {
+        "ADD" => Ok(PodVerb::Add),
+        "DEL" => Ok(PodVerb::Del),
+        "CHECK" => Ok(PodVerb::Check),
+        other => Err(Error::Unknown(other.to_owned())),
+    }
+}
+
+/// The attributes have the keys of an element of the networks annotation: `ips`, `mac` and `cni-args` as established,
+/// the others by the same rules.
+fn wishes(attributes: Option<&RawValue>) -> Result<NetworkSelection, Error> {
+    let Some(attributes) = attributes.filter(|attributes| attributes.get() != "null") else {
+        return Ok(NetworkSelection::default());
+    };
+    let found = parse_networks(&format!("[{}]", attributes.get()), "").map_err(Error::Attributes)?;
+    Ok(found.into_iter().next().unwrap_or_default())
 }
 
 fn sandbox(verb: PodVerb, env: &BTreeMap<String, String>) -> Result<Sandbox, Error> {
@@ -193,7 +277,10 @@ fn sandbox(verb: PodVerb, env: &BTreeMap<String, String>) -> Result<Sandbox, Err
         None => return Err(Error::Command("missing CNI_NETNS")),
     };
     let args = required("CNI_ARGS", "missing CNI_ARGS")?;
-    let ifname = env.get("CNI_IFNAME").cloned().unwrap_or_else(|| "eth0".into());
+    let ifname = env
+        .get("CNI_IFNAME")
+        .cloned()
+        .unwrap_or_else(|| names::MASTER_INTERFACE.into());
     let pod = pod(&args)?;
     Ok(Sandbox {
         container_id,
@@ -348,6 +435,62 @@ mod tests {
                 }
             ));
         }
+    }
+
+    fn network(command: &str, attributes: &str) -> Result<Request, Error> {
+        let body = format!(
+            r#"{{"env":{{"CNI_COMMAND":"{command}","CNI_CONTAINERID":"c1","CNI_NETNS":"/n","CNI_IFNAME":"net1",
+                "CNI_ARGS":"{ARGS}"}},"config":"e30="{attributes}}}"#
+        );
+        Request::decode_network(body.as_bytes())
+    }
+
+    #[test]
+    fn what_is_asked_of_one_network() {
+        // multus#81 (the daemon's part)
+        let attributes =
+            r#","interfaceAttributes":{"ips":["10.1.1.7/24"],"mac":"02:00:00:00:00:07","cni-args":{"k":1}}"#;
+        let Request::Network {
+            verb,
+            sandbox,
+            config,
+            wishes,
+        } = network("ADD", attributes).unwrap()
+        else {
+            panic!("not about a network")
+        };
+        assert_eq!(
+            (verb, sandbox.ifname.as_str(), config.as_slice()),
+            (PodVerb::Add, "net1", b"{}".as_slice())
+        );
+        assert_eq!(wishes.ips, ["10.1.1.7/24"]);
+        assert_eq!(wishes.mac.as_deref(), Some("02:00:00:00:00:07"));
+        assert_eq!(wishes.cni_args.unwrap().to_json(), r#"{"k":1}"#);
+        for none in [
+            "",
+            r#","interfaceAttributes":null"#,
+            r#","interfaceAttributes":{"cni-args":null}"#,
+        ] {
+            let Request::Network { wishes, .. } = network("DEL", none).unwrap() else {
+                panic!("not about a network")
+            };
+            assert_eq!(*wishes, NetworkSelection::default());
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_asked_of_one_network() {
+        let refused = |command, attributes| network(command, attributes).unwrap_err().to_string();
+        assert_eq!(refused("GC", ""), "unknown cmd type: GC");
+        assert_eq!(
+            refused("ADD", r#","interfaceAttributes":{"mac":"x"}"#),
+            "failed to decode the request: interfaceAttributes: parsePodNetworkAnnotation: failed to mac: address x: \
+             invalid MAC address"
+        );
+        assert!(matches!(
+            network("STATUS", "").unwrap(),
+            Request::NetworkStatus { .. }
+        ));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::cluster::{ClusterView, LookupError, Nad, Pod};
-use crate::delegate::{self, Config, Delegate, Requests};
+use crate::delegate::{self, Config, Delegate};
 use crate::net_conf::MultusConfig;
 use cni::config::{LoadError, NetworkList, files_with_extension, find_by_name};
 use cni::selection::{NetworkSelection, SelectionError, parse_default_network, parse_networks};
@@ -238,17 +238,7 @@ impl<C: ClusterView> Resolver<'_, C> {
 
     async fn network(&self, selection: &NetworkSelection) -> Result<Delegate, NetworkError> {
         let mut delegate = self.nad(&selection.namespace, &selection.name).await?;
-        let ask = |delegate: &mut Delegate| {
-            if let Some(device) = &selection.device_id {
-                delegate.set_device(device.clone())?;
-            }
-            if let Some(args) = &selection.cni_args {
-                delegate.set_cni_args(args)?;
-            }
-            delegate.requests = Requests::of(selection)?;
-            Ok(())
-        };
-        ask(&mut delegate).map_err(|source| NetworkError::Requests {
+        delegate.ask(selection).map_err(|source| NetworkError::Requests {
             network: delegate.display_name.clone(),
             source,
         })?;

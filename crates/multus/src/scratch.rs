@@ -290,6 +290,84 @@ fn restore(stored: Restored) -> Result<Delegate, Error> {
     })
 }
 
+/// Key of the interface's name in an element.
+const INTERFACE: &str = "ifnameRequest";
+
+/// A scratch file's elements as they were written, whoever wrote them, so that one can come or go and the others stay
+/// as they are.
+#[derive(Debug, Clone, Default)]
+pub struct Records(Vec<Object>);
+
+impl Records {
+    /// The elements of a file's text.
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let elements = serde_json::from_slice(text).map_err(|error| Error::Parse(error.into()))?;
+        Ok(Self(elements))
+    }
+
+    /// New elements.
+    pub fn of(delegates: &[Delegate]) -> Result<Self, Error> {
+        let text = encode(delegates, &[]).map_err(|error| Error::Parse(error.into()))?;
+        Self::parse(&text)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the network was recorded with the same configuration and the same wishes.
+    pub fn has(&self, delegate: &Delegate) -> Result<bool, Error> {
+        let Self(new) = Self::of(std::slice::from_ref(delegate))?;
+        let is_new = |old: &Object| new.first().is_some_and(|new| new.to_json() == old.to_json());
+        Ok(self.0.iter().any(is_new))
+    }
+
+    /// Adds a network that names its interface, in the place of what was recorded for that interface.
+    pub fn put(&mut self, delegate: &Delegate) -> Result<(), Error> {
+        if let Some(interface) = &delegate.requests.interface {
+            self.remove(interface)?;
+        }
+        let Self(mut new) = Self::of(std::slice::from_ref(delegate))?;
+        self.0.append(&mut new);
+        Ok(())
+    }
+
+    /// Removes the network of an interface. Those behind it move up, so they get the names in writing that their places
+    /// gave them.
+    pub fn remove(&mut self, interface: &str) -> Result<(), Error> {
+        let name = |(place, element): (usize, &Object)| interface_of(place, element);
+        let place = self
+            .0
+            .iter()
+            .enumerate()
+            .map(name)
+            .position(|found| found.as_deref() == Some(interface));
+        let Some(gone) = place else {
+            return Ok(());
+        };
+        for (place, element) in self.0.iter_mut().enumerate().skip(gone + 1) {
+            if let Some(name) = interface_of(place, element) {
+                element.set(INTERFACE, &name).map_err(Error::Parse)?;
+            }
+        }
+        self.0.remove(gone);
+        Ok(())
+    }
+
+    /// The file's text.
+    pub fn to_text(&self) -> Vec<u8> {
+        let elements: Vec<_> = self.0.iter().map(Object::to_json).collect();
+        format!("[{}]", elements.join(",")).into_bytes()
+    }
+}
+
+/// The interface of the element in a place; that of the master is the runtime's to name.
+fn interface_of(place: usize, element: &Object) -> Option<String> {
+    let named = element.text(INTERFACE).filter(|name| !name.is_empty());
+    named.or_else(|| (place > 0).then(|| format!("net{place}")))
+}
+
 /// The scratch file of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scratch {
@@ -423,6 +501,47 @@ mod tests {
                 "ConfList": {}, "Name": "ns/n", "infinibandGUIDRequest": "02:00:00:00:00:00:00:01",
                 "default-route": [], "IsFilterV4Gateway": false, "IsFilterV6Gateway": false}])
         );
+    }
+
+    fn plugged(interface: &str) -> Delegate {
+        let config = json!({"cniVersion": "1.0.0", "name": "n", "type": "t"});
+        let mut delegate = Delegate::new(
+            "ns/n".into(),
+            Config::parse(config.to_string().as_bytes()).unwrap(),
+        );
+        delegate.requests.interface = Some(interface.into());
+        delegate
+    }
+
+    #[test]
+    fn networks_come_and_go_beside_those_of_another_daemon() {
+        let established =
+            r#"[{"Name":"a","Bytes":"e30=","unknown":9007199254740993},{"Name":"b","x":1},{"Name":"c"}]"#;
+        let mut records = Records::parse(established.as_bytes()).unwrap();
+        records.put(&plugged("hot0")).unwrap();
+        assert!(records.has(&plugged("hot0")).unwrap());
+        assert!(!records.has(&plugged("hot1")).unwrap());
+        let text = String::from_utf8(records.to_text()).unwrap();
+        assert!(text.starts_with(&established[..established.len() - 1]), "{text}");
+        // A second attempt leaves one record.
+        records.put(&plugged("hot0")).unwrap();
+        assert_eq!(records.0.len(), 4);
+
+        // The second network goes: the third one keeps its interface.
+        records.remove("net1").unwrap();
+        let left: Value = serde_json::from_slice(&records.to_text()).unwrap();
+        assert_eq!(
+            left[0],
+            json!({"Name": "a", "Bytes": "e30=", "unknown": 9_007_199_254_740_993_i64})
+        );
+        assert_eq!(left[1], json!({"Name": "c", "ifnameRequest": "net2"}));
+        records.remove("hot0").unwrap();
+        records.remove("nothing").unwrap();
+        assert_eq!(records.0.len(), 2);
+        // The master has no name in the file, and is not for taking.
+        records.remove("net0").unwrap();
+        records.remove("net2").unwrap();
+        assert!(!records.is_empty());
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //!
 //! | path | 200 | other |
 //! |---|---|---|
-//! | `POST /cni` | ADD `{"Result":{…}}`, else empty | 400 with the error; 503 for all but DEL while not ready |
+//! | `POST /cni`, `POST /delegate` | ADD `{"Result":{…}}`, else empty | 400 with the error; 503 for all but DEL while not ready |
 //! | `GET`, `POST /healthz` | always | |
 //! | `GET`, `POST /readyz` | when ADD is served | 500 before that and from SIGTERM on |
 
 use crate::cluster::ClusterView;
 use crate::daemon::Daemon;
 use crate::metrics::Metrics;
-use crate::request::{self, PodVerb, Request};
+use crate::request::{self, Request};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
@@ -26,6 +26,7 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 
 const CNI: &str = "/cni";
+const DELEGATE: &str = "/delegate";
 const HEALTHZ: &str = "/healthz";
 const READYZ: &str = "/readyz";
 
@@ -90,6 +91,7 @@ impl Drop for InFlight {
 pub fn router<C: ClusterView + 'static>(api: Arc<Api<C>>) -> Router {
     Router::new()
         .route(CNI, post(cni::<C>).fallback(method_not_allowed))
+        .route(DELEGATE, post(delegate::<C>).fallback(method_not_allowed))
         .route(HEALTHZ, any(healthz))
         .route(READYZ, any(readyz::<C>))
         .fallback(|| async { StatusCode::NOT_FOUND })
@@ -99,19 +101,26 @@ pub fn router<C: ClusterView + 'static>(api: Arc<Api<C>>) -> Router {
 }
 
 async fn cni<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, body: Bytes) -> Response {
-    let request = match Request::decode(&body) {
+    let request = Request::decode(&body);
+    drop(body);
+    answer(&api, request).await
+}
+
+async fn delegate<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, body: Bytes) -> Response {
+    let request = Request::decode_network(&body);
+    drop(body);
+    answer(&api, request).await
+}
+
+async fn answer<C: ClusterView + 'static>(
+    api: &Api<C>,
+    request: Result<Request, request::Error>,
+) -> Response {
+    let request = match request {
         Ok(request) => request,
         Err(error) => return refusal(&error),
     };
-    drop(body);
-    let is_del = matches!(
-        request,
-        Request::Pod {
-            verb: PodVerb::Del,
-            ..
-        }
-    );
-    if !is_del && *api.phase.borrow() != Phase::Serving {
+    if !request.is_del() && *api.phase.borrow() != Phase::Serving {
         return (
             StatusCode::SERVICE_UNAVAILABLE,
             "the multus daemon is not ready\n",
@@ -189,7 +198,7 @@ async fn finish<C: ClusterView + 'static>(
 ) -> Response {
     let method = request.method().as_str().to_ascii_lowercase();
     let path = request.uri().path();
-    let handler = [CNI, HEALTHZ, READYZ]
+    let handler = [CNI, DELEGATE, HEALTHZ, READYZ]
         .into_iter()
         .find(|handler| *handler == path)
         .unwrap_or("NotFound");

@@ -1,5 +1,6 @@
 mod del;
 mod devices;
+mod plug;
 
 use super::*;
 use crate::default_route::Fate;

@@ -60,7 +60,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 
     /// The pod of the sandbox; `None` when it is gone. Takes over its UID when the runtime sent none.
-    async fn pod(&self, sandbox: &mut Sandbox) -> Result<Option<Pod>, Error> {
+    pub(super) async fn pod(&self, sandbox: &mut Sandbox) -> Result<Option<Pod>, Error> {
         let named = sandbox.pod.clone();
         let found = self
             .cluster

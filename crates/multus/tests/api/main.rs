@@ -14,4 +14,5 @@ mod kubelet;
 mod life;
 mod lookup;
 mod node;
+mod plug;
 mod state;
