@@ -61,6 +61,9 @@ const LINKS: &[(&str, &str)] = &[
     // What established handlers' probes call, and no more than that.
     ("/usr/bin/bash", "/weft-nmstate"),
     ("/usr/bin/cat", "/weft-nmstate"),
+    ("/dynamic-networks-controller", "/weft"),
+    // What probes of the established dynamic networks controller call, and no more than that.
+    ("/usr/bin/curl", "/weft"),
     ("/usr/src/multus-cni/bin/multus-daemon", "/weft"),
     ("/usr/src/multus-cni/bin/install_multus", "/weft"),
     ("/usr/src/multus-cni/bin/multus-shim", "/weft-cni"),
@@ -219,6 +222,8 @@ mod tests {
             "var/run",
             "etc/passwd",
             "usr/src/multus-cni/bin/multus-daemon",
+            "dynamic-networks-controller",
+            "usr/bin/curl",
             "manager",
         ] {
             assert!(paths.contains(&path), "{path} is missing in {paths:?}");

@@ -27,6 +27,7 @@ pub mod merge;
 pub mod metrics;
 pub mod object;
 pub mod patch;
+pub mod pod;
 pub mod process;
 pub mod queue;
 pub mod serve;

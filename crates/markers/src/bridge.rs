@@ -14,7 +14,6 @@ mod settings;
 pub use bridges::Bridges;
 pub use settings::{InvalidSettings, Settings};
 
-use crate::glog;
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use kube_kit::client;
@@ -22,6 +21,7 @@ use kube_kit::kube::Client;
 use kube_kit::serve::{self, Readiness, Server};
 use kube_kit::shutdown::Shutdown;
 use marker::Marker;
+use program::glog;
 use std::path::PathBuf;
 
 /// Advertise the Linux bridges of this node, so that pods are scheduled where their network is

@@ -9,4 +9,3 @@
 //! [`bridge`] advertises one extended resource per Linux bridge (cni-plugins.md §12).
 
 pub mod bridge;
-pub mod glog;

@@ -3,10 +3,8 @@
 
 use crate::devices::claims::{PodClaims, PodSpec};
 use crate::names;
-use crate::pod_body::PodBody;
 use crate::request::PodRef;
 use api::net_attach_def::NetworkAttachmentDefinition;
-use axum::http;
 use cni::names::{
     DEFAULT_NETWORK_ANNOTATION, NETWORK_STATUS_ANNOTATION, NETWORKS_ANNOTATION, RESOURCE_NAME_ANNOTATION,
 };
@@ -15,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube_kit::client::message;
 use kube_kit::events::{Kind, Recorder};
+use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::{self, Name, Options, Store, Watch};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -174,15 +173,15 @@ impl Cluster {
             .map(|node| format!("&fieldSelector=spec.nodeName%3D{node}"))
             .unwrap_or_default();
         let path = format!("/api/v1/pods?limit=1{fields}");
-        match timeout(patience, self.get(&path)).await {
+        match timeout(patience, pod::get(&self.client, &path)).await {
             Ok(Err(kube::Error::Api(status))) => matches!(status.code, 401 | 403),
             _ => false,
         }
     }
 
     async fn live_body(&self, namespace: &str, name: &str) -> Result<Option<PodBody>, LookupError> {
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-        match timeout(REQUEST, self.get(&path)).await {
+        let path = pod::path(&Name::new(namespace, name));
+        match timeout(REQUEST, pod::get(&self.client, &path)).await {
             Ok(Ok(text)) => PodBody::parse(&text)
                 .map(Some)
                 .map_err(|error| LookupError(error.to_string())),
@@ -194,7 +193,7 @@ impl Cluster {
 
     /// A single read, repeated as long as the API server has a transient reason not to answer.
     async fn live_pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, LookupError> {
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        let path = pod::path(&Name::new(namespace, name));
         let text = match self.patient_get(&path).await {
             Ok(text) => text,
             Err(Failure::NotFound(_)) => return Ok(None),
@@ -217,7 +216,7 @@ impl Cluster {
         let deadline = Instant::now() + PATIENCE;
         let mut pause = FIRST_PAUSE;
         loop {
-            let failure = match timeout(REQUEST, self.get(path)).await {
+            let failure = match timeout(REQUEST, pod::get(&self.client, path)).await {
                 Ok(Ok(text)) => return Ok(text),
                 Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                     return Err(Failure::NotFound(status.message.clone()));
@@ -236,25 +235,12 @@ impl Cluster {
         }
     }
 
-    async fn get(&self, path: &str) -> Result<String, kube::Error> {
-        let request = http::Request::get(path)
-            .body(Vec::new())
-            .map_err(kube::Error::HttpError)?;
-        self.client.request_text(request).await
-    }
-
     async fn put_status(&self, pod: &Pod, body: &PodBody) -> Result<(), LookupError> {
-        let failed = |text: String| LookupError(text);
-        let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
-        let text = serde_json::to_vec(body).map_err(|error| failed(error.to_string()))?;
-        let request = http::Request::put(path)
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(text)
-            .map_err(|error| failed(error.to_string()))?;
-        match timeout(REQUEST, self.client.request_text(request)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(failed(message(&error))),
-            Err(_) => Err(failed("no answer from the API server".into())),
+        let name = Name::new(&*pod.namespace, &*pod.name);
+        match timeout(REQUEST, pod::replace_status(&self.client, &name, body)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(LookupError(message(&error))),
+            Err(_) => Err(LookupError("no answer from the API server".into())),
         }
     }
 }

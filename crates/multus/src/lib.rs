@@ -55,7 +55,6 @@ pub mod metrics;
 pub mod names;
 pub mod net_conf;
 pub mod netns;
-pub mod pod_body;
 pub mod request;
 pub mod resolve;
 pub mod scratch;

@@ -6,6 +6,7 @@
 //! ```
 
 pub mod argv;
+pub mod glog;
 pub mod logging;
 pub mod terminal;
 pub mod zap;

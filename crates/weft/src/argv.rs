@@ -5,14 +5,17 @@ use std::path::Path;
 
 use program::argv::go_flags;
 
-/// Names of established programs, and the command that each means.
-const NAMES: [(&str, &str); 7] = [
+/// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
+/// probes of the established deployment execute.
+const NAMES: [(&str, &str); 9] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
     ("multus-daemon", "multus-daemon"),
     ("install_multus", "install-multus"),
     ("bridge-marker", "bridge-marker"),
+    ("dynamic-networks-controller", "dynamic-networks"),
+    ("curl", "curl"),
     ("manager", "kubemacpool"),
 ];
 
@@ -90,6 +93,14 @@ mod tests {
         assert_eq!(
             rewritten(&["/manager", "-v=production", "-wait-time", "300"])[1..],
             ["kubemacpool", "-v=production", "--wait-time", "300"]
+        );
+        assert_eq!(
+            rewritten(&["/dynamic-networks-controller", "-config=/c", "-v=5"])[1..],
+            ["dynamic-networks", "--config=/c", "-v=5"]
+        );
+        assert_eq!(
+            rewritten(&["curl", "--fail", "--unix-socket", "/s", "localhost/healthz"])[1..],
+            ["curl", "--fail", "--unix-socket", "/s", "localhost/healthz"]
         );
         assert_eq!(
             rewritten(&["install_multus", "-t", "thick"])[1..],

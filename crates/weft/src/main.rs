@@ -74,6 +74,9 @@ enum Command {
     Operator(operator::Args),
     /// Attach the pods of this node to more networks than the cluster's
     MultusDaemon(multus::Args),
+    DynamicNetworks(dynamic_networks::Args),
+    #[command(hide = true)]
+    Curl(dynamic_networks::curl::Args),
     InstallMultus(installer::multus::Args),
     InstallPlugins(installer::plugins::Args),
     BridgeMarker(markers::bridge::Args),
@@ -128,6 +131,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::MultusDaemon(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(multus::run(args))?
+        }
+        Command::DynamicNetworks(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(dynamic_networks::run(args))?
+        }
+        Command::Curl(args) => {
+            logging::start(Format::Text, logging::QUIET);
+            process::run(dynamic_networks::curl::run(args))?
         }
         Command::InstallMultus(args) => {
             logging::start(Format::Text, logging::DEFAULT);

@@ -5,6 +5,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -208,6 +209,73 @@ fn a_release_is_written_with_everything_in_it() {
 }
 
 #[test]
+fn the_dynamic_networks_controller_needs_its_configuration() {
+    // multus#91
+    let root = tempfile::tempdir().expect("a directory");
+    let program = root.path().join("dynamic-networks-controller");
+    symlink(env!("CARGO_BIN_EXE_weft"), &program).expect("a link");
+    let config = root.path().join("config.json");
+    let flag = format!("-config={}", config.display());
+    let missing = run(&program, &[&flag, "-v=5"]);
+    assert_eq!(missing.status.code(), Some(1), "{}", error(&missing));
+    assert!(
+        error(&missing).contains("failed to read the config file's contents: "),
+        "{}",
+        error(&missing)
+    );
+    assert!(error(&missing).contains("dynamic-networks-controller: built from [SHA-NOT-FOUND]"));
+    std::fs::write(&config, "{").expect("a file");
+    let broken = run(&program, &[&flag, "-v=5"]);
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(
+        error(&broken).contains("failed to unmarshall the daemon configuration: "),
+        "{}",
+        error(&broken)
+    );
+    // No node, so nothing to control.
+    std::fs::write(&config, "{}").expect("a file");
+    let nowhere = run(&program, &[&flag, "-v=5"]);
+    assert_eq!(nowhere.status.code(), Some(2), "{}", error(&nowhere));
+}
+
+#[test]
+fn the_probe_of_the_established_dynamic_networks_controller_is_understood() {
+    let root = tempfile::tempdir().expect("a directory");
+    let curl = root.path().join("curl");
+    symlink(env!("CARGO_BIN_EXE_weft"), &curl).expect("a link");
+    let socket = root.path().join("multus.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let answers = std::thread::spawn(move || {
+        ["200 OK", "500 Internal Server Error"].map(|status| {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).expect("a request");
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            stream.write_all(answer.as_bytes()).expect("an answer");
+            String::from_utf8_lossy(&request[..length]).into_owned()
+        })
+    });
+    let socket = socket.display().to_string();
+    let probe = ["--fail", "--unix-socket", &socket, "localhost/healthz"];
+    assert!(run(&curl, &probe).status.success());
+    assert!(!run(&curl, &probe).status.success(), "an error is one");
+    let requests = answers.join().expect("the daemon");
+    assert!(
+        requests[0].starts_with("POST /healthz HTTP/1.1\r\n"),
+        "{requests:?}"
+    );
+    // Nobody listens any more; and it is no curl.
+    assert!(!run(&curl, &probe).status.success());
+    for other in [
+        &["--fail", "--unix-socket", &socket, "localhost/metrics"][..],
+        &["--unix-socket", &socket, "localhost/healthz"],
+        &["http://localhost/healthz"],
+    ] {
+        assert!(!run(&curl, other).status.success(), "{other:?}");
+    }
+}
+
+#[test]
 fn help_names_every_command() {
     let output = weft(&["--help"]);
     assert!(output.status.success());
@@ -223,6 +291,7 @@ fn help_names_every_command() {
         "install-multus",
         "install-plugins",
         "bridge-marker",
+        "dynamic-networks",
     ] {
         assert!(
             help.contains(&format!("\n  {command}")),

@@ -1,7 +1,10 @@
 //! A pod as an update of its status needs it: metadata and status, lossless, without spec. The API server takes the
 //! spec of such an update from what it has.
 
+use crate::watch::Name;
+use axum::http::{Request, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -86,6 +89,36 @@ impl PodBody {
         annotations[key] = value.into();
         changed
     }
+}
+
+/// Where the API server has a pod.
+pub fn path(name: &Name) -> String {
+    format!("/api/v1/namespaces/{}/pods/{}", name.namespace, name.name)
+}
+
+/// Reads what lies at a path of the API server, as text.
+///
+/// # Errors
+/// What the API server or the way to it says.
+pub async fn get(client: &Client, path: &str) -> Result<String, kube::Error> {
+    let request = Request::get(path)
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
+    client.request_text(request).await
+}
+
+/// Writes a pod's annotations and status by an update of `pods/status`: patching is more than the roles of those who
+/// write network status allow.
+///
+/// # Errors
+/// What the API server or the way to it says; a conflict when the pod has changed since it was read.
+pub async fn replace_status(client: &Client, name: &Name, body: &PodBody) -> Result<(), kube::Error> {
+    let text = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
+    let request = Request::put(format!("{}/status", path(name)))
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(text)
+        .map_err(kube::Error::HttpError)?;
+    client.request_text(request).await.map(drop)
 }
 
 #[cfg(test)]

@@ -1,0 +1,95 @@
+//! The controller's configuration: two sockets (multus.md §13).
+
+use crate::names;
+use cni::json;
+use serde::Deserialize;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the configuration can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file can't be read.
+    #[error("failed to read the config file's contents: {0}")]
+    Read(#[source] io::Error),
+    /// The text is not what it should be.
+    #[error("failed to unmarshall the daemon configuration: {0}")]
+    Parse(#[source] json::Error),
+}
+
+/// Where the others are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Socket of the container runtime.
+    pub cri_socket: PathBuf,
+    /// Socket of the multus daemon.
+    pub multus_socket: PathBuf,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    cri_socket_path: String,
+    multus_socket_path: String,
+}
+
+impl Config {
+    /// Reads the file.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        Self::parse(&fs::read(path).map_err(Error::Read)?)
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, Error> {
+        let Keys {
+            cri_socket_path,
+            multus_socket_path,
+        } = json::from_slice(text).map_err(Error::Parse)?;
+        let or = |path: String, default: &str| {
+            if path.is_empty() {
+                default.into()
+            } else {
+                path.into()
+            }
+        };
+        Ok(Self {
+            cri_socket: or(cri_socket_path, names::CRI_SOCKET),
+            multus_socket: or(multus_socket_path, names::MULTUS_SOCKET),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sockets_with_defaults() {
+        // multus#91 (the defaults)
+        let config =
+            Config::parse(br#"{"criSocketPath":"/host/run/crio/crio.sock","multusSocketPath":"/m"}"#)
+                .unwrap();
+        assert_eq!(config.cri_socket, Path::new("/host/run/crio/crio.sock"));
+        assert_eq!(config.multus_socket, Path::new("/m"));
+        let config = Config::parse(b"{}").unwrap();
+        assert_eq!(config.cri_socket, Path::new("/run/containerd/containerd.sock"));
+        assert_eq!(config.multus_socket, Path::new("/var/run/multus-cni/multus.sock"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_file_is_said() {
+        // multus#91 (the causes)
+        let error = Config::load(Path::new("/nowhere/at/all"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("failed to read the config file's contents: "),
+            "{error}"
+        );
+        let error = Config::parse(b"{").unwrap_err().to_string();
+        assert!(
+            error.starts_with("failed to unmarshall the daemon configuration: "),
+            "{error}"
+        );
+    }
+}

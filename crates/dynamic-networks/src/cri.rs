@@ -1,0 +1,245 @@
+//! The container runtime, asked which sandbox a pod has and where its network namespace is (CRI v1, multus.md §13.2).
+//!
+//! Only the fields that are read are declared, with the numbers of `runtime.v1`; containerd and CRI-O answer alike.
+
+use prost::Message;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::grpc::{self, unary};
+
+/// Label that kubelet gives every sandbox.
+const UID_LABEL: &str = "io.kubernetes.pod.uid";
+/// How long the runtime may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// `PodSandboxState`: the sandbox works.
+const READY: i32 = 0;
+/// Key of what the runtime tells beyond the standard, and the kind of namespace looked for in there.
+const INFO: &str = "info";
+const NETWORK: &str = "network";
+
+/// `ListPodSandboxRequest`
+#[derive(Clone, PartialEq, Message)]
+pub struct ListRequest {
+    /// Which ones.
+    #[prost(message, optional, tag = "1")]
+    pub filter: Option<Filter>,
+}
+
+/// `PodSandboxFilter`
+#[derive(Clone, PartialEq, Message)]
+pub struct Filter {
+    /// Those with these labels.
+    #[prost(map = "string, string", tag = "3")]
+    pub label_selector: HashMap<String, String>,
+}
+
+/// `ListPodSandboxResponse`
+#[derive(Clone, PartialEq, Message)]
+pub struct ListResponse {
+    /// What was found.
+    #[prost(message, repeated, tag = "1")]
+    pub items: Vec<Item>,
+}
+
+/// `PodSandbox`
+#[derive(Clone, PartialEq, Message)]
+pub struct Item {
+    /// Its ID.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// Its state, 0 for a ready one.
+    #[prost(int32, tag = "3")]
+    pub state: i32,
+    /// When it was created, nanoseconds.
+    #[prost(int64, tag = "4")]
+    pub created_at: i64,
+}
+
+/// `PodSandboxStatusRequest`
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusRequest {
+    /// Of which one.
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+    /// With `info`.
+    #[prost(bool, tag = "2")]
+    pub verbose: bool,
+}
+
+/// `PodSandboxStatusResponse`
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusResponse {
+    /// What the runtime tells beyond the standard.
+    #[prost(map = "string, string", tag = "2")]
+    pub info: HashMap<String, String>,
+}
+
+/// Why the sandbox of a pod is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The runtime does not answer, or says no.
+    #[error("{call}: {source}")]
+    Call {
+        /// What was asked.
+        call: &'static str,
+        /// Why.
+        source: grpc::Error,
+    },
+    /// The pod has none.
+    #[error("ListPodSandbox returned 0 item for pod {0}")]
+    None(String),
+    /// It has some, and none of them works.
+    #[error("ListPodSandbox returned no ready item for pod {0}")]
+    NotReady(String),
+    /// The runtime does not tell the namespace.
+    #[error("PodSandboxStatus of sandbox {0} names no network namespace")]
+    NoNamespace(String),
+}
+
+/// The sandbox of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Its ID.
+    pub id: String,
+    /// Path of its network namespace on the host.
+    pub netns: String,
+}
+
+/// The runtime of this node.
+#[derive(Debug, Clone)]
+pub struct Cri {
+    /// Its socket.
+    pub socket: PathBuf,
+}
+
+impl Cri {
+    /// The sandbox of the pod with this UID: the newest one that is ready, because a pod that was restarted has dead
+    /// ones too.
+    pub async fn sandbox(&self, uid: &str) -> Result<Sandbox, Error> {
+        let request = ListRequest {
+            filter: Some(Filter {
+                label_selector: [(UID_LABEL.to_owned(), uid.to_owned())].into(),
+            }),
+        };
+        let ListResponse { items } = self.ask("ListPodSandbox", request).await?;
+        let id = newest(items, uid)?;
+        let request = StatusRequest {
+            pod_sandbox_id: id.clone(),
+            verbose: true,
+        };
+        let status: StatusResponse = self.ask("PodSandboxStatus", request).await?;
+        let netns = status.info.get(INFO).and_then(|info| network_namespace(info));
+        match netns {
+            Some(netns) => Ok(Sandbox { id, netns }),
+            None => Err(Error::NoNamespace(id)),
+        }
+    }
+
+    async fn ask<Q, A>(&self, call: &'static str, request: Q) -> Result<A, Error>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let path = match call {
+            "ListPodSandbox" => "/runtime.v1.RuntimeService/ListPodSandbox",
+            _ => "/runtime.v1.RuntimeService/PodSandboxStatus",
+        };
+        unary(&self.socket, path, request, PATIENCE)
+            .await
+            .map_err(|source| Error::Call { call, source })
+    }
+}
+
+fn newest(items: Vec<Item>, uid: &str) -> Result<String, Error> {
+    if items.is_empty() {
+        return Err(Error::None(uid.to_owned()));
+    }
+    items
+        .into_iter()
+        .filter(|item| item.state == READY)
+        .max_by_key(|item| item.created_at)
+        .map(|item| item.id)
+        .ok_or_else(|| Error::NotReady(uid.to_owned()))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Info {
+    runtime_spec: RuntimeSpec,
+}
+
+#[derive(Deserialize)]
+struct RuntimeSpec {
+    linux: Linux,
+}
+
+#[derive(Deserialize)]
+struct Linux {
+    #[serde(default)]
+    namespaces: Vec<Namespace>,
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    r#type: String,
+    #[serde(default)]
+    path: String,
+}
+
+/// The path of the network namespace in what containerd and CRI-O tell of a sandbox.
+fn network_namespace(info: &str) -> Option<String> {
+    let info: Info = serde_json::from_str(info).ok()?;
+    let namespaces = info.runtime_spec.linux.namespaces;
+    let network = namespaces.into_iter().find(|found| found.r#type == NETWORK);
+    network.map(|found| found.path).filter(|path| !path.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(id: &str, state: i32, created_at: i64) -> Item {
+        Item {
+            id: id.into(),
+            state,
+            created_at,
+        }
+    }
+
+    #[test]
+    fn the_newest_sandbox_that_works_is_the_pods() {
+        // multus#90
+        let items = vec![item("dead", 1, 9), item("old", 0, 1), item("new", 0, 5)];
+        assert_eq!(newest(items, "u1").unwrap(), "new");
+        assert_eq!(
+            newest(Vec::new(), "u1").unwrap_err().to_string(),
+            "ListPodSandbox returned 0 item for pod u1"
+        );
+        assert_eq!(
+            newest(vec![item("dead", 1, 9)], "u1").unwrap_err().to_string(),
+            "ListPodSandbox returned no ready item for pod u1"
+        );
+    }
+
+    #[test]
+    fn the_namespace_in_what_runtimes_tell() {
+        let info = |namespaces: &str| {
+            format!(
+                r#"{{"pid":7,"runtimeSpec":{{"ociVersion":"1.0.2","linux":{{"namespaces":{namespaces}}}}}}}"#
+            )
+        };
+        let found =
+            r#"[{"type":"pid"},{"type":"network","path":"/var/run/netns/cni-1"},{"type":"ipc","path":"/x"}]"#;
+        assert_eq!(
+            network_namespace(&info(found)).as_deref(),
+            Some("/var/run/netns/cni-1")
+        );
+        // Of a pod in the host's network.
+        assert_eq!(network_namespace(&info(r#"[{"type":"pid"}]"#)), None);
+        assert_eq!(network_namespace(&info(r#"[{"type":"network"}]"#)), None);
+        assert_eq!(network_namespace("nothing"), None);
+    }
+}

@@ -1,0 +1,332 @@
+//! The multus daemon, asked to attach one network of a pod or to detach it (multus.md §13.3).
+//!
+//! Each call is a connection of its own to the path of the socket: a daemon that was restarted is found again as long
+//! as the socket's directory is what is mounted. While nobody listens, or the daemon says that it is not ready, the
+//! call waits.
+
+use crate::cri::Sandbox;
+use crate::plan::{Attachment, Wanted};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use cni::json::{self, Object};
+use cni::result::CniResult;
+use cni::selection::NetworkSelection;
+use cni::version::Version;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Where one network is attached and detached.
+const DELEGATE: &str = "/delegate";
+/// How long one call may take. Plugins may wait for leases.
+const ANSWER: Duration = Duration::from_mins(2);
+/// How long a daemon that restarts is waited for, and the pauses meanwhile.
+const PATIENCE: Duration = Duration::from_mins(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const OK: u16 = 200;
+const UNAVAILABLE: u16 = 503;
+
+/// Why a call did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody listens.
+    #[error("failed to send CNI request: {0}")]
+    Unreachable(#[source] io::Error),
+    /// The connection ended before an answer began.
+    #[error("failed to send CNI request: {0}")]
+    Dropped(#[source] hyper::Error),
+    /// An answer began and could not be read.
+    #[error("failed to send CNI request: {0}")]
+    Malformed(#[source] hyper::Error),
+    /// There was no answer for long.
+    #[error("failed to send CNI request: no answer in time")]
+    Late,
+    /// The request can't be put into words.
+    #[error("failed to encode the CNI request: {0}")]
+    Encode(String),
+    /// The daemon says no.
+    #[error("unexpected CNI response status {status}: '{body}'")]
+    Status {
+        /// HTTP status.
+        status: u16,
+        /// What it says.
+        body: String,
+    },
+    /// The daemon's answer is none.
+    #[error("failed to unmarshal response '{body}': {cause}")]
+    Answer {
+        /// What it said.
+        body: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+}
+
+impl From<json::Error> for Error {
+    fn from(error: json::Error) -> Self {
+        Self::Encode(error.to_string())
+    }
+}
+
+/// A pod, as the daemon is told.
+#[derive(Debug, Clone)]
+pub struct Pod<'a> {
+    /// Namespace.
+    pub namespace: &'a str,
+    /// Name.
+    pub name: &'a str,
+    /// UID.
+    pub uid: &'a str,
+    /// Its sandbox.
+    pub sandbox: &'a Sandbox,
+}
+
+/// The multus daemon of this node.
+#[derive(Debug, Clone)]
+pub struct Daemon {
+    /// Its socket.
+    pub socket: PathBuf,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Call<'a> {
+    env: BTreeMap<&'static str, &'a str>,
+    config: String,
+    interface_attributes: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(rename = "Result")]
+    result: Box<RawValue>,
+}
+
+impl Daemon {
+    /// Attaches a network with the configuration of its definition.
+    pub async fn add(&self, pod: &Pod<'_>, wanted: &Wanted, config: &str) -> Result<CniResult, Error> {
+        let attributes = attributes(&wanted.element)?;
+        let body = body("ADD", pod, &wanted.ifname, config, &attributes)?;
+        let answer = self.post(DELEGATE, body).await?;
+        let parse = || {
+            let Answer { result } = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
+            CniResult::parse(result.get().as_bytes(), Version::LATEST).map_err(|error| error.to_string())
+        };
+        parse().map_err(|cause| Error::Answer {
+            body: String::from_utf8_lossy(&answer).into_owned(),
+            cause,
+        })
+    }
+
+    /// Detaches a network. Without `config`, when its definition is gone: our daemon knows what it attached, and with
+    /// what.
+    pub async fn del(
+        &self,
+        pod: &Pod<'_>,
+        attachment: &Attachment,
+        config: Option<&str>,
+    ) -> Result<(), Error> {
+        let (namespace, name) = attachment.definition();
+        let mut attributes = Object::default();
+        name_network(&mut attributes, namespace, name)?;
+        let body = body(
+            "DEL",
+            pod,
+            &attachment.ifname,
+            config.unwrap_or_default(),
+            &attributes,
+        )?;
+        self.post(DELEGATE, body).await.map(drop)
+    }
+
+    async fn post(&self, path: &str, body: Vec<u8>) -> Result<Bytes, Error> {
+        let body = Bytes::from(body);
+        let deadline = Instant::now() + PATIENCE;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let outcome = post(&self.socket, path, body.clone(), ANSWER).await;
+            let over = Instant::now() + pause >= deadline;
+            match outcome {
+                Ok((OK, answer)) => return Ok(answer),
+                // Dropped: it ended at its work. What it had begun it tells, or undoes, when it is asked once more.
+                Ok((UNAVAILABLE, _)) | Err(Error::Unreachable(_) | Error::Dropped(_)) if !over => {}
+                Ok((status, answer)) => {
+                    let body = String::from_utf8_lossy(&answer).trim_end().to_owned();
+                    return Err(Error::Status { status, body });
+                }
+                Err(error) => return Err(error),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Sends one POST over a unix socket: status and body of the answer.
+pub(crate) async fn post(
+    socket: &Path,
+    path: &str,
+    body: Bytes,
+    patience: Duration,
+) -> Result<(u16, Bytes), Error> {
+    let exchange = async {
+        let stream = UnixStream::connect(socket).await.map_err(Error::Unreachable)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(Error::Dropped)?;
+        tokio::spawn(connection);
+        let request = Request::post(path)
+            .header(header::HOST, "dummy")
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONNECTION, "close")
+            .body(Full::new(body))
+            .map_err(|error| Error::Encode(error.to_string()))?;
+        let answer = sender.send_request(request).await.map_err(Error::Dropped)?;
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.map_err(Error::Malformed)?;
+        Ok((status, body.to_bytes()))
+    };
+    timeout(patience, exchange).await.unwrap_or(Err(Error::Late))
+}
+
+fn body(
+    command: &str,
+    pod: &Pod<'_>,
+    ifname: &str,
+    config: &str,
+    attributes: &Object,
+) -> Result<Vec<u8>, Error> {
+    let Pod {
+        namespace,
+        name,
+        uid,
+        sandbox,
+    } = pod;
+    let args = format!("K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}");
+    let call = Call {
+        env: BTreeMap::from([
+            ("CNI_COMMAND", command),
+            ("CNI_CONTAINERID", &sandbox.id),
+            ("CNI_NETNS", &sandbox.netns),
+            ("CNI_IFNAME", ifname),
+            ("CNI_ARGS", &args),
+        ]),
+        config: STANDARD.encode(config),
+        interface_attributes: raw_text(attributes.to_json())?,
+    };
+    Ok(serde_json::to_vec(&call).map_err(json::Error::from)?)
+}
+
+/// What a pod asks of the network, with the keys of its annotation: `ips`, `mac` and `cni-args`, which every daemon
+/// knows, and others, which the established one leaves alone.
+fn attributes(element: &NetworkSelection) -> Result<Object, Error> {
+    let NetworkSelection {
+        name,
+        namespace,
+        interface: _,
+        ips,
+        mac,
+        infiniband_guid,
+        port_mappings,
+        bandwidth,
+        cni_args,
+        device_id,
+        default_route,
+        ipam_claim_reference,
+    } = element;
+    let mut attributes = Object::default();
+    name_network(&mut attributes, namespace, name)?;
+    if !ips.is_empty() {
+        attributes.set("ips", ips)?;
+    }
+    if !port_mappings.is_empty() {
+        attributes.set("portMappings", port_mappings)?;
+    }
+    let texts = [
+        ("mac", mac),
+        ("infiniband-guid", infiniband_guid),
+        ("deviceID", device_id),
+        ("ipam-claim-reference", ipam_claim_reference),
+    ];
+    for (key, text) in texts {
+        if let Some(text) = text {
+            attributes.set(key, text)?;
+        }
+    }
+    if let Some(bandwidth) = bandwidth {
+        attributes.set("bandwidth", bandwidth)?;
+    }
+    if let Some(args) = cni_args {
+        attributes.set_raw("cni-args", raw_text(args.to_json())?);
+    }
+    if let Some(gateways) = default_route {
+        attributes.set("default-route", gateways)?;
+    }
+    Ok(attributes)
+}
+
+fn name_network(attributes: &mut Object, namespace: &str, name: &str) -> Result<(), Error> {
+    attributes.set("name", &name)?;
+    attributes.set("namespace", &namespace)?;
+    Ok(())
+}
+
+fn raw_text(text: String) -> Result<Box<RawValue>, Error> {
+    Ok(RawValue::from_string(text).map_err(json::Error::from)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cni::selection::parse_networks;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn what_the_daemon_is_sent() {
+        // multus#81 (the request)
+        let annotation = r#"[{"name":"tenant","interface":"net1","ips":["10.1.1.7/24"],"mac":"02:00:00:00:00:07",
+            "cni-args":{"big":9007199254740993},"portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}],
+            "bandwidth":{"ingressRate":1000}}]"#;
+        let element = parse_networks(annotation, "ns").unwrap().remove(0);
+        let sandbox = Sandbox {
+            id: "c1".into(),
+            netns: "/run/netns/a".into(),
+        };
+        let pod = Pod {
+            namespace: "ns",
+            name: "web",
+            uid: "u1",
+            sandbox: &sandbox,
+        };
+        let text = body("ADD", &pod, "net1", "{}", &attributes(&element).unwrap()).unwrap();
+        assert!(String::from_utf8_lossy(&text).contains("9007199254740993"));
+        let sent: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(
+            sent["env"],
+            json!({"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/a", "CNI_IFNAME": "net1",
+                "CNI_ARGS": "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;K8S_POD_UID=u1"})
+        );
+        assert_eq!(sent["config"], "e30=");
+        let attributes = &sent["interfaceAttributes"];
+        assert_eq!(attributes["ips"], json!(["10.1.1.7/24"]));
+        assert_eq!(attributes["mac"], "02:00:00:00:00:07");
+        assert_eq!(attributes["cni-args"], json!({"big": 9_007_199_254_740_993_i64}));
+        assert_eq!(attributes["portMappings"][0]["containerPort"], 8080);
+        assert_eq!(attributes["bandwidth"]["ingressRate"], 1000);
+        assert_eq!(
+            (&attributes["name"], &attributes["namespace"]),
+            (&json!("tenant"), &json!("ns"))
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! The controller's own probe: `weft dynamic-networks --check` asks the controller, not the multus daemon, so that a
+//! daemon that restarts restarts nobody else.
+
+use crate::daemon::post;
+use anyhow::{Context as _, bail, ensure};
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::any;
+use clap::ValueEnum;
+use hyper::body::Bytes;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+/// The daemon's probe, and ours.
+pub(crate) const HEALTHZ: &str = "/healthz";
+const READYZ: &str = "/readyz";
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a probe asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Check {
+    /// Does the controller work, and does it see the container runtime?
+    Live,
+    /// Does it know the node's pods, and is the multus daemon there?
+    Ready,
+}
+
+struct Health {
+    cri: PathBuf,
+    synced: watch::Receiver<bool>,
+    multus: PathBuf,
+}
+
+/// Answers probes at a socket of the container until dropped.
+pub(crate) fn serve(
+    socket: &Path,
+    cri: PathBuf,
+    multus: PathBuf,
+    synced: watch::Receiver<bool>,
+) -> io::Result<tokio::task::JoinHandle<()>> {
+    // Of a controller before this one in the same container.
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket)?;
+    let router = Router::new()
+        .route(HEALTHZ, any(live))
+        .route(READYZ, any(ready))
+        .with_state(Arc::new(Health { cri, synced, multus }));
+    Ok(tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "probes are answered no more");
+        }
+    }))
+}
+
+/// The runtime's socket is a mount of its own, which still shows the old one after the runtime was restarted: only a
+/// new container gets the new one.
+async fn live(State(health): State<Arc<Health>>) -> (StatusCode, String) {
+    match UnixStream::connect(&health.cri).await {
+        Ok(_) => (StatusCode::OK, String::new()),
+        Err(error) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the container runtime does not answer: {error}\n"),
+        ),
+    }
+}
+
+async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
+    if !*health.synced.borrow() {
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the pods of the node are not known yet\n".into(),
+        );
+    }
+    match post(&health.multus, HEALTHZ, Bytes::new(), PATIENCE).await {
+        Ok((200, _)) => (StatusCode::OK, String::new()),
+        Ok((status, _)) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the multus daemon answers {status}\n"),
+        ),
+        Err(error) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the multus daemon does not answer: {error}\n"),
+        ),
+    }
+}
+
+/// Asks the controller behind a socket.
+pub(crate) async fn check(socket: &Path, what: Check) -> anyhow::Result<()> {
+    let path = match what {
+        Check::Live => HEALTHZ,
+        Check::Ready => READYZ,
+    };
+    let answer = post(socket, path, Bytes::new(), PATIENCE * 2).await;
+    let (status, body) = answer.with_context(|| format!("nobody answers at {}", socket.display()))?;
+    ensure!(status == 200, "{}", String::from_utf8_lossy(&body).trim_end());
+    Ok(())
+}
+
+/// What `curl --fail --unix-socket SOCKET localhost/healthz` prints, as established probes call it.
+pub(crate) async fn ask_daemon(socket: &Path) -> anyhow::Result<String> {
+    let (status, body) = post(socket, HEALTHZ, Bytes::new(), PATIENCE).await?;
+    if status >= 400 {
+        bail!("the requested URL returned error: {status}");
+    }
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}

@@ -1,0 +1,155 @@
+//! What users change, and what comes of it.
+
+use crate::node::Node;
+use serde_json::json;
+
+#[test]
+fn a_network_comes_and_goes() {
+    let node = Node::started();
+    let uid = node.pod("web", "", &[]);
+    // multus#77, multus#81
+    let wishes = json!([{"name": "a", "interface": "net1", "ips": ["10.0.0.7/24"], "mac": "02:00:00:00:00:0a",
+        "cni-args": {"k": "v"}}]);
+    node.ask("web", Some(&wishes.to_string()));
+    node.wait_for("web", &["a net1"]);
+    assert_eq!(
+        node.entries("web")[1],
+        json!({"name": format!("{}/a", node.name), "interface": "net1", "ips": ["10.0.0.7"], "mac": "02:00:00:00:00:0a",
+            "dns": {}})
+    );
+    // The write took nothing else along.
+    let pod = node.get("web");
+    assert_eq!(pod["status"]["phase"], "Running");
+    assert_eq!(pod["metadata"]["labels"], json!({"app": "test"}));
+    let call = node.daemon.lock().unwrap().calls[0].clone();
+    assert_eq!(
+        call["env"],
+        json!({"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "sandbox-web", "CNI_NETNS": "/run/netns/sandbox-web",
+            "CNI_IFNAME": "net1",
+            "CNI_ARGS": format!("K8S_POD_NAMESPACE={};K8S_POD_NAME=web;K8S_POD_UID={uid}", node.name)})
+    );
+    assert_eq!(
+        call["config"],
+        json!({"cniVersion": "0.3.1", "type": "a", "name": "a"})
+    );
+    let attributes = &call["interfaceAttributes"];
+    assert_eq!(
+        (&attributes["ips"], &attributes["mac"], &attributes["cni-args"]),
+        (
+            &json!(["10.0.0.7/24"]),
+            &json!("02:00:00:00:00:0a"),
+            &json!({"k": "v"})
+        )
+    );
+    assert_eq!(
+        node.events("web", 1),
+        [format!(
+            "AddedInterface 1 pod [{}/web]: added interface net1 to network: a(ips: [10.0.0.7/24], mac: \
+             02:00:00:00:00:0a, cni-args: map[k:v])",
+            node.name
+        )]
+    );
+
+    // multus#78, multus#85
+    node.ask("web", None);
+    node.wait_for("web", &[]);
+    assert_eq!(node.calls(), ["ADD net1 a", "DEL net1 a"]);
+    assert_eq!(
+        node.events("web", 2)[1],
+        format!(
+            "RemovedInterface 1 pod [{}/web]: removed interface net1 from network: a",
+            node.name
+        )
+    );
+}
+
+#[test]
+fn one_edit_adds_first_and_then_removes() {
+    // multus#79
+    let node = Node::started();
+    node.pod("web", "a@net1", &[("a", "net1")]);
+    node.ask("web", Some("c@net3, b@net2"));
+    node.wait_for("web", &["c net3", "b net2"]);
+    assert_eq!(node.calls(), ["ADD net3 c", "ADD net2 b", "DEL net1 a"]);
+}
+
+#[test]
+fn a_pod_in_the_hosts_network_is_told_once() {
+    // multus#80
+    let node = Node::started();
+    let annotations = json!({"k8s.v1.cni.cncf.io/networks": "a@net1"});
+    node.pod_with("host", &annotations, &json!({"hostNetwork": true}));
+    node.run_pod("host");
+    let rejected = |count| {
+        [format!(
+            "InterfaceAddRejected {count} pod [{}/host]: will not add interface to host networked pod",
+            node.name
+        )]
+    };
+    assert_eq!(node.events("host", 1), rejected(1));
+    node.touch("host", "once");
+    node.touch("host", "twice");
+    // Another pod, to know that the controller has seen that.
+    node.pod("web", "b@net2", &[]);
+    node.wait_for("web", &["b net2"]);
+    assert_eq!(node.events("host", 1), rejected(1));
+    assert_eq!(node.calls(), ["ADD net2 b"]);
+}
+
+#[test]
+fn as_long_as_a_network_has_no_interface_nothing_changes() {
+    // multus#87
+    let node = Node::started();
+    node.pod("web", "a@net1", &[("a", "net1")]);
+    node.ask("web", Some("b, c@net3"));
+    node.pod("other", "a@net1", &[]);
+    node.wait_for("other", &["a net1"]);
+    assert_eq!(node.calls(), ["ADD net1 a"]);
+    assert_eq!(node.has("web"), ["a net1"]);
+    node.ask("web", Some("b@net2, c@net3"));
+    node.wait_for("web", &["b net2", "c net3"]);
+}
+
+#[test]
+fn what_changed_while_the_controller_was_away_is_done_when_it_is_back() {
+    // multus#88
+    let mut node = Node::started();
+    node.pod("web", "a@net1", &[("a", "net1")]);
+    node.pod("left", "", &[("c", "net7")]);
+    node.wait_for("left", &[]);
+    node.stop();
+    node.ask("web", Some("b@net2"));
+    node.start();
+    node.wait_for("web", &["b net2"]);
+    assert_eq!(node.calls(), ["DEL net7 c", "ADD net2 b", "DEL net1 a"]);
+}
+
+#[test]
+fn a_network_without_definition_is_unplugged_by_what_the_daemon_knows() {
+    let node = Node::started();
+    node.pod("web", "a@net1", &[("a", "net1")]);
+    node.delete_nad("a");
+    node.ask("web", Some(""));
+    node.wait_for("web", &[]);
+    assert_eq!(node.calls(), ["DEL net1 -"]);
+    let attributes = node.daemon.lock().unwrap().calls[0]["interfaceAttributes"].clone();
+    assert_eq!(attributes, json!({"name": "a", "namespace": node.name}));
+}
+
+#[test]
+fn a_broken_annotation_is_told_and_harms_nobody() {
+    let node = Node::started();
+    node.pod("web", "a@net1", &[("a", "net1")]);
+    node.ask("web", Some("[{"));
+    let events = node.events("web", 1);
+    assert!(
+        events[0].starts_with(&format!(
+            "InterfaceAddRejected 1 pod [{}/web]: will not change interfaces: parsePodNetworkAnnotation: ",
+            node.name
+        )),
+        "{events:?}"
+    );
+    node.ask("web", Some("a@net1,b@net2"));
+    node.wait_for("web", &["a net1", "b net2"]);
+    assert_eq!(node.calls(), ["ADD net2 b"]);
+}
