@@ -76,12 +76,6 @@ impl Component for MultusDynamicNetworks {
         }
     }
 
-    fn has_programs(&self, context: &Context<'_>) -> bool {
-        context
-            .images
-            .can_run(&[names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE])
-    }
-
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let mut objects = context.objects(
             "multus_dynamic_networks/controller.yaml",
@@ -128,9 +122,9 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
             .command(&["/weft", "dynamic-networks"])
             .set("args", json!([format!("--config={CONFIG}")]))
             .mount_at("multus-server-socket", "/host/run/multus")?;
-        for probe in ["livenessProbe", "readinessProbe"] {
+        for (probe, check) in [("livenessProbe", "--check"), ("readinessProbe", "--check=ready")] {
             container
-                .probe_command(probe, &["/weft", "dynamic-networks", "--check"])?
+                .probe_command(probe, &["/weft", "dynamic-networks", check])?
                 .probe_at_once(probe)?;
         }
     }

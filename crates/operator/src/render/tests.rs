@@ -396,6 +396,7 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
         native,
         [
             "multus",
+            "multusDynamicNetworks",
             "linuxBridge",
             "kubeMacPool",
             "nmstate",
@@ -405,13 +406,7 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
     );
     assert_eq!(
         missing,
-        [
-            "multusDynamicNetworks",
-            "ovs",
-            "macvtap",
-            "kubeSecondaryDNS",
-            "kubevirtIpamController"
-        ]
+        ["ovs", "macvtap", "kubeSecondaryDNS", "kubevirtIpamController"]
     );
     // With an image of its own each is deployed.
     let (established, missing) = deployed(false);

@@ -33,9 +33,10 @@ fn daemon_set(native: bool, socket: &str) -> Value {
     let mut multus_mount =
         json!({ "name": "multus-server-socket", "mountPath": "/host/run/multus/multus.sock" });
     let mut multus_volume = json!({ "path": "/run/multus/multus.sock", "type": "Socket" });
+    let mut ready = probe.clone();
     if native {
-        probe =
-            json!({ "exec": { "command": ["/weft", "dynamic-networks", "--check"] }, "periodSeconds": 5 });
+        let check = |how: &str| json!({ "exec": { "command": ["/weft", "dynamic-networks", how] }, "periodSeconds": 5 });
+        (probe, ready) = (check("--check"), check("--check=ready"));
         multus_mount["mountPath"] = json!("/host/run/multus");
         multus_volume = json!({ "path": "/run/multus", "type": "Directory" });
     }
@@ -47,7 +48,7 @@ fn daemon_set(native: bool, socket: &str) -> Value {
         "args": [format!("-config={config}"), "-v=5"],
         "env": [{ "name": "NODE_NAME", "valueFrom": field("spec.nodeName") }],
         "livenessProbe": probe,
-        "readinessProbe": probe,
+        "readinessProbe": ready,
         "resources": { "requests": { "cpu": "100m", "memory": "50Mi" } },
         "securityContext": { "privileged": true },
         "terminationMessagePolicy": "FallbackToLogsOnError",
