@@ -40,7 +40,6 @@ pub mod tls_profile;
 pub mod variables;
 pub mod webhook;
 
-mod kinds;
 mod program_name;
 mod routes;
 

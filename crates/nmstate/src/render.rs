@@ -21,6 +21,14 @@ pub struct PolicySpec {
 }
 
 impl PolicySpec {
+    /// A document without expressions.
+    pub fn only(desired_state: Value) -> Self {
+        Self {
+            desired_state,
+            ..Self::default()
+        }
+    }
+
     /// What of a policy's specification makes the document. Members that are null are as if they were not there.
     ///
     /// # Errors

@@ -64,7 +64,7 @@ impl<R: Runner> Attacher<'_, R> {
         };
         records().map_err(|error| unsaved(&error))?;
         match self.invoke_add(PLACE, delegate) {
-            Ok(result) => {
+            Ok((result, _)) => {
                 self.sync_one(delegate, &ifname)
                     .map_err(|error| unsaved(&RecordError::File(error)))?;
                 Ok(result)

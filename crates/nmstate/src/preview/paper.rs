@@ -70,10 +70,7 @@ async fn worked_out(
         if old.is_some_and(|old| !matching::is_heard(&old, report)) {
             notes.push(DEAF);
         }
-        spec = PolicySpec {
-            desired_state,
-            ..PolicySpec::default()
-        };
+        spec = PolicySpec::only(desired_state);
     }
     let rendered = render::render(engine, &spec, &node.facts, captured).await;
     let rendered = rendered.map_err(refused)?;

@@ -64,7 +64,7 @@ fn who_is_at_the_other_end_is_reported_once_lldp_is_on() {
     let started = Instant::now();
     let lldp = loop {
         send();
-        let report = filter::report(wait(engine.report()).unwrap());
+        let report = filter::report(wait(engine.report()).unwrap(), |_| false);
         assert_eq!(interface(&report, "eth2").and_then(|eth2| eth2.get("lldp")), None);
         let lldp = interface(&report, "eth1").unwrap()["lldp"].clone();
         if lldp["neighbors"]

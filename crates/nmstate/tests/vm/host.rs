@@ -51,10 +51,7 @@ impl Host {
 
     /// The document that a policy with this one is for the host.
     pub(crate) fn rendered(&self, desired: &Value) -> Value {
-        let spec = PolicySpec {
-            desired_state: desired.clone(),
-            ..PolicySpec::default()
-        };
+        let spec = PolicySpec::only(desired.clone());
         let facts = NodeFacts::default();
         let rendered = wait(render(&self.engine, &spec, &facts, Map::new()));
         rendered
