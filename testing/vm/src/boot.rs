@@ -50,7 +50,7 @@ const MEBIBYTES: &str = "2048";
 /// How long the guest may say nothing, and how long all of it may take. Its processor is emulated: seconds elsewhere
 /// are minutes here.
 const PATIENCE: Patience = Patience {
-    silence: Duration::from_mins(5),
+    silence: Duration::from_mins(10),
     whole: Duration::from_mins(30),
 };
 /// How often the person who waits is shown a sign of life.

@@ -11,7 +11,7 @@ use weft_nmstate::render::{NodeFacts, render};
 
 use crate::beyond::{Beyond, apply};
 use crate::host::{Host, interface, wait};
-use crate::shared::{ANYWHERE, spec};
+use crate::shared::{Place, spec};
 use crate::victim;
 
 /// What a switch sends every half a minute: it is `02:00:00:00:00:99`, its port is `swp7`, its name `switch01`, and
@@ -39,7 +39,7 @@ fn who_is_at_the_other_end_is_reported_once_lldp_is_on() {
     beyond.serve();
     // Cards of virtual hosts are veths, and one of them is no card.
     host.script("ip link add eth2 type veth peer name down").unwrap();
-    let mut policy = spec(ANYWHERE, "lldp");
+    let mut policy = spec(Place::Namespaces, "lldp");
     policy.capture["ethernets"] = "interfaces.type==\"veth\"".into();
     let engine = host.engine();
     let up = json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up"}]});

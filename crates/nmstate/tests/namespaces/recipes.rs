@@ -12,7 +12,7 @@ use weft_nmstate::render::{NodeFacts, render};
 
 use crate::beyond::{Beyond, GATEWAY, Lease, apply};
 use crate::host::{Host, interface, wait};
-use crate::shared::{ANYWHERE, IN_A_MACHINE, NOT_APPLIED, spec};
+use crate::shared::{Place, RECIPES, spec};
 use crate::victim;
 
 /// A node with `eth0` for its uplink and `eth1` to spare, on a wire with a DHCP server.
@@ -78,7 +78,8 @@ impl Node {
             annotations: [("example.com/storage-address".to_owned(), "192.0.2.11".to_owned())].into(),
             ..NodeFacts::default()
         };
-        let rendered = wait(render(&self.engine, &spec(ANYWHERE, recipe), &facts, Map::new()));
+        let spec = spec(Place::Namespaces, recipe);
+        let rendered = wait(render(&self.engine, &spec, &facts, Map::new()));
         rendered
             .unwrap_or_else(|error| panic!("{recipe}: {error}"))
             .desired
@@ -155,8 +156,7 @@ fn it_is_known_where_each_recipe_is_applied() {
             )
         })
         .collect();
-    let applied = ANYWHERE.iter().chain(IN_A_MACHINE).map(|(name, _)| name);
-    let known = applied.chain(NOT_APPLIED).map(|name| (*name).to_owned());
+    let known = RECIPES.iter().map(|(_, name, _)| (*name).to_owned());
     assert_eq!(known.collect::<BTreeSet<_>>(), files);
 }
 

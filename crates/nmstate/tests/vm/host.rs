@@ -11,6 +11,7 @@ use linux::link::VethSpec;
 use linux::route::Socket;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 use serde_json::{Map, Value, json};
+use weft_nmstate::dry_run::outcome;
 use weft_nmstate::engine::{Backend, Engine};
 use weft_nmstate::render::{NodeFacts, PolicySpec, render};
 
@@ -49,13 +50,12 @@ impl Host {
         applied.unwrap_or_else(|error| panic!("{error}\n{desired:#}\n{}", log()));
     }
 
-    /// The document that a policy with this one is for the host.
-    pub(crate) fn rendered(&self, desired: &Value) -> Value {
-        let spec = PolicySpec::only(desired.clone());
+    /// The document that a policy is for the host.
+    pub(crate) fn rendered(&self, spec: &PolicySpec) -> Value {
         let facts = NodeFacts::default();
-        let rendered = wait(render(&self.engine, &spec, &facts, Map::new()));
+        let rendered = wait(render(&self.engine, spec, &facts, Map::new()));
         rendered
-            .unwrap_or_else(|error| panic!("{error}\n{desired:#}"))
+            .unwrap_or_else(|error| panic!("{error}\n{spec:#?}"))
             .desired
     }
 
@@ -64,18 +64,9 @@ impl Host {
         wait(self.engine.report()).unwrap_or_else(|error| panic!("{error}\n{}", log()))
     }
 
-    /// An interface of what the host reports; null when it is not there.
-    pub(crate) fn interface(&self, name: &str) -> Value {
-        let report = self.report();
-        let mut interfaces = report["interfaces"].as_array().unwrap().iter();
-        let found = interfaces.find(|interface| interface["name"] == name);
-        found.cloned().unwrap_or_default()
-    }
-
-    /// Whether there is nothing left to do for a document.
-    pub(crate) fn is(&self, desired: &Value) -> bool {
-        let diff = wait(self.engine.diff(desired.clone())).unwrap();
-        diff.as_object().is_some_and(serde_json::Map::is_empty) || diff["interfaces"] == json!([])
+    /// What there is left to do for a document.
+    pub(crate) fn left(&self, desired: &Value) -> Value {
+        wait(outcome(&self.engine, desired)).unwrap().diff
     }
 
     /// Removes interfaces.
@@ -84,10 +75,18 @@ impl Host {
             .iter()
             .map(|(name, kind)| json!({ "name": name, "type": kind, "state": "absent" }));
         self.apply(&json!({ "interfaces": absent.collect::<Vec<_>>() }));
+        let report = self.report();
         for (name, _) in interfaces {
-            assert_eq!(self.interface(name), Value::Null);
+            assert_eq!(interface(&report, name), &Value::Null);
         }
     }
+}
+
+/// An interface of a report; null when it is not there.
+pub(crate) fn interface<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let mut interfaces = report["interfaces"].as_array().unwrap().iter();
+    let found = interfaces.find(|interface| interface["name"] == name);
+    found.unwrap_or(&Value::Null)
 }
 
 impl Drop for Host {

@@ -10,3 +10,5 @@
 
 mod host;
 mod recipes;
+#[path = "../recipes/mod.rs"]
+mod shared;
