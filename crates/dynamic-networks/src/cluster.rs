@@ -13,7 +13,6 @@ use kube_kit::events::{Kind, Recorder};
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::{self, Name, Options, Watch};
 use serde::Deserialize;
-use std::borrow::Cow;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -199,7 +198,8 @@ struct DefinitionSpec {
 }
 
 /// What is read of a pod: everything else is skipped while parsing.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, kube::Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 struct WatchedPod {
     metadata: ObjectMeta,
     #[serde(default)]
@@ -237,35 +237,6 @@ impl From<WatchedPod> for Pod {
             networks: annotation(NETWORKS_ANNOTATION),
             status: annotation(NETWORK_STATUS_ANNOTATION),
         }
-    }
-}
-
-impl kube::Resource for WatchedPod {
-    type DynamicType = ();
-    type Scope = k8s_openapi::NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

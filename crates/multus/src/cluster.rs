@@ -16,7 +16,6 @@ use kube_kit::events::{Kind, Recorder};
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::{self, Name, Options, Store, Watch};
 use serde::Deserialize;
-use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -335,42 +334,14 @@ impl ClusterView for Cluster {
 }
 
 /// What is read of a pod in a watch: everything else is skipped while parsing.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, kube::Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 struct WatchedPod {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: PodSpec,
     #[serde(default)]
     status: serde_json::Value,
-}
-
-impl kube::Resource for WatchedPod {
-    type DynamicType = ();
-    type Scope = k8s_openapi::NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
 }
 
 impl From<WatchedPod> for Pod {
