@@ -66,9 +66,8 @@ impl Tier {
     /// How many of its tests to run at a time for each processor; `None` for Rust's own choice, one.
     const fn threads_per_processor(self) -> Option<usize> {
         match self {
-            Self::Namespaces => Some(2),
             Self::Api => Some(4),
-            Self::Unit | Self::Vm | Self::E2e => None,
+            Self::Unit | Self::Namespaces | Self::Vm | Self::E2e => None,
         }
     }
 }

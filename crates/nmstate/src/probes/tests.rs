@@ -69,3 +69,26 @@ async fn what_did_not_work_is_not_waited_for_again() {
     // One each; what was asked when the time was over may be counted late.
     assert!((2..=4).contains(&second), "{second}");
 }
+
+// nmstate#47
+#[tokio::test(start_paused = true)]
+async fn what_was_before_the_change_is_not_taken_for_what_is() {
+    let second = Duration::from_secs(1);
+    let after = async |outcomes: &[bool], looks| {
+        let mut outcomes = outcomes.iter();
+        let outcomes = std::cell::RefCell::new(&mut outcomes);
+        let look = async || match outcomes.borrow_mut().next() {
+            Some(true) => Ok(()),
+            _ => Err("no name servers".to_owned()),
+        };
+        let started = tokio::time::Instant::now();
+        let outcome = until(looks, 5 * second, second, look).await;
+        (outcome, started.elapsed().as_secs())
+    };
+    assert_eq!(after(&[true, true], 2).await, (Ok(()), 1));
+    assert_eq!(after(&[false, true, false, true, true], 2).await, (Ok(()), 4));
+    let broken = Err("no name servers (for 5 s)".to_owned());
+    assert_eq!(after(&[true], 2).await, (broken, 5));
+    // Before a change, one look is enough.
+    assert_eq!(after(&[true], 1).await, (Ok(()), 0));
+}

@@ -109,7 +109,7 @@ pub(crate) fn apply(engine: &Engine, backend: Backend, desired: &Value) -> Resul
     let settings = Settings {
         selection: Duration::from_secs(10),
         patience: Duration::from_secs(5),
-        pause: Duration::from_millis(200),
+        pause: Duration::from_millis(500),
         backend,
         ..Settings::default()
     };
