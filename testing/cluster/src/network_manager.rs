@@ -124,14 +124,20 @@ pub(crate) fn start_on(node: &Space) -> Result<()> {
     node.start(PROGRAM, &manager).map(drop)
 }
 
-/// Ends it on a node as a crash does.
+/// Whether nobody has its name on the bus: `nmcli` says so by this status.
+const IS_GONE: &str = "status=0; nmcli general >/dev/null 2>&1 || status=$?; [ $status = 8 ]";
+
+/// Ends it on a node as a crash does. The bus may hold its name a moment longer, and a successor would give up then.
 pub(crate) fn kill_on(node: &Space) -> Result<()> {
     let kill = format!("kill -KILL \"$(cat /run/weft/{PROGRAM}.pid)\"");
     node.script(&kill, Stdio::null())?;
     wait::until_some(
         &format!("the end of {PROGRAM} on {}", node.name()),
         PATIENCE,
-        || (!node.runs(PROGRAM)).then_some(()),
+        || {
+            let is_gone = !node.runs(PROGRAM) && node.script(IS_GONE, Stdio::null()).is_ok();
+            is_gone.then_some(())
+        },
         || node.evidence(PROGRAM),
     )
 }

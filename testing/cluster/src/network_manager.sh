@@ -45,6 +45,13 @@ until [ -S /run/dbus/system_bus_socket ]; do
     sleep 0.05
 done
 
+# The bus may hold the name of one that was killed a moment longer, and a successor would give up then. By this status
+# nmcli says that nobody has it.
+is_gone() {
+    status=0
+    nmcli general >/dev/null 2>&1 || status=$?
+    [ "$status" = 8 ]
+}
 start() {
     setpriv --pdeathsig KILL NetworkManager --debug </dev/null &
     manager=$!
@@ -61,6 +68,9 @@ while read -r line; do
     kill)
         kill -KILL "$manager"
         wait "$manager" || :
+        until is_gone; do
+            sleep 0.05
+        done
         ;;
     start) start ;;
     esac
