@@ -233,6 +233,15 @@ impl<'a> NodeNetwork<'a> {
         fs::read_to_string(log).unwrap_or_default()
     }
 
+    /// Waits until the handler of a node, a fresh one, looks after its first change: whatever is killed before that fails
+    /// the change itself.
+    pub(crate) fn wait_probing(&self, node: &str) {
+        self.stage.wait(&format!("the probes of {node}"), || {
+            let log = self.handler_log(node);
+            log.contains("Running 'ping' probe").then_some(())
+        });
+    }
+
     /// What the handler of a node has logged.
     pub(crate) fn handler_log(&self, node: &str) -> String {
         let pod = self.handler_pod(node);

@@ -56,6 +56,7 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
     // Both are there for as long as the probes hope. Meanwhile one node loses NetworkManager with its checkpoint, and
     // the other one the API server.
     stage.wait("the broken route", || route().contains(NOBODY).then_some(()));
+    network.wait_probing("node01");
     network.crash_manager("node01");
     stage.wait("the broken name server", || {
         servers().contains(NOBODY).then_some(())
