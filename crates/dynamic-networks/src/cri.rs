@@ -2,13 +2,12 @@
 //!
 //! Only the fields that are read are declared, with the numbers of `runtime.v1`; containerd and CRI-O answer alike.
 
+use kube_kit::grpc::{self, unary};
 use prost::Message;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
-
-use crate::grpc::{self, unary};
 
 /// Label that kubelet gives every sandbox.
 const UID_LABEL: &str = "io.kubernetes.pod.uid";

@@ -29,7 +29,6 @@ pub mod controller;
 pub mod cri;
 pub mod curl;
 pub mod daemon;
-pub mod grpc;
 pub mod health;
 pub mod messages;
 pub mod names;

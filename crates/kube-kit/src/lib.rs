@@ -22,6 +22,8 @@ pub mod connection;
 pub mod defaults;
 pub mod duration;
 pub mod events;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 pub mod inventory;
 pub mod merge;
 pub mod metrics;

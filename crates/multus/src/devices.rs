@@ -11,13 +11,13 @@ use crate::cluster::{ClusterView, Pod};
 use crate::delegate::{self, Delegate};
 use crate::request::PodRef;
 use crate::workers::{self, Workers};
+use kube_kit::grpc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 mod checkpoint;
 pub mod claims;
 mod pod_resources;
-mod wire;
 
 /// Kubelet's directory on every usual host.
 const KUBELET_DIR: &str = "/var/lib/kubelet";
@@ -27,7 +27,7 @@ const KUBELET_DIR: &str = "/var/lib/kubelet";
 pub enum Error {
     /// Kubelet does not say.
     #[error("getPodResources: failed to list pod resources, {0}")]
-    PodResources(#[from] pod_resources::Error),
+    PodResources(#[from] grpc::Error),
     /// Its own notes are of no use.
     #[error("{0}")]
     Checkpoint(#[from] checkpoint::Error),

@@ -4,7 +4,10 @@ use super::*;
 mod kubelet;
 
 use kubelet::{Answer, Pod, encode};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixListener;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 fn wanted() -> PodRef {
     PodRef {
@@ -55,7 +58,7 @@ fn expected() -> Devices {
     devices
 }
 
-async fn ask(answer: Answer) -> Result<Devices, Error> {
+async fn ask(answer: Answer) -> Result<Devices, grpc::Error> {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kubelet.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -87,7 +90,8 @@ async fn an_answer_in_many_pieces() {
         })
         .collect();
     many.extend(pods());
-    assert!(encode(&many).len() > 3 * WINDOW as usize);
+    // More than may be on its way at once.
+    assert!(encode(&many).len() > 3 * 256 * 1024);
     assert_eq!(ask(Answer::Pods(many)).await.unwrap(), expected());
 }
 
@@ -98,25 +102,29 @@ async fn what_is_no_answer_is_an_error() {
         message: "x".repeat(10_000),
     };
     assert_eq!(failure(refused).await, format!("code 8: {}", "x".repeat(200)));
-    assert_eq!(
-        failure(Answer::Bytes(vec![0, 0, 0, 0, 9, 1])).await,
-        "malformed answer"
-    );
-    assert_eq!(failure(Answer::Bytes(Vec::new())).await, "malformed answer");
-    // Compressed, which we did not allow.
-    assert_eq!(
-        failure(Answer::Bytes(vec![1, 0, 0, 0, 0])).await,
-        "malformed answer"
-    );
-    // A pod that is longer than the message.
-    assert_eq!(
-        failure(Answer::Bytes(vec![0, 0, 0, 0, 2, 0x0a, 0x7f])).await,
-        "malformed answer"
-    );
-    assert_eq!(
-        failure(Answer::Bytes(vec![0; LIMIT + PREFIX + 1])).await,
-        "the answer has more than 16777216 bytes"
-    );
+    let broken: [(&[u8], &str); 5] = [
+        (&[0, 0, 0, 0, 9, 1], "code 13: Missing response message."),
+        (&[], "code 13: Missing response message."),
+        // Compressed, which we did not allow.
+        (
+            &[1, 0, 0, 0, 0],
+            "code 13: protocol error: received message with compressed-flag",
+        ),
+        // A pod that is longer than the message.
+        (
+            &[0, 0, 0, 0, 2, 0x0a, 0x7f],
+            "code 13: failed to decode Protobuf message",
+        ),
+        // Nothing of what is too long is waited for.
+        (
+            &[0, 1, 0, 0, 1],
+            "code 11: Error, decoded message length too large: found 16777217 bytes, the limit is: 16777216 bytes",
+        ),
+    ];
+    for (bytes, expected) in broken {
+        let error = failure(Answer::Bytes(bytes.to_vec())).await;
+        assert!(error.starts_with(expected), "{error}");
+    }
     let dir = tempfile::tempdir().unwrap();
     let nobody = dir.path().join("kubelet.sock");
     drop(UnixListener::bind(&nobody).unwrap());
@@ -127,4 +135,22 @@ async fn what_is_no_answer_is_an_error() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_kubelet_is_not_waited_for_for_ever() {
     assert_eq!(failure(Answer::Silence).await, "no answer within 10 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_a_call_that_was_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kubelet.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    // Whatever comes is read and nothing is said, not even HTTP/2.
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_to_end(&mut Vec::new()).await.unwrap()
+    });
+    let error = devices_of(&socket, &wanted()).await.unwrap_err();
+    assert_eq!(error.to_string(), "no answer within 10 s");
+    let read = timeout(Duration::from_secs(60), server)
+        .await
+        .expect("the connection ends");
+    assert!(read.unwrap() > 0);
 }

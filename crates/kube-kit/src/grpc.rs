@@ -1,5 +1,5 @@
 //! One unary gRPC call over a unix socket, on a connection of its own: they are rare, and a connection that stays would
-//! have to be watched for a runtime that restarts.
+//! have to be watched for a server that restarts.
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -16,6 +16,10 @@ use tonic_prost::ProstCodec;
 
 /// Longest answer that is read, bytes.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// How much may be on its way without our having read it, bytes; also for the headers.
+const WINDOW: u32 = 256 * 1024;
+/// How much of the server's own words is repeated, characters.
+const MAX_MESSAGE: usize = 200;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -26,15 +30,15 @@ pub enum Error {
     /// The connection is not what it should be.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// The server says no.
-    #[error("{}", .0.message())]
+    /// The server says no, or something that is no answer.
+    #[error("code {}: {}", .0.code() as i32, .0.message().chars().take(MAX_MESSAGE).collect::<String>())]
     Status(Box<tonic::Status>),
     /// It says nothing.
-    #[error("no answer in time")]
-    Late,
+    #[error("no answer within {} s", .0.as_secs())]
+    Late(Duration),
 }
 
-/// Calls the method at `path`, `/package.Service/Method`.
+/// Calls the method at `path`, `/package.Service/Method`. The whole call takes no longer than `patience`.
 pub async fn unary<Q, A>(
     socket: &Path,
     path: &'static str,
@@ -47,7 +51,7 @@ where
 {
     tokio::time::timeout(patience, call(socket, path, request))
         .await
-        .unwrap_or(Err(Error::Late))
+        .unwrap_or(Err(Error::Late(patience)))
 }
 
 async fn call<Q, A>(socket: &Path, path: &'static str, request: Q) -> Result<A, Error>
@@ -56,14 +60,19 @@ where
     A: Message + Default + 'static,
 {
     let stream = UnixStream::connect(socket).await.map_err(Error::Connect)?;
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_header_list_size(WINDOW)
+        .handshake(TokioIo::new(stream))
+        .await?;
     // Ends with the last sender; what it ends with is told by the call too.
     tokio::spawn(connection);
     let service = tower::service_fn(move |request: Request<Body>| {
         let mut sender = sender.clone();
         async move { sender.send_request(request).await }
     });
-    // The names that runtimes accept on a unix socket.
+    // The name that servers accept on a unix socket.
     let mut client = Grpc::with_origin(service, Uri::from_static("http://localhost"))
         .max_decoding_message_size(MAX_ANSWER);
     client.ready().await?;
