@@ -8,6 +8,7 @@
 )]
 
 mod attach;
+mod corpus;
 mod devices;
 #[path = "../kubelet/mod.rs"]
 mod kubelet;

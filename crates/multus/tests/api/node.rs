@@ -327,6 +327,10 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         if let Some(valid) = &sandbox.valid {
             conf["cni.dev/valid-attachments"] = valid.clone();
         }
+        let keys = sandbox.keys.as_object().into_iter().flatten();
+        conf.as_object_mut()
+            .unwrap()
+            .extend(keys.map(|(key, value)| (key.clone(), value.clone())));
         let mut shim = Command::new(self.path("bin/multus-shim"));
         shim.env("CNI_COMMAND", verb)
             .env("CNI_PATH", self.path("bin"))
@@ -378,6 +382,7 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
             netns,
             version: None,
             valid: None,
+            keys: Value::Null,
             _held: held,
         }
     }
@@ -414,6 +419,8 @@ pub(crate) struct Sandbox {
     pub(crate) version: Option<String>,
     /// What the runtime says is in use, if it does.
     pub(crate) valid: Option<Value>,
+    /// More keys of the runtime's configuration.
+    pub(crate) keys: Value,
     _held: NetNs,
 }
 
