@@ -62,14 +62,6 @@ impl Tier {
     const fn mostly_waits(self) -> bool {
         matches!(self, Self::Api | Self::Vm)
     }
-
-    /// How many of its tests to run at a time for each processor; `None` for Rust's own choice, one.
-    const fn threads_per_processor(self) -> Option<usize> {
-        match self {
-            Self::Api => Some(4),
-            Self::Unit | Self::Namespaces | Self::Vm | Self::E2e => None,
-        }
-    }
 }
 
 /// Name of the cluster that the e2e tier uses unless `WEFT_CLUSTER` says otherwise: never somebody's demo.
@@ -349,6 +341,8 @@ fn tests(tier: Tier) -> anyhow::Result<Vec<Command>> {
 
 /// How many tests of a program run at a time.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
+/// Tests against an API server wait most of the time.
+const API_TESTS_PER_PROCESSOR: usize = 4;
 
 /// Runs a tier's tests and shows what matters of their output.
 fn cargo_test(tier: Tier, environment: &[(&str, PathBuf)], steps: &mut Steps) -> anyhow::Result<Totals> {
@@ -364,10 +358,9 @@ fn run_tests(tier: Tier, mut cargo: Command, environment: &[(&str, PathBuf)]) ->
     cargo
         .args(["--", "--show-output"])
         .envs(environment.iter().map(|(name, value)| (name, value)));
-    let threads = tier.threads_per_processor();
-    if let Some(threads) = threads.filter(|_| std::env::var_os(TEST_THREADS).is_none()) {
+    if tier == Tier::Api && std::env::var_os(TEST_THREADS).is_none() {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        cargo.env(TEST_THREADS, (threads * processors).to_string());
+        cargo.env(TEST_THREADS, (API_TESTS_PER_PROCESSOR * processors).to_string());
     }
     let mut child = cargo
         .stdin(Stdio::null())

@@ -148,9 +148,7 @@ impl Settings {
             ready_file: given(env::READY_FILE).map_or(usual.ready_file, PathBuf::from),
         }
     }
-}
 
-impl Settings {
     /// The pause after so many failed attempts in a row (1 and up).
     pub fn backoff(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
