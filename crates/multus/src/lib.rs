@@ -170,12 +170,6 @@ pub async fn serve(
     node: Option<&str>,
     shutdown: Shutdown,
 ) -> Result<(), Stop> {
-    if !config.passed.auxiliary_cni_chain_name.is_empty() {
-        tracing::warn!(
-            chain = config.passed.auxiliary_cni_chain_name,
-            "auxiliaryCNIChainName is not supported: the plugins of this chain are not called"
-        );
-    }
     let config = Arc::new(config);
     let metrics = Metrics::default();
     let _figures = figures(&config, &metrics).await?;

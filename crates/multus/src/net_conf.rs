@@ -71,6 +71,8 @@ pub struct MultusConfig {
     pub system_namespaces: Vec<String>,
     /// Where the NADs of cluster network, default networks and the `default-network` annotation are.
     pub multus_namespace: String,
+    /// Name of a chain of plugins that runs after all networks; empty for none.
+    pub auxiliary_chain: String,
     /// Keep the scratch file when a DEL fails.
     pub retry_delete_on_error: bool,
     /// Where files about devices are; the daemon's own, no key of a request.
@@ -91,6 +93,8 @@ struct Keys {
     global_namespaces: String,
     system_namespaces: Option<Vec<String>>,
     multus_namespace: String,
+    #[serde(rename = "auxiliaryCNIChainName")]
+    auxiliary_cni_chain_name: String,
     retry_delete_on_error: bool,
 }
 
@@ -139,6 +143,7 @@ impl MultusConfig {
             } else {
                 keys.multus_namespace
             },
+            auxiliary_chain: keys.auxiliary_cni_chain_name,
             retry_delete_on_error: keys.retry_delete_on_error,
             device_info: DeviceInfo::default(),
         })

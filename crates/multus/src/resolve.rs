@@ -4,7 +4,10 @@
 //! clusterNetwork, or delegates[0]      ── replaced by the default-network annotation
 //! + defaultNetworks, or delegates[1..]
 //! + networks annotation, in its order
+//! + auxiliary chain
 //! ```
+
+mod auxiliary;
 
 use crate::cluster::{ClusterView, LookupError, Nad, Pod};
 use crate::delegate::{self, Config, Delegate};
@@ -82,6 +85,9 @@ pub enum Error {
         "error loading k8s delegates k8s args: TryLoadPodDelegates: error in loading K8s cluster default network from pod annotation: {0}"
     )]
     DefaultNetwork(#[source] PodError),
+    /// The auxiliary chain has no place beside the cluster network.
+    #[error(transparent)]
+    Auxiliary(#[from] auxiliary::NoPath),
 }
 
 impl Error {
@@ -171,6 +177,7 @@ impl<C: ClusterView> Resolver<'_, C> {
                 None => networks.push(replacement),
             }
         }
+        networks.extend(auxiliary::chain(self.config)?);
         Ok(networks)
     }
 

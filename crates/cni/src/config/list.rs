@@ -190,18 +190,20 @@ impl NetworkList {
         if path.extension().is_some_and(|extension| extension == "conflist") {
             let mut list = Self::parse(&text)?;
             if !list.load_only_inlined {
-                list.append_folder(path)?;
+                list.append_folder(path.parent().unwrap_or_else(|| Path::new(".")))?;
             }
             return Ok(list);
         }
         Self::parse_single(&text)
     }
 
-    fn append_folder(&mut self, file: &Path) -> Result<(), LoadError> {
+    /// Adds the plugins of the `*.conf` files in `<folder>/<name>/`, sorted by name. [`text`](Self::text) stays what was
+    /// read. A list that has no plugins even then is an error.
+    pub fn append_folder(&mut self, folder: &Path) -> Result<(), LoadError> {
         if !is_identifier(&self.name) {
             return Err(LoadError::Name(self.name.clone()));
         }
-        let folder = file.parent().unwrap_or_else(|| Path::new(".")).join(&self.name);
+        let folder = folder.join(&self.name);
         for path in files_with_extension(&folder, &["conf"])? {
             let plugin = parse_plugin(&read(&path)?).map_err(|cause| LoadError::ConfigFile {
                 path: path.clone(),
