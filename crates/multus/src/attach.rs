@@ -8,7 +8,7 @@ mod devices;
 use crate::default_route::{self, Ecmp, Fates};
 use crate::delegate::{Config, Delegate};
 use crate::net_conf::MultusConfig;
-use crate::request::Sandbox;
+use crate::request::{PodVerb, Sandbox};
 use crate::scratch::{self, Scratch};
 use cni::Error;
 use cni::cache::{Cache, Entry, Key};
@@ -214,8 +214,9 @@ impl<R: Runner> Attacher<'_, R> {
             .map_err(|error| unusable(&error))?;
         self.hand_over_device(delegate, &attachment);
         let result = self
-            .chain(&self.cache())
-            .add(&network, &attachment)
+            .measure(PodVerb::Add, delegate, || {
+                self.chain(&self.cache()).add(&network, &attachment)
+            })
             .map_err(Refusal::ByPlugin)?;
         Ok((result, self.read_device_info(&attachment)))
     }
@@ -267,7 +268,9 @@ impl<R: Runner> Attacher<'_, R> {
             cni::json::compact(&config.object().to_json())
         );
         let network = config.network().map_err(internal)?;
-        let outcome = self.chain(&cache).del(&network, &attachment);
+        let outcome = self.measure(PodVerb::Del, delegate, || {
+            self.chain(&cache).del(&network, &attachment)
+        });
         self.remove_device_info(&attachment);
         outcome
     }
@@ -304,16 +307,15 @@ impl<R: Runner> Attacher<'_, R> {
                 continue;
             }
             let attachment = self.attachment(index, delegate, false).map_err(internal)?;
-            self.chain(&self.cache())
-                .check(&network, &attachment)
-                .map_err(|error| {
-                    let what = if network.single {
-                        format!("DelegateCheck - \"{}\"", delegate.config.plugin_type())
-                    } else {
-                        format!("ConflistCheck - \"{}\"", network.name)
-                    };
-                    error.prefixed(&format!("DelegateCheck: error invoking {what}"))
-                })?;
+            let check = || self.chain(&self.cache()).check(&network, &attachment);
+            self.measure(PodVerb::Check, delegate, check).map_err(|error| {
+                let what = if network.single {
+                    format!("DelegateCheck - \"{}\"", delegate.config.plugin_type())
+                } else {
+                    format!("ConflistCheck - \"{}\"", network.name)
+                };
+                error.prefixed(&format!("DelegateCheck: error invoking {what}"))
+            })?;
         }
         Ok(())
     }
@@ -387,6 +389,17 @@ impl<R: Runner> Attacher<'_, R> {
             runner: self.runner,
             cache,
         }
+    }
+
+    fn measure<T>(
+        &self,
+        verb: PodVerb,
+        delegate: &Delegate,
+        work: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.config
+            .metrics
+            .network(verb.text(), &delegate.display_name, work)
     }
 
     fn attachment(

@@ -17,6 +17,7 @@ use crate::daemon_config::DaemonConfig;
 use crate::delegate::Delegate;
 use crate::locks::SandboxLocks;
 use crate::messages::of_pod;
+use crate::metrics::Metrics;
 use crate::net_conf::{self, MultusConfig};
 use crate::request::{NodeVerb, PodVerb, Request, Sandbox};
 use crate::resolve::Resolver;
@@ -47,6 +48,7 @@ pub struct Daemon<C> {
     workers: Workers,
     /// Apart, so that no pod's end waits for others' beginnings.
     detachers: Workers,
+    metrics: Metrics,
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
@@ -60,7 +62,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
             locks: SandboxLocks::default(),
             workers,
             detachers,
+            metrics: Metrics::default(),
         }
+    }
+
+    /// Counts with these figures.
+    pub fn counted(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
     }
 
     /// Works on one call to its end. The answer to ADD is the master's result as JSON, CNI version 1.1.0.
@@ -190,6 +199,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             .map_err(unusable)?;
         let mut config = MultusConfig::parse(&object).map_err(unusable)?;
         config.device_info.clone_from(&self.config.device_info);
+        config.metrics.clone_from(&self.metrics);
         Ok(config)
     }
 

@@ -208,6 +208,11 @@ impl DaemonConfig {
         }
     }
 
+    /// Where the state is: what calls are given unless the runtime's configuration alone names a directory.
+    pub fn cni_dir(&self) -> PathBuf {
+        path(&self.passed.cni_dir).unwrap_or_else(|| names::CNI_DIR.into())
+    }
+
     /// Whether the daemon itself waits for and watches the readiness file, rather than each request.
     pub fn manages_readiness(&self) -> bool {
         self.conf_source == ConfSource::Auto

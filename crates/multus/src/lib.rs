@@ -26,6 +26,7 @@
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
+use kube_kit::metrics::Process;
 use kube_kit::shutdown::Shutdown;
 use prometheus_client::registry::Registry;
 use std::env;
@@ -65,7 +66,7 @@ use cluster::Cluster;
 use conf_keeper::{ConfKeeper, Ended};
 use daemon::Daemon;
 use daemon_config::{ConfSource, DaemonConfig};
-use metrics::Metrics;
+use metrics::{Count, Metrics, Sizes};
 use server::{Api, Phase};
 
 /// How long calls may take that are being worked on when the daemon is asked to end: less than the pod's grace period.
@@ -172,9 +173,10 @@ pub async fn serve(
 ) -> Result<(), Stop> {
     let config = Arc::new(config);
     let metrics = Metrics::default();
-    let _figures = figures(&config, &metrics).await?;
     let cluster = Arc::new(Cluster::start(client, node));
-    let daemon = Arc::new(Daemon::new(Arc::clone(&config), Arc::clone(&cluster)));
+    let _figures = figures(&config, &metrics, &cluster).await?;
+    let daemon = Daemon::new(Arc::clone(&config), Arc::clone(&cluster)).counted(metrics.clone());
+    let daemon = Arc::new(daemon);
     let (phase, phases) = watch::channel(Phase::Starting);
     let api = Api::new(daemon, phases, metrics);
     let socket = config.socket();
@@ -224,12 +226,23 @@ fn spawn_server(listener: UnixListener, api: &Arc<Api<Cluster>>, closing: &Shutd
     })
 }
 
-async fn figures(config: &DaemonConfig, metrics: &Metrics) -> Result<Option<kube_kit::serve::Server>, Stop> {
+async fn figures(
+    config: &DaemonConfig,
+    metrics: &Metrics,
+    cluster: &Cluster,
+) -> Result<Option<kube_kit::serve::Server>, Stop> {
     let Some(port) = config.metrics_port else {
         return Ok(None);
     };
     let mut registry = Registry::default();
     metrics.register(&mut registry);
+    let (pods, nads) = (cluster.pods(), cluster.nads());
+    let caches: Vec<(&'static str, Count)> = vec![
+        ("pods", Box::new(move || pods.len())),
+        ("networks", Box::new(move || nads.len())),
+    ];
+    Sizes::of(config.cni_dir(), caches).register(&mut registry);
+    Process.register(&mut registry);
     let router = kube_kit::serve::metrics(Arc::new(registry));
     let server = kube_kit::serve::Server::on_port(port, router).await;
     server.map(Some).context("metrics").map_err(Stop::with(3))

@@ -1,6 +1,7 @@
 //! The configuration of one request: the runtime's, with the daemon's laid over it (multus.md §3, §7.3).
 
 use crate::device_info::DeviceInfo;
+use crate::metrics::Metrics;
 use crate::names;
 use cni::json::{self, Object};
 use cni::names::key;
@@ -77,6 +78,8 @@ pub struct MultusConfig {
     pub retry_delete_on_error: bool,
     /// Where files about devices are; the daemon's own, no key of a request.
     pub device_info: DeviceInfo,
+    /// Where networks are counted; the daemon's own, no key of a request.
+    pub metrics: Metrics,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -146,6 +149,7 @@ impl MultusConfig {
             auxiliary_chain: keys.auxiliary_cni_chain_name,
             retry_delete_on_error: keys.retry_delete_on_error,
             device_info: DeviceInfo::default(),
+            metrics: Metrics::default(),
         })
     }
 

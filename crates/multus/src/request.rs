@@ -52,13 +52,20 @@ pub enum PodVerb {
     Check,
 }
 
-impl fmt::Display for PodVerb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl PodVerb {
+    /// As the protocol has it.
+    pub fn text(self) -> &'static str {
+        match self {
             Self::Add => "ADD",
             Self::Del => "DEL",
             Self::Check => "CHECK",
-        })
+        }
+    }
+}
+
+impl fmt::Display for PodVerb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }
 
@@ -194,6 +201,21 @@ impl Body {
 }
 
 impl Request {
+    /// The verb as the protocol has it.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Pod { verb, .. } | Self::Network { verb, .. } => verb.text(),
+            Self::Node {
+                verb: NodeVerb::Gc, ..
+            } => "GC",
+            Self::Node {
+                verb: NodeVerb::Status,
+                ..
+            }
+            | Self::NetworkStatus { .. } => "STATUS",
+        }
+    }
+
     /// Decodes the body of a POST to `/cni`.
     pub fn decode(body: &[u8]) -> Result<Self, Error> {
         let body = Body::parse(body)?;

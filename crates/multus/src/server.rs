@@ -103,17 +103,18 @@ pub fn router<C: ClusterView + 'static>(api: Arc<Api<C>>) -> Router {
 async fn cni<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, body: Bytes) -> Response {
     let request = Request::decode(&body);
     drop(body);
-    answer(&api, request).await
+    answer(&api, CNI, request).await
 }
 
 async fn delegate<C: ClusterView + 'static>(State(api): State<Arc<Api<C>>>, body: Bytes) -> Response {
     let request = Request::decode_network(&body);
     drop(body);
-    answer(&api, request).await
+    answer(&api, DELEGATE, request).await
 }
 
 async fn answer<C: ClusterView + 'static>(
     api: &Api<C>,
+    handler: &'static str,
     request: Result<Request, request::Error>,
 ) -> Response {
     let request = match request {
@@ -128,11 +129,13 @@ async fn answer<C: ClusterView + 'static>(
             .into_response();
     }
     let in_flight = InFlight::begin(&api.in_flight);
+    let call = api.metrics.call(handler, request.verb());
     let daemon = Arc::clone(&api.daemon);
     // A task of its own: when the shim is killed, the call is finished nevertheless. The runtime's DEL then waits for it
     // and undoes it; half an attachment could not be undone.
     let work = tokio::spawn(async move {
         let answer = daemon.handle(request).await;
+        call.end(answer.is_ok());
         drop(in_flight);
         answer
     });

@@ -10,6 +10,7 @@
 mod attach;
 mod corpus;
 mod devices;
+mod figures;
 #[path = "../kubelet/mod.rs"]
 mod kubelet;
 mod life;
