@@ -4,7 +4,6 @@
 //! as the socket's directory is what is mounted. While nobody listens, or the daemon says that it is not ready, the
 //! call waits.
 
-use crate::cri::Sandbox;
 use crate::plan::{Attachment, Wanted};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +16,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
+use kube_kit::cri::Sandbox;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;

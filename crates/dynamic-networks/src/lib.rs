@@ -26,7 +26,6 @@ use tokio::time::timeout;
 pub mod cluster;
 pub mod config;
 pub mod controller;
-pub mod cri;
 pub mod curl;
 pub mod daemon;
 pub mod health;
@@ -37,9 +36,9 @@ pub mod reconcile;
 
 use cluster::Cluster;
 use config::Config;
-use cri::Cri;
 use daemon::Daemon;
 use health::Check;
+use kube_kit::cri::Cri;
 use reconcile::Reconciler;
 
 /// How long work may take that was begun when the controller is asked to end: less than the pod's grace period.

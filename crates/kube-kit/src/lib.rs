@@ -19,6 +19,8 @@ pub mod cache;
 pub mod client;
 pub mod conditions;
 pub mod connection;
+#[cfg(feature = "grpc")]
+pub mod cri;
 pub mod defaults;
 pub mod duration;
 pub mod events;

@@ -1,11 +1,12 @@
-//! The container runtime, asked which sandbox a pod has and where its network namespace is (CRI v1, multus.md §13.2).
+//! The container runtime, asked which sandboxes there are, which one a pod has and where its network namespace is (CRI v1,
+//! multus.md §5.4, §13.2).
 //!
 //! Only the fields that are read are declared, with the numbers of `runtime.v1`; containerd and CRI-O answer alike.
 
-use kube_kit::grpc::{self, unary};
+use crate::grpc::{self, unary};
 use prost::Message;
 use serde::Deserialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -135,6 +136,12 @@ impl Cri {
             Some(netns) => Ok(Sandbox { id, netns }),
             None => Err(Error::NoNamespace(id)),
         }
+    }
+
+    /// The IDs of all sandboxes that the runtime knows, whatever their state.
+    pub async fn sandboxes(&self) -> Result<BTreeSet<String>, Error> {
+        let ListResponse { items } = self.ask("ListPodSandbox", ListRequest { filter: None }).await?;
+        Ok(items.into_iter().map(|item| item.id).collect())
     }
 
     async fn ask<Q, A>(&self, call: &'static str, request: Q) -> Result<A, Error>
