@@ -7,15 +7,17 @@
 //! There is no separate question for readiness before the call: that would be a second connection per pod event. The
 //! call itself is sent, and while nobody listens, or the daemon says that it is not ready (503), it is sent again until
 //! [`PATIENCE`] is over. DEL is never waited with: it succeeds whatever happens, because a pod's end must not depend on
-//! a daemon.
+//! a daemon. One that no daemon answered is [kept](missed) for the next one.
 //!
 //! When the daemon stays away although it is waited for, the node may have been left by multus: see [`ended`].
 
 pub mod ended;
 mod http;
 mod log;
+pub mod missed;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -36,6 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// too, and a listener that is gone leaves its file behind.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// How long the daemon may work on a call: as long as kubelet waits for a sandbox.
+const ANSWER: Duration = Duration::from_secs(4 * 60);
+/// The same for DEL, whose runtime is asked for the end of the sandbox again after two minutes.
+const ANSWER_TO_DEL: Duration = Duration::from_secs(100);
+/// How long the daemon may take to say whether it is ready.
+const ANSWER_TO_PROBE: Duration = Duration::from_secs(5);
 /// The default of `daemonSocketDir`.
 const SOCKET_DIR: &str = "/run/multus/";
 const SOCKET: &str = "multus.sock";
@@ -47,6 +55,9 @@ const NAME: &str = "multus-shim";
 pub struct MultusShim {
     /// How long a daemon that restarts is waited for.
     patience: Duration,
+    /// How long it may work on a call, and on a DEL.
+    answer: Duration,
+    answer_to_del: Duration,
     /// Time since the boot.
     clock: fn() -> Duration,
 }
@@ -56,6 +67,8 @@ impl MultusShim {
     pub const fn new() -> Self {
         Self {
             patience: PATIENCE,
+            answer: ANSWER,
+            answer_to_del: ANSWER_TO_DEL,
             clock: ended::since_boot,
         }
     }
@@ -88,14 +101,20 @@ impl Plugin for MultusShim {
     }
 
     fn del(&self, call: &Call) -> Result<(), Error> {
-        if let Err(error) = send(call, Instant::now()) {
-            let error = match error {
+        if let Err(failure) = send(call, Instant::now(), self.answer_to_del) {
+            let kept = failure.is_unanswered().then(|| keep(call));
+            let text = match failure {
                 Failure::Unreachable { source, .. } => {
                     format!("CheckAPIReadyNow: Daemon not reachable over socketfile: {source}")
                 }
                 other => other.named("").to_string(),
             };
-            log::error(&call.config, &format!("CmdDel (shim): {error}"));
+            let consequence = match kept {
+                Some(Ok(path)) => format!(", kept as {}", path.display()),
+                Some(Err(error)) => format!(", and it can't be kept: {error}"),
+                None => String::new(),
+            };
+            log::error(&call.config, &format!("CmdDel (shim): {text}{consequence}"));
         }
         Ok(())
     }
@@ -132,6 +151,7 @@ struct Request<'a> {
 #[serde(default, rename_all = "camelCase")]
 struct Config {
     daemon_socket_dir: String,
+    cni_dir: String,
 }
 
 #[derive(Debug)]
@@ -151,6 +171,15 @@ enum Failure {
 }
 
 impl Failure {
+    /// Whether the call may not have been done: nobody was there, or nobody said how it went.
+    fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Transport(_) => true,
+            Self::Status(response) => response.status >= 500,
+            Self::Config(_) | Self::Plugin(_) | Self::Encode(_) => false,
+        }
+    }
+
     /// As the runtime gets to see it. An error that came with a code keeps it.
     fn named(self, verb: &str) -> Error {
         let text = match self {
@@ -183,7 +212,7 @@ impl Failure {
 impl MultusShim {
     /// Forwards what new pods wait for: they must not wait for a daemon that is gone for good.
     fn ask(&self, call: &Call, verb: &str) -> Result<Vec<u8>, Error> {
-        send(call, Instant::now() + self.patience).map_err(|failure| {
+        send(call, Instant::now() + self.patience, self.answer).map_err(|failure| {
             let withdrawn = match &failure {
                 Failure::Unreachable { socket, .. } => ended::withdraw(socket, (self.clock)()),
                 _ => Ok(None),
@@ -203,7 +232,7 @@ impl MultusShim {
     }
 
     fn forward(&self, call: &Call, verb: &str) -> Result<(), Error> {
-        send(call, Instant::now() + self.patience)
+        send(call, Instant::now() + self.patience, self.answer)
             .map(drop)
             .map_err(|error| error.named(verb))
     }
@@ -216,9 +245,23 @@ fn has_left(configuration: &Path) -> String {
     )
 }
 
-/// Sends the call and returns what a success was answered with.
-fn send(call: &Call, deadline: Instant) -> Result<Vec<u8>, Failure> {
-    let Config { daemon_socket_dir } = call.config.read().map_err(Failure::Config)?;
+/// Keeps a DEL for the next daemon.
+fn keep(call: &Call) -> io::Result<PathBuf> {
+    let Config { cni_dir, .. } = call.config.read().map_err(io::Error::other)?;
+    let cni_dir = if cni_dir.is_empty() {
+        missed::CNI_DIR
+    } else {
+        &cni_dir
+    };
+    missed::keep(call, Path::new(cni_dir))
+}
+
+/// Sends the call and returns what a success was answered with. `deadline` is for the daemon to be there, `patience` for
+/// its answer.
+fn send(call: &Call, deadline: Instant, patience: Duration) -> Result<Vec<u8>, Failure> {
+    let Config {
+        daemon_socket_dir, ..
+    } = call.config.read().map_err(Failure::Config)?;
     let dir = if daemon_socket_dir.is_empty() {
         SOCKET_DIR
     } else {
@@ -229,7 +272,8 @@ fn send(call: &Call, deadline: Instant) -> Result<Vec<u8>, Failure> {
         config: STANDARD.encode(&call.stdin),
     };
     let request = serde_json::to_vec(&request).map_err(Failure::Encode)?;
-    let response = post_until(&Path::new(dir).join(SOCKET), "/cni", &request, deadline)?;
+    let socket = Path::new(dir).join(SOCKET);
+    let response = post_until(&socket, "/cni", &request, deadline, patience)?;
     if response.status == 200 {
         return Ok(response.body);
     }
@@ -245,10 +289,16 @@ fn send(call: &Call, deadline: Instant) -> Result<Vec<u8>, Failure> {
 }
 
 /// Sends a request, again and again while the daemon is not there or not ready.
-fn post_until(socket: &Path, path: &str, body: &[u8], deadline: Instant) -> Result<http::Response, Failure> {
+fn post_until(
+    socket: &Path,
+    path: &str,
+    body: &[u8],
+    deadline: Instant,
+    patience: Duration,
+) -> Result<http::Response, Failure> {
     let mut pause = FIRST_PAUSE;
     loop {
-        let outcome = http::post(socket, path, body);
+        let outcome = http::post(socket, path, body, patience);
         let over = Instant::now() + pause >= deadline;
         match outcome {
             Ok(response) if response.status == 503 && !over => {}
@@ -274,7 +324,7 @@ fn post_until(socket: &Path, path: &str, body: &[u8], deadline: Instant) -> Resu
 /// # Errors
 /// What it said, or why it can't be asked.
 pub fn probe(socket: &Path) -> Result<(), Error> {
-    match http::post(socket, "/readyz", b"null") {
+    match http::post(socket, "/readyz", b"null", ANSWER_TO_PROBE) {
         Ok(response) if response.status == 200 => Ok(()),
         Ok(response) => Err(Failure::Status(response).named("readyz")),
         Err(error) => Err(Failure::Transport(error).named("readyz")),
@@ -290,20 +340,26 @@ mod tests {
     use std::thread::{JoinHandle, spawn};
 
     const SHIM: MultusShim = MultusShim {
-        patience: Duration::from_secs(60),
         clock: || ENDED,
+        ..MultusShim::new()
     };
     /// When the daemon ended, where one did.
     const ENDED: Duration = Duration::from_secs(1000);
     /// Waits for nobody, a moment after that.
     const YOUNG: MultusShim = MultusShim {
         patience: Duration::ZERO,
-        clock: || ENDED,
+        ..SHIM
     };
     /// Waits for nobody, two minutes after that.
     const OLD: MultusShim = MultusShim {
-        patience: Duration::ZERO,
         clock: || ENDED.saturating_add(Duration::from_secs(120)),
+        ..YOUNG
+    };
+    /// Waits for a moment for the answer of whoever is there.
+    const HASTY: MultusShim = MultusShim {
+        answer: Duration::from_millis(10),
+        answer_to_del: Duration::from_millis(10),
+        ..SHIM
     };
 
     /// A daemon that gives these answers, one a connection, and returns what it was sent.
@@ -350,7 +406,7 @@ mod tests {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect();
         let config = format!(
-            r#"{{"cniVersion":"{version}","name":"multus-cni-network","type":"multus-shim","DaemonSocketDir":"{}"}}"#,
+            r#"{{"cniVersion":"{version}","name":"multus-cni-network","type":"multus-shim","DaemonSocketDir":"{0}","cniDir":"{0}/cni"}}"#,
             dir.display()
         );
         dispatch(&shim, &variables, || Ok(config.into_bytes()))
@@ -494,6 +550,106 @@ mod tests {
         );
         assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
         daemon.join().unwrap();
+    }
+
+    /// The names of the calls that were kept.
+    fn kept(dir: &Path) -> Vec<String> {
+        let Ok(files) = std::fs::read_dir(missed::dir(&dir.join("cni"))) else {
+            return Vec::new();
+        };
+        files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_del_that_nobody_answers_is_kept() {
+        // multus#94 (the shim's part)
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
+        }
+        assert_eq!(kept(dir.path()), ["c1:eth0"], "one file for both");
+        let folder = missed::dir(&dir.path().join("cni"));
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700);
+        let file = folder.join("c1:eth0");
+        assert_eq!(mode(&file), 0o600);
+        let text: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(
+            text["env"],
+            serde_json::json!({"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "c1", "CNI_NETNS": "/nowhere",
+                "CNI_IFNAME": "eth0", "CNI_ARGS": "K8S_POD_NAME=a"})
+        );
+        let config = STANDARD.decode(text["config"].as_str().unwrap()).unwrap();
+        assert!(String::from_utf8(config).unwrap().contains("multus-cni-network"));
+    }
+
+    #[test]
+    fn a_del_that_was_cut_off_is_kept_and_one_that_was_answered_is_not() {
+        // multus#94 (the shim's part)
+        for (answer, is_kept) in [
+            ("", true),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", true),
+            (
+                "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n",
+                true,
+            ),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", false),
+            ("HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno", false),
+            (
+                "HTTP/1.1 400 Bad Request\r\ncontent-length: 21\r\n\r\n{\"code\":7,\"msg\":\"no\"}",
+                false,
+            ),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let daemon = daemon(dir.path(), &[answer]);
+            assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
+            daemon.join().unwrap();
+            assert_eq!(!kept(dir.path()).is_empty(), is_kept, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn other_verbs_are_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        for verb in ["ADD", "CHECK", "STATUS", "GC"] {
+            assert_eq!(call(YOUNG, verb, dir.path(), "1.1.0").code, 1);
+        }
+        assert!(kept(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = missed::dir(&dir.path().join("cni"));
+        std::fs::create_dir_all(&folder).unwrap();
+        for number in 0..missed::MAX_CALLS {
+            std::fs::write(folder.join(number.to_string()), "").unwrap();
+        }
+        assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
+        assert_eq!(kept(dir.path()).len(), missed::MAX_CALLS);
+        assert!(!folder.join("c1:eth0").exists());
+        // What is there already is renewed.
+        std::fs::rename(folder.join("0"), folder.join("c1:eth0")).unwrap();
+        assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
+        assert!(std::fs::metadata(folder.join("c1:eth0")).unwrap().len() > 0);
+    }
+
+    #[test]
+    fn a_daemon_that_hangs_is_not_waited_for_for_ever() {
+        // multus#95
+        let dir = tempfile::tempdir().unwrap();
+        // Connections are taken by the kernel, and nobody reads.
+        let _hangs = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
+        let error = error(&call(HASTY, "ADD", dir.path(), "1.1.0"));
+        assert_eq!(
+            error.msg,
+            "CmdAdd (shim): failed to send CNI request: no answer within 0.01 s"
+        );
+        assert_eq!(call(HASTY, "DEL", dir.path(), "1.1.0").code, 0);
+        assert_eq!(kept(dir.path()), ["c1:eth0"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 /// Longest header section that is accepted, in bytes: the daemon's answers have three short lines.
 const MAX_HEADERS: u64 = 16 * 1024;
@@ -28,14 +29,23 @@ pub(super) enum Error {
     /// The connection ended before the first byte of an answer.
     #[error("connection closed before an answer: {0}")]
     Dropped(#[source] io::Error),
+    /// The daemon is there, and says nothing.
+    #[error("no answer within {} s", .0.as_secs_f64())]
+    Late(Duration),
     /// An answer began and could not be read.
     #[error("malformed answer: {0}")]
     Malformed(#[source] io::Error),
 }
 
-/// Sends `body` as one POST to `path` over the unix socket and reads the answer.
-pub(super) fn post(socket: &Path, path: &str, body: &[u8]) -> Result<Response, Error> {
+/// Sends `body` as one POST to `path` over the unix socket and reads the answer, for which the daemon may take `patience`
+/// at most.
+pub(super) fn post(socket: &Path, path: &str, body: &[u8], patience: Duration) -> Result<Response, Error> {
     let mut stream = UnixStream::connect(socket).map_err(Error::Unreachable)?;
+    let limit = Some(patience);
+    stream
+        .set_read_timeout(limit)
+        .and_then(|()| stream.set_write_timeout(limit))
+        .map_err(Error::Unreachable)?;
     let mut request = format!(
         "POST {path} HTTP/1.1\r\nHost: dummy\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -43,8 +53,19 @@ pub(super) fn post(socket: &Path, path: &str, body: &[u8]) -> Result<Response, E
     .into_bytes();
     // One write: one packet on the socket, one wake-up of the daemon.
     request.extend_from_slice(body);
-    stream.write_all(&request).map_err(Error::Dropped)?;
-    read_response(&mut BufReader::new(stream))
+    let answer = match stream.write_all(&request) {
+        Ok(()) => read_response(&mut BufReader::new(stream)),
+        Err(error) => Err(Error::Dropped(error)),
+    };
+    answer.map_err(|error| match error {
+        Error::Dropped(cause) | Error::Malformed(cause) if is_late(&cause) => Error::Late(patience),
+        other => other,
+    })
+}
+
+/// What a socket says whose time is over.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 fn read_response(input: &mut impl BufRead) -> Result<Response, Error> {
