@@ -1,7 +1,10 @@
 //! `weft install-multus` and `install_multus`: the multus binaries on a node (multus.md §8.2).
+//!
+//! The shim of the daemon and `passthru` are the small binary of all plugins; the plugin of thin mode talks to Kubernetes
+//! itself, so it is the large one.
 
 use crate::copy::{self, Checksum, Staged};
-use crate::names::{BINARY, MULTUS_DIRECTORY};
+use crate::names::{BINARY, MULTUS_DIRECTORY, PASSTHRU, SHIM, THIN, WEFT};
 use crate::{About, Error};
 use clap::Args as ClapArgs;
 use std::fs;
@@ -22,9 +25,9 @@ pub struct Args {
     #[arg(short = 't', long = "type", value_name = "thick|thin")]
     pub kind: Option<String>,
 
-    /// The binary to install
-    #[arg(long, value_name = "FILE", default_value = BINARY)]
-    pub from: PathBuf,
+    /// Install this file under every name, instead of those of the image
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
 }
 
 /// Copies the binaries and says so on standard output. Blocks.
@@ -40,8 +43,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     } = args;
     let plugin = plugin(kind.as_deref(), to.is_some())?;
     let dir = to.unwrap_or(dest_dir);
-    for name in [plugin, "passthru"] {
-        install(&from, &dir, name)?;
+    for name in [plugin, PASSTHRU] {
+        let from = from.as_deref().unwrap_or_else(|| binary(name));
+        install(from, &dir, name)?;
         println!("multus {name} copy succeeded!");
     }
     Ok(())
@@ -50,11 +54,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 /// The plugin that a type means. The established program insists on one; our own form means thick.
 fn plugin(kind: Option<&str>, own_form: bool) -> Result<&'static str, Error> {
     match kind {
-        Some("thick") => Ok("multus-shim"),
-        None if own_form => Ok("multus-shim"),
-        Some("thin") => Ok("multus"),
+        Some("thick") => Ok(SHIM),
+        None if own_form => Ok(SHIM),
+        Some("thin") => Ok(THIN),
         _ => Err(Error::InvalidType),
     }
+}
+
+/// Which binary of the image a plugin is.
+fn binary(name: &str) -> &'static Path {
+    Path::new(if name == THIN { WEFT } else { BINARY })
 }
 
 fn install(from: &Path, dir: &Path, name: &str) -> Result<(), Error> {
@@ -74,7 +83,7 @@ mod tests {
             to: Some(dir.to_path_buf()),
             dest_dir: PathBuf::from("/nowhere"),
             kind: None,
-            from: from.to_path_buf(),
+            from: Some(from.to_path_buf()),
         }
     }
 
@@ -131,6 +140,17 @@ mod tests {
         }
         let error = plugin(None, false).expect_err("an error");
         assert_eq!(error.to_string(), "--type is missing or --type has invalid value");
+    }
+
+    #[test]
+    fn a_plugin_is_copied_from_the_program_that_it_is() {
+        for (name, from) in [
+            ("multus-shim", "/weft-cni"),
+            ("passthru", "/weft-cni"),
+            ("multus", "/weft"),
+        ] {
+            assert_eq!(binary(name), Path::new(from));
+        }
     }
 
     #[test]

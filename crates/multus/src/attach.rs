@@ -412,7 +412,7 @@ impl<R: Runner> Attacher<'_, R> {
             container_id: self.sandbox.container_id.clone(),
             netns: self.sandbox.netns.clone(),
             ifname: delegate.interface_name(index, self.sandbox),
-            args: delegate.cni_args(self.sandbox, adding),
+            args: delegate.cni_args(self.sandbox, &self.config.own_args, adding),
             capability_args: delegate.capability_args(
                 index,
                 &self.config.runtime_config,

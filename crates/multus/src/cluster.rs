@@ -1,37 +1,27 @@
 //! What the daemon knows of the cluster: the pods of its node and all NADs, from trimmed watches, and live when a watch
 //! is behind or has not begun. Nothing waits for a watch: a daemon that has just started works with single reads.
 
+mod live;
+
 use crate::devices::claims::{PodClaims, PodSpec};
-use crate::names;
 use crate::request::PodRef;
 use api::net_attach_def::NetworkAttachmentDefinition;
-use cni::names::{
-    DEFAULT_NETWORK_ANNOTATION, NETWORK_STATUS_ANNOTATION, NETWORKS_ANNOTATION, RESOURCE_NAME_ANNOTATION,
-};
-use k8s_openapi::api::core::v1::ObjectReference;
+use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, RESOURCE_NAME_ANNOTATION};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube_kit::client::message;
-use kube_kit::events::{Kind, Recorder};
+use kube_kit::events::Kind;
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::{self, Name, Options, Store, Watch};
 use serde::Deserialize;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
+
+pub use live::Live;
 
 /// Kubelet's own annotation on pods that it did not get from the API server.
 const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
-/// How long one request may take, and how long requests are repeated: the runtime waits for minutes.
-const REQUEST: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(15);
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Writing the status: attempts, and the pause between them, as the established client does.
-const WRITE_ATTEMPTS: u32 = 5;
-const WRITE_PAUSE: Duration = Duration::from_millis(10);
-
 /// A pod as far as multus is concerned.
 #[derive(Debug, Clone, Default)]
 pub struct Pod {
@@ -125,7 +115,7 @@ pub enum WriteError {
 /// The cluster behind the API server.
 pub struct Cluster {
     client: Client,
-    recorder: Recorder,
+    live: Live,
     pods: Watch<Name, Pod>,
     nads: Watch<Name, Nad>,
 }
@@ -146,10 +136,10 @@ impl Cluster {
             Nad::from,
         )
         .quiet();
-        let recorder = Recorder::on_host(client.clone(), names::COMPONENT, node.unwrap_or_default());
+        let live = Live::new(client.clone(), node);
         Self {
             client,
-            recorder,
+            live,
             pods,
             nads,
         }
@@ -177,76 +167,6 @@ impl Cluster {
             _ => false,
         }
     }
-
-    async fn live_body(&self, namespace: &str, name: &str) -> Result<Option<PodBody>, LookupError> {
-        let path = pod::path(&Name::new(namespace, name));
-        match timeout(REQUEST, pod::get(&self.client, &path)).await {
-            Ok(Ok(text)) => PodBody::parse(&text)
-                .map(Some)
-                .map_err(|error| LookupError(error.to_string())),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
-            Ok(Err(error)) => Err(LookupError(message(&error))),
-            Err(_) => Err(LookupError("no answer from the API server".into())),
-        }
-    }
-
-    /// A single read, repeated as long as the API server has a transient reason not to answer.
-    async fn live_pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, LookupError> {
-        let path = pod::path(&Name::new(namespace, name));
-        let text = match self.patient_get(&path).await {
-            Ok(text) => text,
-            Err(Failure::NotFound(_)) => return Ok(None),
-            Err(Failure::Other(text)) => return Err(LookupError(text)),
-        };
-        let pod: WatchedPod = serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
-        Ok(Some(pod.into()))
-    }
-
-    async fn live_nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
-        let path =
-            format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}");
-        let text = self.read(&path).await?;
-        let nad: NetworkAttachmentDefinition =
-            serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
-        Ok(nad.into())
-    }
-
-    async fn patient_get(&self, path: &str) -> Result<String, Failure> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let failure = match timeout(REQUEST, pod::get(&self.client, path)).await {
-                Ok(Ok(text)) => return Ok(text),
-                Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                    return Err(Failure::NotFound(status.message.clone()));
-                }
-                Ok(Err(kube::Error::Api(status))) if !matches!(status.code, 429 | 500 | 503 | 504) => {
-                    return Err(Failure::Other(status.message.clone()));
-                }
-                Ok(Err(error)) => message(&error),
-                Err(_) => "no answer from the API server".into(),
-            };
-            if Instant::now() + pause >= deadline {
-                return Err(Failure::Other(failure));
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    async fn put_status(&self, pod: &Pod, body: &PodBody) -> Result<(), LookupError> {
-        let name = Name::new(&*pod.namespace, &*pod.name);
-        match timeout(REQUEST, pod::replace_status(&self.client, &name, body)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(LookupError(message(&error))),
-            Err(_) => Err(LookupError("no answer from the API server".into())),
-        }
-    }
-}
-
-enum Failure {
-    NotFound(String),
-    Other(String),
 }
 
 impl ClusterView for Cluster {
@@ -256,80 +176,26 @@ impl ClusterView for Cluster {
         {
             return Ok(Some(pod));
         }
-        self.live_pod(namespace, name).await
+        self.live.pod(namespace, name).await
     }
 
     async fn nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
         match self.nads().get(&Name::new(namespace, name)) {
             Some(nad) => Ok(nad),
-            None => self.live_nad(namespace, name).await,
+            None => self.live.nad(namespace, name).await,
         }
     }
 
     async fn read(&self, path: &str) -> Result<String, LookupError> {
-        self.patient_get(path).await.map_err(|failure| match failure {
-            Failure::NotFound(text) | Failure::Other(text) => LookupError(text),
-        })
+        self.live.read(path).await
     }
 
     fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String) {
-        let recorder = self.recorder.clone();
-        let regarding = ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Pod".into()),
-            namespace: Some(pod.namespace.clone()),
-            name: Some(pod.name.clone()),
-            uid: pod.uid.clone(),
-            ..ObjectReference::default()
-        };
-        tokio::spawn(async move { recorder.publish(&regarding, kind, reason, &text).await });
+        tokio::spawn(self.live.event(pod, kind, reason, text));
     }
 
-    /// By an update of `pods/status`: patching is more than the role allows. Nothing is written when the pod has this
-    /// status already.
     async fn write_status(&self, pod: &Pod, status: &str) -> Result<(), WriteError> {
-        let mut body = pod.body.clone();
-        let mut cause = String::new();
-        for attempt in 0..WRITE_ATTEMPTS {
-            if attempt > 0 {
-                sleep(WRITE_PAUSE).await;
-            }
-            let current = match body.take() {
-                Some(body) => body,
-                None => match self.live_body(&pod.namespace, &pod.name).await {
-                    Ok(Some(body)) => Arc::new(body),
-                    Ok(None) => return Ok(()),
-                    Err(error) => {
-                        cause = error.0;
-                        continue;
-                    }
-                },
-            };
-            if !pod.uid.is_empty() && current.uid() != pod.uid {
-                return Err(WriteError::OtherPod {
-                    namespace: pod.namespace.clone(),
-                    name: pod.name.clone(),
-                    expected: pod.uid.clone(),
-                    found: current.uid().to_owned(),
-                });
-            }
-            if current.annotation(NETWORK_STATUS_ANNOTATION) == Some(status) {
-                return Ok(());
-            }
-            match self
-                .put_status(pod, &current.with_annotation(NETWORK_STATUS_ANNOTATION, status))
-                .await
-            {
-                Ok(()) => return Ok(()),
-                // A conflict, mostly: what was known of the pod is old. Read it and try again.
-                Err(error) => cause = error.0,
-            }
-        }
-        Err(WriteError::Failed {
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            cause,
-        })
+        self.live.write_status(pod, status).await
     }
 }
 

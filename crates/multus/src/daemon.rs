@@ -199,7 +199,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
             .map_err(unusable)?;
         let mut config = MultusConfig::parse(&object).map_err(unusable)?;
         config.device_info.clone_from(&self.config.device_info);
-        config.metrics.clone_from(&self.metrics);
+        if let Some(args) = &self.config.one_shot {
+            config.own_args.clone_from(args);
+        }
         Ok(config)
     }
 

@@ -4,6 +4,7 @@
 use crate::device_info::DeviceInfo;
 use crate::devices::Kubelet;
 use crate::names;
+use cni::args::CniArgs;
 use cni::json::{self, Object};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,8 @@ pub struct DaemonConfig {
     pub device_info: DeviceInfo,
     /// Keys that go into `00-multus.conf` as they are.
     pub passed: Passed,
+    /// In a process that works on one call alone, what it was called with (`CNI_ARGS`).
+    pub one_shot: Option<CniArgs>,
 }
 
 /// Keys of `daemon-config.json` that `00-multus.conf` repeats.
@@ -187,7 +190,18 @@ impl DaemonConfig {
                 daemon_socket_dir: keys.daemon_socket_dir,
             },
             object,
+            one_shot: None,
         })
+    }
+
+    /// Of a process that works on one call: it adds nothing to the call's own configuration.
+    pub fn one_shot(args: CniArgs) -> Result<Self, Error> {
+        let mut config = Self::parse(b"{}")?;
+        config.concurrency = 1;
+        // Nothing is generated, so the call itself waits for the default network.
+        config.conf_source = ConfSource::File(PathBuf::new());
+        config.one_shot = Some(args);
+        Ok(config)
     }
 
     /// Path of the socket.

@@ -352,8 +352,9 @@ impl Delegate {
         Ok(args)
     }
 
-    /// `CNI_ARGS` of the delegate, in the established order. `adding`: with the MAC and addresses that were asked for.
-    pub fn cni_args(&self, sandbox: &Sandbox, adding: bool) -> CniArgs {
+    /// `CNI_ARGS` of the delegate, in the established order. `own`: pairs that multus itself was called with; one whose key
+    /// is there without a value fills it in, the others follow. `adding`: with the MAC and addresses that were asked for.
+    pub fn cni_args(&self, sandbox: &Sandbox, own: &CniArgs, adding: bool) -> CniArgs {
         let Sandbox {
             container_id, pod, ..
         } = sandbox;
@@ -364,6 +365,12 @@ impl Delegate {
             ("K8S_POD_INFRA_CONTAINER_ID", container_id.clone()),
             ("K8S_POD_UID", pod.uid.clone().unwrap_or_default()),
         ];
+        for (key, value) in own.pairs() {
+            match args.iter_mut().find(|(known, _)| known == key) {
+                Some((_, empty)) if empty.is_empty() => empty.clone_from(value),
+                _ => args.push((key, value.clone())),
+            }
+        }
         if adding {
             args.extend(self.requests.mac.clone().map(|mac| ("MAC", mac)));
             if !self.requests.ips.is_empty() {

@@ -60,6 +60,7 @@ pub mod request;
 pub mod resolve;
 pub mod scratch;
 pub mod server;
+pub mod thin;
 pub mod workers;
 
 use cluster::Cluster;

@@ -26,6 +26,8 @@ pub const KUBE_SYSTEM: &str = "kube-system";
 pub const NETWORK_NAME: &str = "multus-cni-network";
 /// `type` of the generated configuration.
 pub const SHIM: &str = "multus-shim";
+/// `type` of the configuration of thin mode.
+pub const THIN: &str = "multus";
 /// The master's interface, where a call does not name it.
 pub const MASTER_INTERFACE: &str = "eth0";
 

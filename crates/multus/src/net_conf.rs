@@ -3,6 +3,7 @@
 use crate::device_info::DeviceInfo;
 use crate::metrics::Metrics;
 use crate::names;
+use cni::args::CniArgs;
 use cni::json::{self, Object};
 use cni::names::key;
 use serde::Deserialize;
@@ -78,8 +79,8 @@ pub struct MultusConfig {
     pub retry_delete_on_error: bool,
     /// Where files about devices are; the daemon's own, no key of a request.
     pub device_info: DeviceInfo,
-    /// Where networks are counted; the daemon's own, no key of a request.
-    pub metrics: Metrics,
+    /// `CNI_ARGS` that this process itself was called with; the daemon was called with none.
+    pub own_args: CniArgs,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -149,7 +150,7 @@ impl MultusConfig {
             auxiliary_chain: keys.auxiliary_cni_chain_name,
             retry_delete_on_error: keys.retry_delete_on_error,
             device_info: DeviceInfo::default(),
-            metrics: Metrics::default(),
+            own_args: CniArgs::default(),
         })
     }
 

@@ -74,6 +74,8 @@ enum Command {
     Operator(operator::Args),
     /// Attach the pods of this node to more networks than the cluster's
     MultusDaemon(multus::Args),
+    #[command(hide = true)]
+    Multus(multus::thin::Args),
     DynamicNetworks(dynamic_networks::Args),
     #[command(hide = true)]
     Curl(dynamic_networks::curl::Args),
@@ -131,6 +133,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::MultusDaemon(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(multus::run(args))?
+        }
+        Command::Multus(args) => {
+            logging::start(Format::Text, logging::QUIET);
+            return Ok(multus::thin::run(&args));
         }
         Command::DynamicNetworks(args) => {
             logging::start(Format::Text, logging::DEFAULT);

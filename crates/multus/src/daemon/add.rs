@@ -54,6 +54,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 .unwrap_or_default())
         };
         let result: CniResult = answer.await.map_err(|error: Error| {
+            if self.config.one_shot.is_some() {
+                return error;
+            }
             error.prefixed(&format!("error configuring pod {pod_name} networking"))
         })?;
         Ok(result.to_json(Version::LATEST)?.to_string())

@@ -140,7 +140,7 @@ fn the_master_gets_the_runtimes_only_but_mac_and_ip_arguments() {
         serde_json::to_value(&args).unwrap(),
         json!({"portMappings": [{"hostPort": 1}]})
     );
-    let args = master.cni_args(&sandbox(), true);
+    let args = master.cni_args(&sandbox(), &CniArgs::default(), true);
     assert_eq!(args.get("MAC"), Some("02:00:00:00:00:01"));
     assert_eq!(args.get("IP"), Some("10.0.0.1/24,fd00::1/64"));
 }
@@ -148,7 +148,11 @@ fn the_master_gets_the_runtimes_only_but_mac_and_ip_arguments() {
 #[test]
 fn cni_args_in_the_established_order() {
     let mut network = delegate(&json!({"type": "a"}));
-    let joined = |network: &Delegate, adding| network.cni_args(&sandbox(), adding).to_string();
+    let joined = |network: &Delegate, adding| {
+        network
+            .cni_args(&sandbox(), &CniArgs::default(), adding)
+            .to_string()
+    };
     let pod = "IgnoreUnknown=true;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u1";
     assert_eq!(joined(&network, true), pod);
     network.requests = asking();
@@ -157,6 +161,21 @@ fn cni_args_in_the_established_order() {
         format!("{pod};MAC=02:00:00:00:00:01;IP=10.0.0.1/24,fd00::1/64")
     );
     assert_eq!(joined(&network, false), pod);
+}
+
+#[test]
+fn arguments_of_the_runtime_follow() {
+    // multus#41
+    let mut network = delegate(&json!({"type": "a"}));
+    network.requests = asking();
+    let mut sandbox = sandbox();
+    sandbox.pod.uid = None;
+    let own = CniArgs::parse("IgnoreUnknown=1;K8S_POD_NAME=other;K8S_POD_UID=u2;VENDOR=x;VENDOR=y").unwrap();
+    assert_eq!(
+        network.cni_args(&sandbox, &own, true).to_string(),
+        "IgnoreUnknown=true;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u2;\
+         IgnoreUnknown=1;K8S_POD_NAME=other;VENDOR=x;VENDOR=y;MAC=02:00:00:00:00:01;IP=10.0.0.1/24,fd00::1/64"
+    );
 }
 
 #[test]

@@ -27,10 +27,12 @@ pub(super) fn chain(config: &MultusConfig) -> Result<Option<Delegate>, NoPath> {
         .rsplit_once('/')
         .ok_or_else(|| NoPath(cluster_network.to_owned()))?;
     let folder = if folder.is_empty() { "/" } else { folder };
-    Ok(load(name, &config.cni_version, Path::new(folder)).unwrap_or_else(|cause| {
-        tracing::error!(chain = name, folder, cause, "the auxiliary chain is left out");
-        None
-    }))
+    Ok(
+        load(name, &config.cni_version, Path::new(folder)).unwrap_or_else(|cause| {
+            tracing::error!(chain = name, folder, cause, "the auxiliary chain is left out");
+            None
+        }),
+    )
 }
 
 fn load(name: &str, version: &str, folder: &Path) -> Result<Option<Delegate>, String> {

@@ -420,14 +420,23 @@ async fn the_auxiliary_chain_comes_last() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("10-a.conf");
     fs::write(&file, BRIDGE.replacen('{', r#"{"name":"cluster-net","#, 1)).unwrap();
-    let keys = json!({"cniVersion": "0.4.0", "clusterNetwork": file, "auxiliaryCNIChainName": "vendor-cni-chain"});
+    let keys =
+        json!({"cniVersion": "0.4.0", "clusterNetwork": file, "auxiliaryCNIChainName": "vendor-cni-chain"});
     let config = config(&keys);
     let asking = pod("ns1", "net1");
-    assert_eq!(names(&config, &asking).await, ["cluster-net", "ns1/net1"], "no folder");
+    assert_eq!(
+        names(&config, &asking).await,
+        ["cluster-net", "ns1/net1"],
+        "no folder"
+    );
 
     let folder = dir.path().join("vendor-cni-chain");
     fs::create_dir(&folder).unwrap();
-    assert_eq!(names(&config, &asking).await, ["cluster-net", "ns1/net1"], "an empty folder");
+    assert_eq!(
+        names(&config, &asking).await,
+        ["cluster-net", "ns1/net1"],
+        "an empty folder"
+    );
 
     fs::write(folder.join("20-b.conf"), r#"{"type":"b"}"#).unwrap();
     fs::write(folder.join("10-a.conf"), r#"{"type":"a","big":9007199254740993}"#).unwrap();
@@ -442,7 +451,11 @@ async fn the_auxiliary_chain_comes_last() {
     );
 
     fs::write(folder.join("15-broken.conf"), "{").unwrap();
-    assert_eq!(names(&config, &asking).await, ["cluster-net", "ns1/net1"], "broken: logged alone");
+    assert_eq!(
+        names(&config, &asking).await,
+        ["cluster-net", "ns1/net1"],
+        "broken: logged alone"
+    );
 }
 
 #[tokio::test]

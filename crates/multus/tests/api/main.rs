@@ -18,3 +18,4 @@ mod lookup;
 mod node;
 mod plug;
 mod state;
+mod thin;

@@ -169,7 +169,7 @@ impl Node {
     }
 
     /// What the daemon speaks to the API server with: its service account, and no more.
-    fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         let kubectl = api().kubectl();
         let token = kubectl
             .run(["create", "token", "multus", "--namespace", &self.name])
@@ -320,18 +320,19 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
     /// Like [`Node::call`], without waiting for the end.
     pub(crate) fn begin(&self, verb: &str, sandbox: &Sandbox) -> Child {
         let conf = fs::read_to_string(self.conf()).unwrap();
-        let mut conf: Value = serde_json::from_str(&conf).unwrap();
+        self.begin_with(&self.path("bin/multus-shim"), verb, sandbox, &conf)
+    }
+
+    /// Calls a plugin as a runtime does, with any configuration.
+    pub(crate) fn begin_with(&self, plugin: &Path, verb: &str, sandbox: &Sandbox, conf: &str) -> Child {
+        let mut conf: Value = serde_json::from_str(conf).unwrap();
         if let Some(version) = &sandbox.version {
             conf["cniVersion"] = json!(version);
         }
         if let Some(valid) = &sandbox.valid {
             conf["cni.dev/valid-attachments"] = valid.clone();
         }
-        let keys = sandbox.keys.as_object().into_iter().flatten();
-        conf.as_object_mut()
-            .unwrap()
-            .extend(keys.map(|(key, value)| (key.clone(), value.clone())));
-        let mut shim = Command::new(self.path("bin/multus-shim"));
+        let mut shim = Command::new(plugin);
         shim.env("CNI_COMMAND", verb)
             .env("CNI_PATH", self.path("bin"))
             .stdin(Stdio::piped())
@@ -437,17 +438,25 @@ impl Gate {
 /// The shim of this build.
 fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
-    SHIM.get_or_init(|| {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "plugins", "--bin", "weft-cni"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .unwrap();
-        assert!(built.success(), "weft-cni does not build");
-        // <target>/<profile>/deps/<this test>
-        let this = std::env::current_exe().unwrap();
-        this.parent().and_then(Path::parent).unwrap().join("weft-cni")
-    })
+    SHIM.get_or_init(|| built("plugins", "weft-cni"))
+}
+
+/// The program of all daemons of this build.
+pub(crate) fn weft() -> &'static Path {
+    static WEFT: OnceLock<PathBuf> = OnceLock::new();
+    WEFT.get_or_init(|| built("weft", "weft"))
+}
+
+fn built(package: &str, binary: &str) -> PathBuf {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", package, "--bin", binary])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .unwrap();
+    assert!(built.success(), "{binary} does not build");
+    // <target>/<profile>/deps/<this test>
+    let this = std::env::current_exe().unwrap();
+    this.parent().and_then(Path::parent).unwrap().join(binary)
 }
 
 /// What a process printed.

@@ -1,0 +1,184 @@
+//! `multus` of thin mode: the CNI plugin that does without a daemon (multus.md §8.1).
+//!
+//! ```text
+//! runtime ──> multus ── one at a time a sandbox ──> what the daemon does with a call, once
+//!                                                     └── the cluster by single requests, when it is needed
+//! ```
+//!
+//! What happens to a pod is the daemon's own code ([`Daemon`]): the same networks, plugins, files and texts, so that a
+//! node may change from one to the other under its pods. Here are the differences: the configuration is the runtime's
+//! alone, plugins are called in the root of this process and see the runtime's `CNI_ARGS` too, and Kubernetes is optional.
+
+mod lock;
+mod view;
+
+use crate::daemon::Daemon;
+use crate::daemon_config::DaemonConfig;
+use crate::messages::of_pod;
+use crate::names;
+use crate::request::{NodeVerb, PodRef, PodVerb, Request, Sandbox};
+use clap::Args as ClapArgs;
+use cni::Error;
+use cni::args::CniArgs;
+use cni::error::{code, internal};
+use cni::json;
+use cni::plugin::{self, Call, Plugin};
+use cni::result::CniResult;
+use cni::version::Version;
+use lock::SandboxLock;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use view::View;
+
+/// What the plugin says when it is called by hand.
+const ABOUT: &str = "meta-plugin that delegates to other CNI plugins";
+/// Keys of `CNI_ARGS` that need no `IgnoreUnknown`.
+const KNOWN_ARGS: [&str; 5] = [
+    "IP",
+    "K8S_POD_NAME",
+    "K8S_POD_NAMESPACE",
+    "K8S_POD_INFRA_CONTAINER_ID",
+    "K8S_POD_UID",
+];
+
+/// Attach a pod without a daemon: the CNI plugin `multus`, which container runtimes call
+#[derive(Debug, Clone, ClapArgs)]
+#[command(disable_version_flag = true)]
+pub struct Args {
+    /// Print the version
+    #[arg(long, short = 'v')]
+    pub version: bool,
+}
+
+/// Works on the call that environment and standard input are.
+pub fn run(args: &Args) -> ExitCode {
+    if args.version {
+        println!("multus: version:{}", env!("CARGO_PKG_VERSION"));
+        return ExitCode::SUCCESS;
+    }
+    plugin::main(&Multus)
+}
+
+struct Multus;
+
+impl Plugin for Multus {
+    fn name(&self) -> &'static str {
+        names::THIN
+    }
+
+    fn about(&self) -> String {
+        ABOUT.into()
+    }
+
+    fn add(&self, call: &Call) -> Result<CniResult, Error> {
+        let result = pod(call, PodVerb::Add)?;
+        CniResult::parse(result.unwrap_or_default().as_bytes(), Version::LATEST)
+    }
+
+    fn del(&self, call: &Call) -> Result<(), Error> {
+        pod(call, PodVerb::Del).map(drop)
+    }
+
+    fn check(&self, call: &Call) -> Result<(), Error> {
+        pod(call, PodVerb::Check).map(drop)
+    }
+
+    fn status(&self, call: &Call) -> Result<(), Error> {
+        node(call, NodeVerb::Status)
+    }
+
+    fn gc(&self, call: &Call) -> Result<(), Error> {
+        node(call, NodeVerb::Gc)
+    }
+}
+
+/// What only this mode reads of the configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Keys {
+    kubeconfig: String,
+    cni_dir: String,
+}
+
+fn keys(call: &Call) -> Result<Keys, Error> {
+    json::from_slice(&call.stdin).map_err(|error| {
+        let text = format!("Multus: error loading netconf: LoadNetConf: failed to load netconf: {error}");
+        Error::new(code::INVALID_NETWORK_CONFIG, text)
+    })
+}
+
+fn pod(call: &Call, verb: PodVerb) -> Result<Option<String>, Error> {
+    let keys = keys(call)?;
+    let (args, sandbox) = sandbox(call)?;
+    let _lock = SandboxLock::take(cni_dir(&keys), &sandbox.container_id)
+        .map_err(|error| of_pod(&sandbox, &format!("cannot lock the sandbox: {error}")))?;
+    let request = Request::Pod {
+        verb,
+        sandbox,
+        config: call.stdin.clone(),
+    };
+    carry_out(request, args, &keys)
+}
+
+fn node(call: &Call, verb: NodeVerb) -> Result<(), Error> {
+    let keys = keys(call)?;
+    let request = Request::Node {
+        verb,
+        config: call.stdin.clone(),
+    };
+    carry_out(request, CniArgs::default(), &keys).map(drop)
+}
+
+fn carry_out(request: Request, args: CniArgs, keys: &Keys) -> Result<Option<String>, Error> {
+    let config = DaemonConfig::one_shot(args).map_err(internal)?;
+    let answer = kube_kit::process::run(async {
+        let view = Arc::new(View::new(path(&keys.kubeconfig)));
+        if !request.is_del() {
+            // Said first, and in words of its own. A pod's end needs Kubernetes only when the node knows nothing of it.
+            view.connect()
+                .await
+                .map_err(|error| Error::internal(format!("Multus: error getting k8s client: {error}")))?;
+        }
+        let daemon = Daemon::new(Arc::new(config), Arc::clone(&view));
+        let answer = daemon.handle(request).await;
+        view.told().await;
+        answer
+    });
+    answer.map_err(internal)?
+}
+
+/// The sandbox of a call, and the arguments that came with it.
+fn sandbox(call: &Call) -> Result<(CniArgs, Sandbox), Error> {
+    let unusable = |error: Error| error.prefixed("Multus: error getting k8s args");
+    let args = call.args().map_err(unusable)?;
+    args.require_known(&KNOWN_ARGS).map_err(unusable)?;
+    let value = |key: &str| args.get(key).unwrap_or_default().to_owned();
+    let pod = PodRef {
+        namespace: value("K8S_POD_NAMESPACE"),
+        name: value("K8S_POD_NAME"),
+        uid: Some(value("K8S_POD_UID")).filter(|uid| !uid.is_empty()),
+    };
+    let netns = call.request.netns.as_deref().unwrap_or(Path::new(""));
+    let sandbox = Sandbox {
+        container_id: call.request.container_id.clone(),
+        netns: netns.to_string_lossy().into_owned(),
+        ifname: call.request.ifname.clone(),
+        args: call.request.args.clone(),
+        pod,
+    };
+    Ok((args, sandbox))
+}
+
+fn cni_dir(keys: &Keys) -> &Path {
+    Path::new(if keys.cni_dir.is_empty() {
+        names::CNI_DIR
+    } else {
+        &keys.cni_dir
+    })
+}
+
+fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| text.into())
+}

@@ -1,0 +1,76 @@
+//! One process at a time works on a sandbox: a runtime that gave up on an ADD sends its DEL while the plugins of the ADD
+//! may still run.
+
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where the locks are, below the state directory. No sandbox has a name that begins with a dot.
+const DIR: &str = ".locks";
+
+/// The lock of a sandbox, held until this is dropped. Of a process that dies nothing stays but an empty file.
+#[derive(Debug)]
+pub(super) struct SandboxLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl SandboxLock {
+    /// Waits until nobody else works on the sandbox.
+    pub(super) fn take(cni_dir: &Path, container_id: &str) -> io::Result<Self> {
+        let dir = cni_dir.join(DIR);
+        fs::create_dir_all(&dir)?;
+        let path = dir.join(container_id);
+        loop {
+            let file = File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)?;
+            flock(&file, FlockOperation::LockExclusive)?;
+            // Whoever held it removed the file: the lock of a file that nobody finds is none.
+            let there = fs::metadata(&path)
+                .is_ok_and(|there| there.ino() == file.metadata().map_or(0, |it| it.ino()));
+            if there {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for SandboxLock {
+    fn drop(&mut self) {
+        // While it is still held. One that stays is taken again like a new one.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn one_at_a_time_and_nothing_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let lock = SandboxLock::take(dir.path(), "c1").unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(lock);
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(dir.path().join(DIR)).unwrap().count(), 0);
+        let _one = SandboxLock::take(dir.path(), "c1").unwrap();
+        let _other = SandboxLock::take(dir.path(), "c2").unwrap();
+    }
+}

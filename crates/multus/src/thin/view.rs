@@ -1,0 +1,109 @@
+//! The cluster as one call sees it: by single requests from the first moment that something is asked, or not at all.
+
+use crate::cluster::{ClusterView, Live, LookupError, Nad, Pod, WriteError};
+use crate::names;
+use crate::request::PodRef;
+use kube_kit::client::{chain, client_from};
+use kube_kit::events::Kind;
+use std::env;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
+
+/// Why nothing can be asked where a network is given by name.
+const NO_CLUSTER: &str = "must have either Kubernetes config or delegates";
+/// What a pod's process has when Kubernetes is near.
+const IN_CLUSTER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
+
+/// The cluster behind a kubeconfig, or the one that this process runs in, or none.
+pub(super) struct View {
+    kubeconfig: Option<PathBuf>,
+    live: OnceCell<Option<Live>>,
+    events: Mutex<JoinSet<()>>,
+}
+
+impl View {
+    pub(super) fn new(kubeconfig: Option<PathBuf>) -> Self {
+        Self {
+            kubeconfig,
+            live: OnceCell::new(),
+            events: Mutex::default(),
+        }
+    }
+
+    /// Makes the client, unless it is there: keys and certificates are read only by those who need them. `None` where
+    /// there is no Kubernetes. Sends nothing.
+    pub(super) async fn connect(&self) -> Result<Option<&Live>, LookupError> {
+        let live = self.live.get_or_try_init(async || {
+            let in_cluster = || {
+                IN_CLUSTER
+                    .iter()
+                    .all(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
+            };
+            if self.kubeconfig.is_none() && !in_cluster() {
+                return Ok(None);
+            }
+            let client = client_from(names::COMPONENT, self.kubeconfig.as_deref()).await;
+            let client = client.map_err(|error| LookupError(chain(&error)))?;
+            let node = env::var(names::NODE_NAME).ok();
+            Ok(Some(Live::new(client, node.as_deref())))
+        });
+        live.await.map(Option::as_ref)
+    }
+
+    async fn cluster(&self) -> Result<&Live, LookupError> {
+        self.connect()
+            .await?
+            .ok_or_else(|| LookupError(NO_CLUSTER.into()))
+    }
+
+    /// Waits until the events are published: they end with the process otherwise.
+    pub(super) async fn told(&self) {
+        let mut events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
+        while events.join_next().await.is_some() {}
+    }
+}
+
+impl ClusterView for View {
+    /// Without Kubernetes, or for a sandbox that is no pod's, every pod is there and asks for nothing.
+    async fn pod(&self, namespace: &str, name: &str, uid: Option<&str>) -> Result<Option<Pod>, LookupError> {
+        match self.connect().await? {
+            Some(live) if !name.is_empty() => live.pod(namespace, name).await,
+            _ => Ok(Some(Pod {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                uid: uid.unwrap_or_default().to_owned(),
+                ..Pod::default()
+            })),
+        }
+    }
+
+    async fn nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
+        self.cluster().await?.nad(namespace, name).await
+    }
+
+    async fn read(&self, path: &str) -> Result<String, LookupError> {
+        self.cluster().await?.read(path).await
+    }
+
+    fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String) {
+        if pod.name.is_empty() {
+            return;
+        }
+        if let Some(Some(live)) = self.live.get() {
+            let event = live.event(pod, kind, reason, text);
+            self.events
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .spawn(event);
+        }
+    }
+
+    async fn write_status(&self, pod: &Pod, status: &str) -> Result<(), WriteError> {
+        match self.live.get() {
+            Some(Some(live)) if !pod.name.is_empty() => live.write_status(pod, status).await,
+            _ => Ok(()),
+        }
+    }
+}
