@@ -3,6 +3,7 @@
 
 use crate::device_info::DeviceInfo;
 use crate::devices::Kubelet;
+use crate::log::{Log, LogOptions};
 use crate::names;
 use cni::args::CniArgs;
 use cni::json::{self, Object};
@@ -64,6 +65,8 @@ pub struct DaemonConfig {
     pub override_network_name: bool,
     /// The default network is ready when this file is there.
     pub readiness_indicator: Option<PathBuf>,
+    /// Where to log to, and how much.
+    pub log: Log,
     /// Who knows the devices of pods.
     pub kubelet: Kubelet,
     /// Where files about them are; the same on every host.
@@ -122,6 +125,7 @@ struct Keys {
     log_file: String,
     log_level: String,
     log_to_stderr: bool,
+    log_options: LogOptions,
     namespace_isolation: bool,
     global_namespaces: String,
     cni_dir: String,
@@ -174,6 +178,12 @@ impl DaemonConfig {
             master_cni: Some(keys.multus_master_cni).filter(|name| !name.is_empty()),
             override_network_name: keys.override_network_name,
             readiness_indicator: path(&keys.readinessindicatorfile),
+            log: Log::of(
+                &keys.log_level,
+                keys.log_to_stderr,
+                &keys.log_file,
+                &keys.log_options,
+            ),
             kubelet: path(&keys.kubelet_root_dir).map_or_else(Kubelet::default, Kubelet::at),
             device_info: DeviceInfo::default(),
             passed: Passed {

@@ -51,6 +51,7 @@ pub mod device_info;
 pub mod devices;
 mod leaving;
 pub mod locks;
+pub mod log;
 pub mod messages;
 pub mod metrics;
 pub mod names;
@@ -67,6 +68,7 @@ use cluster::Cluster;
 use conf_keeper::{ConfKeeper, Ended};
 use daemon::Daemon;
 use daemon_config::{ConfSource, DaemonConfig};
+use log::Log;
 use metrics::{Count, Metrics, Sizes};
 use server::{Api, Phase};
 
@@ -125,12 +127,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if check {
         return is_serving(&config?);
     }
+    let log = match &config {
+        Ok(config) => config.log.clone(),
+        Err(_) => Log::default(),
+    };
+    log.start();
     let outcome = match config {
         Ok(config) => start(config).await,
         Err(cause) => Err(Stop { code: 1, cause }),
     };
     if let Err(stop) = outcome {
-        tracing::error!("{stop}");
+        log.fatal(&stop);
         exit(stop.code);
     }
     Ok(())

@@ -8,5 +8,7 @@
 pub mod argv;
 pub mod glog;
 pub mod logging;
+pub mod multus_log;
+pub mod rotated;
 pub mod terminal;
 pub mod zap;

@@ -21,7 +21,7 @@ pub const DEFAULT: &str = "info";
 pub const QUIET: &str = "error";
 
 /// The variable that says otherwise.
-const VARIABLE: &str = "WEFT_LOG";
+pub(crate) const VARIABLE: &str = "WEFT_LOG";
 
 /// Libraries whose debug lines say how they work rather than what happens, and one that calls every request an error
 /// that is not answered: whoever sends a request tells what came of it.
@@ -62,7 +62,7 @@ pub fn start(format: Format, level: &str) {
 }
 
 /// The filter that the variable asks for; what it can't mean is told and left out.
-fn filter(wanted: &str, level: &str) -> Targets {
+pub(crate) fn filter(wanted: &str, level: &str) -> Targets {
     let text = if wanted.is_empty() { level } else { wanted };
     match format!("{NOISY},{text}").parse() {
         Ok(filter) => filter,
@@ -139,7 +139,7 @@ fn now(encoding: Option<TimeEncoding>) -> Result<Value, fmt::Error> {
 }
 
 /// A date and time with so many digits of the second's fraction.
-fn with_digits(date: &str, digits: usize) -> String {
+pub(crate) fn with_digits(date: &str, digits: usize) -> String {
     let date = date.trim_end_matches('Z');
     let (seconds, fraction) = date.split_once('.').unwrap_or((date, ""));
     if digits == 0 {
@@ -148,10 +148,13 @@ fn with_digits(date: &str, digits: usize) -> String {
     format!("{seconds}.{fraction:0<digits$.digits$}Z")
 }
 
+/// What an event says.
 #[derive(Default)]
-struct Fields {
-    message: String,
-    others: Map<String, Value>,
+pub(crate) struct Fields {
+    /// In words.
+    pub(crate) message: String,
+    /// What else belongs to it.
+    pub(crate) others: Map<String, Value>,
 }
 
 impl Fields {

@@ -130,14 +130,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Manifests(args) => operator::manifests::run(args),
         Command::ManifestTemplator(args) => operator::manifests::templator::run(&args),
         Command::CsvGenerator(args) => operator::manifests::templator::run_csv(&args),
-        Command::MultusDaemon(args) => {
-            logging::start(Format::Text, logging::DEFAULT);
-            process::run(multus::run(args))?
-        }
-        Command::Multus(args) => {
-            logging::start(Format::Text, logging::QUIET);
-            return Ok(multus::thin::run(&args));
-        }
+        // Its configuration says where it logs to.
+        Command::MultusDaemon(args) => process::run(multus::run(args))?,
         Command::DynamicNetworks(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(dynamic_networks::run(args))?

@@ -208,6 +208,69 @@ fn a_release_is_written_with_everything_in_it() {
     );
 }
 
+/// Runs the multus daemon, which ends because there is no cluster, with these keys in its configuration.
+fn multus_daemon(dir: &Path, keys: &str) -> Output {
+    let config = dir.join("daemon-config.json");
+    std::fs::write(&config, keys).expect("a configuration");
+    Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["multus-daemon", "-config"])
+        .arg(config)
+        .env_remove("WEFT_LOG")
+        .env("KUBECONFIG", dir.join("none"))
+        .output()
+        .expect("the program runs")
+}
+
+#[test]
+fn the_multus_daemon_logs_where_its_configuration_says() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = dir.path().join("logs/multus.log");
+    let keys = |level: &str, to_stderr: bool| {
+        format!(
+            r#"{{"logFile": "{}", "logLevel": "{level}", "logToStderr": {to_stderr}}}"#,
+            log.display()
+        )
+    };
+    let output = multus_daemon(dir.path(), &keys("error", false));
+    assert!(!output.status.success());
+    assert_eq!(error(&output), "");
+    let text = std::fs::read_to_string(&log).expect("the log");
+    let (time, rest) = text.split_once(' ').expect("a line");
+    assert_eq!(time.len(), "2026-01-02T03:04:05Z".len(), "{text}");
+    assert!(rest.starts_with("[error] "), "{text}");
+
+    // Both, and one line more in the file.
+    let output = multus_daemon(dir.path(), &keys("verbose", true));
+    assert!(error(&output).contains("Z [error] "), "{}", error(&output));
+    let lines = std::fs::read_to_string(&log).expect("the log").lines().count();
+    assert_eq!(lines, text.lines().count() * 2);
+
+    // Nothing but why it ends.
+    let output = multus_daemon(dir.path(), &keys("panic", true));
+    assert!(!error(&output).contains("[error]") && !error(&output).is_empty());
+    assert_eq!(
+        std::fs::read_to_string(&log).expect("the log").lines().count(),
+        lines
+    );
+
+    let output = multus_daemon(dir.path(), r#"{"logLevel": "loud"}"#);
+    let text = error(&output);
+    assert!(
+        text.starts_with("multus logging: cannot set logging level to loud\n"),
+        "{text}"
+    );
+    assert!(text.contains("Z [error] "), "{text}");
+
+    // A file that can't be had is no reason to be silent.
+    let output = multus_daemon(dir.path(), r#"{"logFile": "/proc/none/multus.log"}"#);
+    let text = error(&output);
+    assert!(
+        text.starts_with("multus logging: cannot open /proc/none/multus.log: "),
+        "{text}"
+    );
+    assert!(text.contains("Z [error] "), "{text}");
+}
+
 #[test]
 fn the_dynamic_networks_controller_needs_its_configuration() {
     // multus#91
