@@ -300,6 +300,22 @@ impl Cluster {
         network_manager::start_on(space)
     }
 
+    /// Ends a long-running program of a node, or of `control`, as a crash does. [`Self::up`] starts it again.
+    ///
+    /// # Errors
+    /// When there is no such node, or the program does not run.
+    pub fn crash(&self, node: &str, program: &str) -> Result<()> {
+        self.space(node)?.kill(program)
+    }
+
+    /// Ends a node as a power cut does: only what is on its disk stays. [`Self::up`] starts it again.
+    ///
+    /// # Errors
+    /// When there is no such node, or it does not end.
+    pub fn cut_power(&self, node: &str) -> Result<()> {
+        self.space(node)?.end()
+    }
+
     /// A socket on the network of a node, or of `control`, whoever uses it.
     pub(crate) fn udp_socket(&self, node: &str, address: SocketAddr) -> Result<UdpSocket> {
         let network = self.space(node)?.network()?;

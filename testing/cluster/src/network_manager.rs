@@ -129,8 +129,7 @@ const IS_GONE: &str = "status=0; nmcli general >/dev/null 2>&1 || status=$?; [ $
 
 /// Ends it on a node as a crash does. The bus may hold its name a moment longer, and a successor would give up then.
 pub(crate) fn kill_on(node: &Space) -> Result<()> {
-    let kill = format!("kill -KILL \"$(cat /run/weft/{PROGRAM}.pid)\"");
-    node.script(&kill, Stdio::null())?;
+    node.kill(PROGRAM)?;
     wait::until_some(
         &format!("the end of {PROGRAM} on {}", node.name()),
         PATIENCE,

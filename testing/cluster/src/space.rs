@@ -251,6 +251,12 @@ impl Space {
         Ok(true)
     }
 
+    /// Kills the long-running `program`; it may still be about to end.
+    pub(crate) fn kill(&self, program: &str) -> Result<()> {
+        let kill = format!("kill -KILL \"$(cat /run/weft/{program}.pid)\"");
+        self.script(&kill, Stdio::null()).map(drop)
+    }
+
     /// Waits until `program` listens on a TCP port of the space.
     pub(crate) fn wait_listening(&self, program: &str, port: u16, deadline: Duration) -> Result<()> {
         let first = self.existing()?;

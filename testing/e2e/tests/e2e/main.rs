@@ -24,5 +24,6 @@ mod node_network_policies;
 mod node_network_rollback;
 mod operator;
 mod pods;
+mod storm;
 mod support;
 mod transitions;

@@ -33,6 +33,10 @@ impl<'a> TestNamespace<'a> {
         self.stage.kubectl(&[&["-n", self.name], args].concat())
     }
 
+    pub fn try_kubectl(&self, args: &[&str]) -> Result<String, String> {
+        self.stage.try_kubectl(&[&["-n", self.name], args].concat())
+    }
+
     pub fn apply(&self, object: &Value) {
         let mut object = object.clone();
         let place = |object: &mut Value| object["metadata"]["namespace"] = json!(self.name);

@@ -1,0 +1,251 @@
+//! Many pods at once, while what serves them dies, is replaced, or is cut off.
+
+use std::time::{Duration, Instant};
+
+use cluster::Quiet;
+use serde_json::{Value, json};
+
+use crate::pods::{TestNamespace, bridge_network, pod};
+use crate::support::{HostState, NODES, Stage};
+
+/// Their secondary networks.
+const NETWORKS: [&str; 3] = ["a", "b", "c"];
+/// How many pods there are, unless this variable says otherwise.
+const PODS: usize = 24;
+const PODS_VARIABLE: &str = "WEFT_STORM_PODS";
+
+/// How often the daemons are killed, and for how long that goes on.
+const KILL_EVERY: Duration = Duration::from_secs(2);
+const KILLS_END: Duration = Duration::from_secs(60);
+/// Makes the bridge over the spare NIC, which a node has from its start on.
+const BRIDGE: &str = "ip link add br1 type bridge\nip link set eth1 master br1 up\nip link set br1 up";
+/// How long the API server is away.
+const OUTAGE: Duration = Duration::from_secs(30);
+
+/// A namespace with networks whose addresses are leased on the node.
+fn networks<'a>(stage: &'a Stage, namespace: &'static str) -> TestNamespace<'a> {
+    let ns = TestNamespace::create(stage, namespace);
+    for (index, name) in NETWORKS.iter().enumerate() {
+        let mut network = bridge_network(name, "br1");
+        let config = json!({
+            "cniVersion": "1.0.0", "name": format!("{namespace}-{name}"), "type": "cnv-bridge", "bridge": "br1",
+            "ipam": { "type": "host-local", "ranges": [[{ "subnet": format!("10.8{index}.0.0/16") }]] },
+        });
+        network["spec"]["config"] = json!(config.to_string());
+        ns.apply(&network);
+    }
+    ns
+}
+
+/// Pods on all networks.
+fn pods(count: usize, nodes: &[&str]) -> Value {
+    let networks: Vec<_> = NETWORKS.iter().map(|name| json!({ "name": name })).collect();
+    let pods = (0..count).map(|index| {
+        let node = nodes[index % nodes.len()];
+        pod(&format!("p{index}"), Some(node), &json!(networks))
+    });
+    json!({ "apiVersion": "v1", "kind": "List", "items": pods.collect::<Vec<_>>() })
+}
+
+fn wanted() -> usize {
+    let said = std::env::var(PODS_VARIABLE).ok();
+    said.and_then(|text| text.parse().ok()).unwrap_or(PODS)
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Waits until all pods are Ready, and makes sure of all networks of each.
+fn all_attached(stage: &Stage, ns: &TestNamespace<'_>, count: usize, mut meanwhile: impl FnMut()) {
+    stage.wait(&format!("{count} pods are Ready"), || {
+        meanwhile();
+        let pods: Value = serde_json::from_str(&ns.try_kubectl(&["get", "pods", "-o", "json"]).ok()?).ok()?;
+        let ready = pods["items"]
+            .as_array()?
+            .iter()
+            .filter(|pod| is_ready(pod))
+            .count();
+        (ready == count).then_some(())
+    });
+    let mut taken = Vec::new();
+    for index in 0..count {
+        let pod = ns.ready(&format!("p{index}"));
+        let statuses = pod.network_statuses();
+        assert_eq!(
+            statuses.len(),
+            NETWORKS.len() + 1,
+            "networks of {}: {statuses:#?}",
+            pod.name
+        );
+        for (network, place) in NETWORKS.iter().zip(1..) {
+            let attached = pod.network_status(network);
+            assert_eq!(attached["interface"], format!("net{place}"));
+            let address = attached["ips"][0]
+                .as_str()
+                .unwrap_or_else(|| panic!("no address in {attached}"));
+            taken.push((pod.node().to_owned(), *network, address.to_owned()));
+        }
+    }
+    taken.sort();
+    let all = taken.len();
+    taken.dedup();
+    assert_eq!(taken.len(), all, "an address was given twice");
+    // What the status says is what the pod has.
+    for index in [0, count - 1] {
+        is_as_told(ns, &format!("p{index}"));
+    }
+}
+
+/// Compares interfaces and addresses in the pod with its status.
+fn is_as_told(ns: &TestNamespace<'_>, name: &str) {
+    let pod = ns.ready(name);
+    for network in NETWORKS {
+        let attached = pod.network_status(network);
+        let (interface, address) = (attached["interface"].as_str(), attached["ips"][0].as_str());
+        let shown = ns.exec(
+            name,
+            &["ip", "-4", "addr", "show", "dev", interface.unwrap_or_default()],
+        );
+        assert!(
+            shown.contains(&format!(" {}/16 ", address.unwrap_or_default())),
+            "{attached}\n{shown}"
+        );
+    }
+}
+
+/// Kills the daemons of both nodes, and their pods, because the kubelet waits ever longer before it restarts a container.
+fn kill_daemons(stage: &Stage) {
+    for node in NODES {
+        for pid in stage.daemon_pids(node, "multus-daemon") {
+            stage.kill_9(pid);
+        }
+    }
+    // The API server may be busy with the storm.
+    let _ = stage.try_kubectl(&[
+        "-n",
+        crate::support::OPERATOR_NAMESPACE,
+        "delete",
+        "pods",
+        "--selector=app=multus",
+        "--force",
+        "--grace-period=0",
+        "--wait=false",
+    ]);
+}
+
+/// How much there is of everything that attachments leave on a node: for what gets new names meanwhile.
+fn amounts(state: &HostState) -> [usize; 7] {
+    [
+        state.veths.len(),
+        state.namespaces.len(),
+        state.scratch.len(),
+        state.results.len(),
+        state.leases.len(),
+        state.records.len(),
+        state.rules.len(),
+    ]
+}
+
+#[test]
+fn nothing_leaks_in_a_storm_of_pods_whose_daemon_dies_and_whose_api_server_goes() {
+    let Some(stage) = Stage::enter() else { return };
+    let ns = networks(&stage, "e2e-storm");
+    let before = NODES.map(|node| stage.host_state(node));
+    let count = wanted();
+    ns.apply(&pods(count, &NODES));
+    let begun = Instant::now();
+    let mut killed = (begun, 0);
+    all_attached(&stage, &ns, count, || {
+        if killed.0.elapsed() >= KILL_EVERY && begun.elapsed() < KILLS_END {
+            kill_daemons(&stage);
+            killed = (Instant::now(), killed.1 + 1);
+        }
+    });
+    println!(
+        "{count} pods Ready after {:.0?}, in which the daemons were killed {} times",
+        begun.elapsed(),
+        killed.1
+    );
+    stage.available_on_all_nodes(&["multus"]);
+
+    ns.kubectl(&["delete", "pods", "--all", "--wait=false", "--grace-period=1"]);
+    stage.cluster.crash("control", "kube-apiserver").unwrap();
+    stage.pass(OUTAGE);
+    stage.cluster.up(&mut Quiet).unwrap();
+    for (node, before) in NODES.iter().zip(&before) {
+        stage.wait_equal(
+            &format!("links, namespaces, leases, records and cache files of {node} as before"),
+            before,
+            || stage.host_state(node),
+        );
+    }
+    stage.available();
+}
+
+#[test]
+fn no_pod_starts_without_its_networks_while_multus_is_rolled_out() {
+    let Some(stage) = Stage::enter() else { return };
+    let ns = networks(&stage, "e2e-roll");
+    let usual = stage.network_addons_config()["spec"].clone();
+    let count = wanted();
+    ns.apply(&pods(count, &NODES));
+    stage.wait("the first pods are attached", || {
+        ns.kubectl(&["get", "pods", "-o", "json"])
+            .contains("network-status")
+            .then_some(())
+    });
+    let pods_before: Vec<_> = stage
+        .daemonset_pods("multus")
+        .iter()
+        .map(|pod| pod["metadata"]["uid"].clone())
+        .collect();
+    // Both nodes, by another template.
+    let mut changed = usual.clone();
+    changed["placementConfiguration"] =
+        json!({ "workloads": { "nodeSelector": { "kubernetes.io/os": "linux" } } });
+    stage.configure(&changed);
+    all_attached(&stage, &ns, count, || {});
+    stage.wait("other pods of multus serve", || {
+        let now = stage.daemonset_pods("multus");
+        (now.len() == NODES.len()
+            && now
+                .iter()
+                .all(|pod| is_ready(pod) && !pods_before.contains(&pod["metadata"]["uid"])))
+        .then_some(())
+    });
+    stage.configure(&usual);
+    ns.delete_pods();
+    stage.available_on_all_nodes(&["multus"]);
+}
+
+#[test]
+fn a_node_that_loses_power_keeps_no_leases_of_what_ran_there() {
+    let Some(stage) = Stage::enter() else { return };
+    let node = NODES[0];
+    let ns = networks(&stage, "e2e-power");
+    let before = amounts(&stage.host_state(node));
+    let count = 6;
+    ns.apply(&pods(count, &[node]));
+    all_attached(&stage, &ns, count, || {});
+    let macs = |name: &str| {
+        ns.ready(name).network_status("a")["mac"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let old = macs("p0");
+
+    stage.cluster.cut_power(node).unwrap();
+    stage.cluster.up(&mut Quiet).unwrap();
+    stage.node(node, &["sh", "-euc", BRIDGE]);
+    stage.available_on_all_nodes(&["multus"]);
+    stage.wait("the pods are attached anew", || (macs("p0") != old).then_some(()));
+    all_attached(&stage, &ns, count, || {});
+    ns.delete_pods();
+    stage.wait_equal("as much on the node as before", &before, || {
+        amounts(&stage.host_state(node))
+    });
+}
