@@ -69,13 +69,37 @@ pub fn primary<'a>(
         .map(|name| dir.join(name)))
 }
 
+/// What is read of the primary configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Primary {
-    name: String,
-    cni_version: String,
+pub struct Primary {
+    /// Name of its network.
+    pub name: String,
+    /// Its CNI version; empty when it says none.
+    pub cni_version: String,
     capabilities: BTreeMap<String, bool>,
     plugins: Vec<PrimaryPlugin>,
+}
+
+impl Primary {
+    /// Reads the bytes of the file at `path`.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, Error> {
+        json::from_slice(text).map_err(|source| Error::Primary {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// What the network or one of its plugins takes from runtimes.
+    pub fn capabilities(&self) -> BTreeMap<&str, bool> {
+        let plugins = self.plugins.iter().map(|plugin| &plugin.capabilities);
+        plugins
+            .chain([&self.capabilities])
+            .flatten()
+            .filter(|(_, on)| **on)
+            .map(|(name, on)| (name.as_str(), *on))
+            .collect()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -128,27 +152,14 @@ fn is_false(value: &bool) -> bool {
 
 /// The text of `00-multus.conf`, one line of JSON. `path` is the primary as the container sees it; `text` its bytes.
 pub fn generate(path: &Path, text: &[u8], daemon: &DaemonConfig) -> Result<String, Error> {
-    let primary: Primary = json::from_slice(text).map_err(|source| Error::Primary {
-        path: path.to_owned(),
-        source,
-    })?;
+    let primary = Primary::parse(path, text)?;
     let passed = &daemon.passed;
     check_versions(&passed.cni_version, &primary.cni_version)?;
 
-    let all = primary
-        .plugins
-        .iter()
-        .map(|plugin| &plugin.capabilities)
-        .chain([&primary.capabilities]);
-    let capabilities = all
-        .flatten()
-        .filter(|(_, on)| **on)
-        .map(|(name, on)| (name.as_str(), *on))
-        .collect();
     let overridden = daemon.override_network_name && !primary.name.is_empty();
     let generated = Generated {
         bin_dir: &passed.bin_dir,
-        capabilities,
+        capabilities: primary.capabilities(),
         cni_version: &passed.cni_version,
         log_file: &passed.log_file,
         log_level: &passed.log_level,
@@ -185,7 +196,8 @@ fn check_versions(top: &str, delegate: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn semver(text: &str) -> Option<[u64; 3]> {
+/// The three numbers of a version.
+pub fn semver(text: &str) -> Option<[u64; 3]> {
     let mut parts = text.split('.').map(|part| part.parse().ok());
     let version = [parts.next()??, parts.next()??, parts.next()??];
     parts.next().is_none().then_some(version)

@@ -239,7 +239,7 @@ fn watch(config: &DaemonConfig) -> Result<DirWatcher, Error> {
 }
 
 /// Looks again after every change of the watched directories.
-async fn wait_for<T>(watcher: &mut DirWatcher, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) async fn wait_for<T>(watcher: &mut DirWatcher, mut look: impl FnMut() -> Option<T>) -> T {
     loop {
         if let Some(found) = look() {
             return found;

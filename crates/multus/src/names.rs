@@ -8,6 +8,8 @@ pub const SOCKET: &str = "multus.sock";
 pub const SOCKET_DIR: &str = "/run/multus/";
 /// The CNI configuration that makes the runtime call the shim.
 pub const CONF_FILE: &str = plugins::multus_shim::ended::CONF_FILE;
+/// The same for configurations of thin mode from CNI 1.0.0 on.
+pub const CONF_LIST_FILE: &str = "00-multus.conflist";
 /// Files that begin so are ours and never a primary configuration.
 pub const CONF_PREFIX: &str = "00-multus";
 /// Default of `cniConfigDir`.

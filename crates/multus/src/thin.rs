@@ -9,6 +9,9 @@
 //! node may change from one to the other under its pods. Here are the differences: the configuration is the runtime's
 //! alone, plugins are called in the root of this process and see the runtime's `CNI_ARGS` too, and Kubernetes is optional.
 
+pub mod conf;
+pub mod entrypoint;
+pub mod kubeconfig;
 mod lock;
 mod view;
 

@@ -7,12 +7,13 @@ use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
 /// probes of the established deployment execute.
-const NAMES: [(&str, &str); 10] = [
+const NAMES: [(&str, &str); 11] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
     ("multus-daemon", "multus-daemon"),
     ("multus", "multus"),
+    ("thin_entrypoint", "thin-entrypoint"),
     ("install_multus", "install-multus"),
     ("bridge-marker", "bridge-marker"),
     ("dynamic-networks-controller", "dynamic-networks"),
@@ -107,6 +108,21 @@ mod tests {
             rewritten(&["install_multus", "-t", "thick"])[1..],
             ["install-multus", "-t", "thick"]
         );
+        assert_eq!(
+            rewritten(&[
+                "/thin_entrypoint",
+                "--multus-conf-file=auto",
+                "--cni-bin-dir",
+                "/b"
+            ])[1..],
+            [
+                "thin-entrypoint",
+                "--multus-conf-file=auto",
+                "--cni-bin-dir",
+                "/b"
+            ]
+        );
+        assert_eq!(rewritten(&["/opt/cni/bin/multus"])[1..], ["multus"]);
         assert_eq!(rewritten(&["/weft", "operator"])[1..], ["operator"]);
         assert_eq!(
             rewritten(&["/usr/bin/csv-generator", "-version=1", "--unheard-of", "x"])[1..],

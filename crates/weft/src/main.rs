@@ -76,6 +76,7 @@ enum Command {
     MultusDaemon(multus::Args),
     #[command(hide = true)]
     Multus(multus::thin::Args),
+    ThinEntrypoint(multus::thin::entrypoint::Args),
     DynamicNetworks(dynamic_networks::Args),
     #[command(hide = true)]
     Curl(dynamic_networks::curl::Args),
@@ -130,8 +131,18 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Manifests(args) => operator::manifests::run(args),
         Command::ManifestTemplator(args) => operator::manifests::templator::run(&args),
         Command::CsvGenerator(args) => operator::manifests::templator::run_csv(&args),
-        // Its configuration says where it logs to.
-        Command::MultusDaemon(args) => process::run(multus::run(args))?,
+        Command::MultusDaemon(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(multus::run(args))?
+        }
+        Command::Multus(args) => {
+            logging::start(Format::Text, logging::QUIET);
+            return Ok(multus::thin::run(&args));
+        }
+        Command::ThinEntrypoint(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(multus::thin::entrypoint::run(args))?
+        }
         Command::DynamicNetworks(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(dynamic_networks::run(args))?

@@ -1,0 +1,496 @@
+//! `thin_entrypoint`: puts multus of thin mode on a node and keeps what it needs there up to date (multus.md §8.3).
+//!
+//! ```text
+//! image: multus ────────────────────────────> <cni-bin-dir>/multus
+//! service account: token, CA ──inotify──> <cni-conf-dir>/multus.d/multus.kubeconfig
+//! primary CNI configuration ──inotify──> <cni-conf-dir>/00-multus.conf, or 00-multus.conflist
+//! ```
+//!
+//! Tokens of service accounts expire: the kubeconfig follows them whatever the flags say.
+
+use super::conf::{self, Generated, Options};
+use super::kubeconfig::{self, Trust};
+use crate::conf_file;
+use crate::conf_keeper::{PRIMARY_WAIT, wait_for};
+use crate::names;
+use anyhow::{Context as _, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{ArgAction, Args as ClapArgs};
+use cni::files::write_atomically;
+use cni::json::Object;
+use kube_kit::shutdown::Shutdown;
+use kube_kit::watch_dir::{Change, DirWatcher, Event};
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use tokio::time::timeout;
+
+/// `--multus-conf-file` that means generating.
+const AUTO: &str = "auto";
+/// Where kubelet puts the identity of a pod.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const TOKEN: &str = "token";
+const AUTHORITY: &str = "ca.crt";
+/// The kubeconfig below the directory of CNI configurations.
+const KUBECONFIG: &str = "multus.d/multus.kubeconfig";
+/// What is added to the name of a primary that is put aside.
+const ASIDE: &str = "old";
+
+/// Install multus of thin mode on this node, and keep its configuration up to date
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Args {
+    /// Directory of CNI binaries, as this container sees it
+    #[arg(long, value_name = "DIR", default_value = "/host/opt/cni/bin")]
+    pub cni_bin_dir: PathBuf,
+    /// Directory of CNI configurations, as this container sees it
+    #[arg(long, value_name = "DIR", default_value = "/host/etc/cni/net.d")]
+    pub cni_conf_dir: PathBuf,
+    /// The CNI version that the primary configuration must have
+    #[arg(long, value_name = "VERSION", default_value = "")]
+    pub cni_version: String,
+    /// `auto` to generate the configuration, or a file to copy
+    #[arg(long, value_name = "FILE", default_value = AUTO)]
+    pub multus_conf_file: String,
+    /// The plugin to copy
+    #[arg(long, value_name = "FILE", default_value = "/usr/src/multus-cni/bin/multus")]
+    pub multus_bin_file: PathBuf,
+    /// Directory of configurations that networks refer to by name, for `cniConf`
+    #[arg(long, value_name = "DIR", default_value = "/host/etc/cni/multus/net.d")]
+    pub multus_cni_conf_dir: String,
+    /// Do not copy the plugin
+    #[arg(long, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub skip_multus_binary_copy: bool,
+    /// The kubeconfig as the host sees it
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/cni/net.d/multus.d/multus.kubeconfig"
+    )]
+    pub multus_kubeconfig_file_host: String,
+    /// File name of the primary configuration, instead of the first one
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub multus_master_cni_file_name: String,
+    /// Refuse networks of other namespaces
+    #[arg(long, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub namespace_isolation: bool,
+    /// Namespaces whose networks every pod may use, separated by commas
+    #[arg(long, value_name = "NAMES", default_value = "")]
+    pub global_namespaces: String,
+    /// Where the primary configuration is looked for
+    #[arg(long, value_name = "DIR", default_value = "/host/etc/cni/net.d")]
+    pub multus_autoconfig_dir: PathBuf,
+    /// Whether the plugin logs to standard error
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub multus_log_to_stderr: bool,
+    /// Log level of the plugin: debug, verbose, error or panic
+    #[arg(long, value_name = "LEVEL", default_value = "")]
+    pub multus_log_level: String,
+    /// Log file of the plugin
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub multus_log_file: String,
+    /// Use the name of the primary network
+    #[arg(long, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub override_network_name: bool,
+    /// Remove the configuration at the end
+    #[arg(long, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub cleanup_config_on_exit: bool,
+    /// Do not follow changes of the primary configuration
+    #[arg(long, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub skip_config_watch: bool,
+    /// Put the primary configuration aside, with `.old` behind its name
+    #[arg(long, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub rename_conf_file: bool,
+    /// A file that says that the default network is ready
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub readiness_indicator_file: String,
+    /// Where plugins are looked for first, for `binDir`
+    #[arg(long, value_name = "DIR", default_value = "")]
+    pub additional_bin_dir: String,
+    /// Write `--cni-version` into the primary configuration
+    #[arg(long, hide = true, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub force_cni_version: bool,
+    /// Do not ask the API server who it is
+    #[arg(long, hide = true, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub skip_tls_verify: bool,
+}
+
+impl Args {
+    fn is_auto(&self) -> bool {
+        self.multus_conf_file == AUTO
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            cni_version: self.cni_version.clone(),
+            override_network_name: self.override_network_name,
+            namespace_isolation: self.namespace_isolation,
+            global_namespaces: self.global_namespaces.clone(),
+            log_to_stderr: self.multus_log_to_stderr,
+            log_level: self.multus_log_level.clone(),
+            log_file: self.multus_log_file.clone(),
+            bin_dir: self.additional_bin_dir.clone(),
+            conf_dir: self.multus_cni_conf_dir.clone(),
+            readiness_indicator: self.readiness_indicator_file.clone(),
+            kubeconfig: self.multus_kubeconfig_file_host.clone(),
+        }
+    }
+
+    /// Everything that must be there is.
+    fn verify(&self) -> anyhow::Result<()> {
+        let there = |what: &str, path: &Path| {
+            fs::metadata(path)
+                .map(drop)
+                .with_context(|| format!("{what} is not found: {}", path.display()))
+        };
+        there("cni-conf-dir", &self.cni_conf_dir)?;
+        if !self.skip_multus_binary_copy {
+            there("cni-bin-dir", &self.cni_bin_dir)?;
+            there("multus-bin-file", &self.multus_bin_file)?;
+        }
+        if self.is_auto() {
+            there("multus-autoconfig-dir", &self.multus_autoconfig_dir)?;
+        } else {
+            there("multus-conf-file", Path::new(&self.multus_conf_file))?;
+        }
+        Ok(())
+    }
+}
+
+/// The way to the API server that a pod has: what the kubeconfig is made from.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// `https://host:port`
+    pub server: String,
+    /// Directory with token and CA.
+    pub dir: PathBuf,
+}
+
+impl Account {
+    fn from_environment() -> anyhow::Result<Self> {
+        let variable = |name: &str| {
+            let value = env::var(name).unwrap_or_default();
+            ensure!(!value.is_empty(), "{name} is not set: this is no pod");
+            Ok(value)
+        };
+        let (host, port) = (
+            variable("KUBERNETES_SERVICE_HOST")?,
+            variable("KUBERNETES_SERVICE_PORT")?,
+        );
+        let protocol = env::var("KUBERNETES_SERVICE_PROTOCOL").unwrap_or_default();
+        Ok(Self {
+            server: kubeconfig::server(&protocol, &host, &port),
+            dir: ACCOUNT.into(),
+        })
+    }
+
+    /// The kubeconfig by what is in the directory now.
+    fn kubeconfig(&self, skip_tls_verify: bool) -> anyhow::Result<String> {
+        let read = |name| {
+            let path = self.dir.join(name);
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let token = read(TOKEN)?;
+        let authority = STANDARD.encode(read(AUTHORITY)?);
+        let trust = if skip_tls_verify {
+            Trust::Nothing
+        } else {
+            Trust::Authority(&authority)
+        };
+        Ok(kubeconfig::with_token(&self.server, trust, token.trim()))
+    }
+}
+
+/// Installs, and keeps up to date until the process is asked to end.
+///
+/// # Errors
+/// When a directory or file is missing or can't be written, or no primary configuration can be used in time.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let shutdown = Shutdown::on_signals().context("signal handlers")?;
+    let account = Account::from_environment()?;
+    serve(args, account, shutdown).await
+}
+
+/// [`run`] with everything given from outside.
+///
+/// # Errors
+/// As [`run`].
+pub async fn serve(args: Args, account: Account, shutdown: Shutdown) -> anyhow::Result<()> {
+    args.verify()?;
+    let mut watcher = DirWatcher::new().context("inotify")?;
+    for dir in BTreeSet::from([&args.cni_conf_dir, &args.multus_autoconfig_dir, &account.dir]) {
+        if dir.exists() {
+            watcher
+                .add(dir)
+                .with_context(|| format!("cannot watch {}", dir.display()))?;
+        }
+    }
+    if !args.skip_multus_binary_copy {
+        copy_binary(&args)?;
+    }
+    let mut node = Node {
+        args,
+        account,
+        primary: None,
+        written: None,
+    };
+    node.write_kubeconfig()?;
+    let outcome = tokio::select! {
+        outcome = node.keep(&mut watcher) => outcome,
+        () = shutdown.wait() => Ok(()),
+    };
+    if node.args.cleanup_config_on_exit {
+        node.clean_up();
+    }
+    outcome
+}
+
+fn copy_binary(args: &Args) -> anyhow::Result<()> {
+    let from = &args.multus_bin_file;
+    let to = args
+        .cni_bin_dir
+        .join(from.file_name().unwrap_or(OsStr::new(names::THIN)));
+    let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+    let mode = fs::metadata(from).map_or(0o755, |file| file.permissions().mode() & 0o7777);
+    write_atomically(&to, &content, mode).with_context(|| format!("cannot write {}", to.display()))?;
+    tracing::info!("multus {} copy succeeded!", to.display());
+    Ok(())
+}
+
+/// What was put on the node.
+struct Node {
+    args: Args,
+    account: Account,
+    primary: Option<PathBuf>,
+    written: Option<(PathBuf, Vec<u8>)>,
+}
+
+impl Node {
+    /// Writes the configuration and follows what it is made of. Ends only by an error.
+    async fn keep(&mut self, watcher: &mut DirWatcher) -> anyhow::Result<()> {
+        if self.args.is_auto() {
+            self.find_primary(watcher).await?;
+        } else {
+            self.copy_provided()?;
+        }
+        loop {
+            let events = watcher
+                .next()
+                .await
+                .context("directories are no longer watched")?;
+            // One answer to all that happened meanwhile.
+            self.follow(&events);
+        }
+    }
+
+    /// Waits for a usable primary, while the kubeconfig stays fresh.
+    async fn find_primary(&mut self, watcher: &mut DirWatcher) -> anyhow::Result<()> {
+        let mut last = None;
+        let found = wait_for(watcher, || {
+            self.refresh_kubeconfig();
+            match self
+                .primary_now()
+                .and_then(|primary| primary.map(|path| self.generate(path)).transpose())
+            {
+                Ok(done) => done,
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    if last.as_ref() != Some(&text) {
+                        tracing::warn!("{text}, waiting for another");
+                    }
+                    last = Some(text);
+                    None
+                }
+            }
+        });
+        let found = timeout(PRIMARY_WAIT, found).await;
+        match (found, last) {
+            (Ok(()), _) => Ok(()),
+            (Err(_), Some(error)) => bail!(error),
+            (Err(_), None) => bail!(
+                "no master plugin was found: no CNI configuration in {} within {} s",
+                self.args.multus_autoconfig_dir.display(),
+                PRIMARY_WAIT.as_secs()
+            ),
+        }
+    }
+
+    fn follow(&mut self, events: &[Event]) {
+        let concerns = |event: &Event, path: &Path| event.change == Change::Unknown || event.path == path;
+        if events
+            .iter()
+            .any(|event| event.change == Change::Unknown || event.path.starts_with(&self.account.dir))
+        {
+            self.refresh_kubeconfig();
+        }
+        if let Some(primary) = self.primary.clone()
+            && !self.args.skip_config_watch
+            && primary.exists()
+            && events
+                .iter()
+                .any(|event| event.change != Change::Gone && concerns(event, &primary))
+            && let Err(error) = self.generate(primary)
+        {
+            tracing::error!("{error:#}, keeping what is generated");
+        }
+        if let Some((path, _)) = &self.written
+            && events.iter().any(|event| concerns(event, path))
+            && !path.exists()
+        {
+            tracing::warn!(file = %path.display(), "the configuration was removed or renamed, putting it back");
+            if let Err(error) = self.write() {
+                tracing::error!("{error:#}");
+            }
+        }
+    }
+
+    /// The primary configuration, under the name that it has when it is not put aside.
+    fn primary_now(&self) -> anyhow::Result<Option<PathBuf>> {
+        let dir = &self.args.multus_autoconfig_dir;
+        let wanted = Some(self.args.multus_master_cni_file_name.as_str()).filter(|name| !name.is_empty());
+        let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+        let mut files: BTreeSet<String> = entries
+            .flatten()
+            .filter(|entry| !entry.path().is_dir())
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        if self.args.rename_conf_file {
+            let aside: Vec<_> = files
+                .iter()
+                .filter_map(|name| name.strip_suffix(ASIDE)?.strip_suffix('.'))
+                .map(str::to_owned)
+                .collect();
+            files.extend(aside);
+        }
+        Ok(conf_file::primary(dir, files.iter().map(String::as_str), wanted)?)
+    }
+
+    /// Generates from the primary and writes. Where it is put aside, that comes last.
+    fn generate(&mut self, primary: PathBuf) -> anyhow::Result<()> {
+        if self.args.force_cni_version && !self.args.cni_version.is_empty() {
+            force_version(&primary, &self.args.cni_version)?;
+        }
+        let aside = aside(&primary);
+        let is_aside = self.args.rename_conf_file && !primary.exists();
+        let source = if is_aside { &aside } else { &primary };
+        let text = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
+        let Generated { name, text } = conf::generate(&primary, &text, &self.args.options())?;
+        self.written = Some((self.args.cni_conf_dir.join(name), text.into_bytes()));
+        self.write()?;
+        // The form changes with the version of the primary: only one of the two is ours now.
+        for other in [names::CONF_FILE, names::CONF_LIST_FILE]
+            .into_iter()
+            .filter(|other| *other != name)
+        {
+            remove(&self.args.cni_conf_dir.join(other))?;
+        }
+        if self.args.rename_conf_file && !is_aside {
+            fs::rename(&primary, &aside).with_context(|| format!("cannot rename {}", primary.display()))?;
+        }
+        self.primary = Some(primary);
+        Ok(())
+    }
+
+    fn copy_provided(&mut self) -> anyhow::Result<()> {
+        let from = Path::new(&self.args.multus_conf_file);
+        let text = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+        let to = self.args.cni_conf_dir.join(from.file_name().unwrap_or_default());
+        self.written = Some((to, text));
+        self.write()
+    }
+
+    fn write(&self) -> anyhow::Result<()> {
+        let Some((path, text)) = &self.written else {
+            return Ok(());
+        };
+        if fs::read(path).is_ok_and(|there| there == *text) {
+            return Ok(());
+        }
+        write_atomically(path, text, 0o600).with_context(|| format!("cannot write {}", path.display()))?;
+        tracing::info!(file = %path.display(), "wrote the CNI configuration");
+        Ok(())
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.args.cni_conf_dir.join(KUBECONFIG)
+    }
+
+    fn write_kubeconfig(&self) -> anyhow::Result<()> {
+        let text = self.account.kubeconfig(self.args.skip_tls_verify)?;
+        let path = self.kubeconfig();
+        if fs::read_to_string(&path).is_ok_and(|there| there == text) {
+            return Ok(());
+        }
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        }
+        write_atomically(&path, text.as_bytes(), 0o600)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        tracing::info!(file = %path.display(), "wrote the kubeconfig");
+        Ok(())
+    }
+
+    fn refresh_kubeconfig(&self) {
+        // The old one may still be good; the next change is followed again.
+        if let Err(error) = self.write_kubeconfig() {
+            tracing::error!("{error:#}");
+        }
+    }
+
+    /// Removes the configuration, and gives the primary its name back.
+    fn clean_up(&self) {
+        let mut files = vec![names::CONF_FILE, names::CONF_LIST_FILE];
+        let provided = Path::new(&self.args.multus_conf_file)
+            .file_name()
+            .and_then(OsStr::to_str);
+        if !self.args.is_auto() {
+            files = provided.into_iter().collect();
+        }
+        for file in files {
+            if let Err(error) = remove(&self.args.cni_conf_dir.join(file)) {
+                tracing::error!("{error:#}");
+            }
+        }
+        if let Some(primary) = self
+            .primary
+            .as_ref()
+            .filter(|primary| self.args.rename_conf_file && !primary.exists())
+            && let Err(error) = fs::rename(aside(primary), primary)
+        {
+            tracing::error!(file = %primary.display(), %error, "cannot give the primary CNI configuration its name back");
+        }
+    }
+}
+
+fn aside(primary: &Path) -> PathBuf {
+    let mut name = primary.as_os_str().to_owned();
+    name.push(format!(".{ASIDE}"));
+    name.into()
+}
+
+fn force_version(primary: &Path, version: &str) -> anyhow::Result<()> {
+    let text = fs::read(primary).with_context(|| format!("cannot read {}", primary.display()))?;
+    let mut object = Object::parse(&text)?;
+    if object.read::<String>("cniVersion")?.as_deref() == Some(version) {
+        return Ok(());
+    }
+    object.set("cniVersion", &version)?;
+    write_atomically(primary, object.to_json().as_bytes(), 0o600)
+        .with_context(|| format!("cannot write {}", primary.display()))
+}
+
+fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
