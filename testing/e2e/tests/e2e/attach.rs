@@ -238,3 +238,56 @@ fn a_broken_network_fails_its_own_pod_alone() {
         "cannot find a network-attachment-definition (missing)",
     );
 }
+
+#[test]
+fn a_pod_from_before_multus_leaves_no_lease() {
+    let Some(stage) = Stage::enter() else { return };
+    let node = "node01";
+    let usual = stage.network_addons_config()["spec"].clone();
+    stage.configure(&json!({ "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" }));
+    stage.wait("multus has left the node", || {
+        let gone = stage
+            .node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"])
+            .is_empty();
+        (gone && stage.daemon_pids(node, "multus-daemon").is_empty()).then_some(())
+    });
+    let ns = TestNamespace::create(&stage, "e2e-before-multus");
+    let leases = || stage.host_state(node).leases;
+    let before = leases();
+    ns.apply(&pod("old", Some(node), &json!([])));
+    assert!(!ns.ready("old").has_network_status(), "multus attached it");
+    assert_eq!(leases().len(), before.len() + 1);
+
+    stage.configure(&usual);
+    stage.available_on_all_nodes(&["multus"]);
+    ns.delete_pods();
+    stage.wait_equal("the pod's lease is gone", &before, leases);
+}
+
+#[test]
+fn a_default_route_that_is_asked_for_is_the_only_one() {
+    // multus#54
+    let Some(stage) = Stage::enter() else { return };
+    let ns = TestNamespace::create(&stage, "e2e-route");
+    ns.apply(&bridge_network("lan", "br1"));
+    let networks = json!([{ "name": "lan", "ips": ["10.77.6.1/24"], "default-route": ["10.77.6.254"] }]);
+    ns.apply(&pod("routed", Some("node01"), &networks));
+    let routed = ns.ready("routed");
+    let routes = ns.exec("routed", &["ip", "-4", "route", "show"]);
+    let defaults: Vec<_> = routes
+        .lines()
+        .filter(|route| route.starts_with("default"))
+        .collect();
+    assert_eq!(defaults.len(), 1, "{routes}");
+    assert!(
+        defaults[0].starts_with("default via 10.77.6.254 dev net1"),
+        "{routes}"
+    );
+    assert_eq!(
+        routed.network_statuses()[0].get("gateway"),
+        None,
+        "{:?}",
+        routed.network_statuses()
+    );
+    assert_eq!(routed.network_status("lan")["gateway"], json!(["10.77.6.254"]));
+}
