@@ -304,7 +304,8 @@ fn named(error: &Error, network: &NetworkList, plugin: &NetworkConfig, doing: &s
     ))
 }
 
-fn validate(network: &NetworkList, attachment: &Attachment) -> Result<(), Error> {
+/// What ADD checks before it calls a plugin: names that are missing or have no form.
+pub fn validate(network: &NetworkList, attachment: &Attachment) -> Result<(), Error> {
     if attachment.container_id.is_empty() {
         return Err(Error::new(code::UNKNOWN_CONTAINER, "missing containerID"));
     }

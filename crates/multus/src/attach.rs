@@ -3,7 +3,8 @@
 //! Everything here blocks: plugins are waited for. What it works on are values that were decided before, the plugins
 //! themselves sit behind [`Runner`] and the pod's namespace behind [`PodNetns`].
 
-mod devices;
+mod device_info;
+pub mod plug;
 
 use crate::default_route::{self, Ecmp, Fates};
 use crate::delegate::{Config, Delegate};
@@ -18,8 +19,6 @@ use cni::json::Object;
 use cni::result::CniResult;
 use serde_json::value::RawValue;
 use std::io;
-
-mod plug;
 
 /// The pod's network namespace, as far as multus itself looks at it.
 pub trait PodNetns {
@@ -302,22 +301,27 @@ impl<R: Runner> Attacher<'_, R> {
     /// Whether all networks are as ADD left them. A secondary network whose version has no CHECK can't be asked.
     pub fn check(&self, delegates: &[Delegate]) -> Result<(), Error> {
         for (index, delegate) in delegates.iter().enumerate() {
-            let network = delegate.config.network().map_err(internal)?;
-            if index > 0 && network.version().is_some_and(|version| !version.has_check()) {
-                continue;
-            }
-            let attachment = self.attachment(index, delegate, false).map_err(internal)?;
-            let check = || self.chain(&self.cache()).check(&network, &attachment);
-            self.measure(PodVerb::Check, delegate, check).map_err(|error| {
+            self.check_one(index, delegate)?;
+        }
+        Ok(())
+    }
+
+    fn check_one(&self, index: usize, delegate: &Delegate) -> Result<(), Error> {
+        let network = delegate.config.network().map_err(internal)?;
+        if index > 0 && network.version().is_some_and(|version| !version.has_check()) {
+            return Ok(());
+        }
+        let attachment = self.attachment(index, delegate, false).map_err(internal)?;
+        self.chain(&self.cache())
+            .check(&network, &attachment)
+            .map_err(|error| {
                 let what = if network.single {
                     format!("DelegateCheck - \"{}\"", delegate.config.plugin_type())
                 } else {
                     format!("ConflistCheck - \"{}\"", network.name)
                 };
                 error.prefixed(&format!("DelegateCheck: error invoking {what}"))
-            })?;
-        }
-        Ok(())
+            })
     }
 
     /// What the scratch file says; `None` when there is none. One that can't be used is set aside, and is none.
@@ -458,18 +462,21 @@ impl<R: Runner> Attacher<'_, R> {
 
 /// Refuses an interface that the pod has already.
 fn check_free(delegate: &Delegate, ifname: &str, netns: &mut impl PodNetns) -> Result<(), Error> {
-    let refused = |cause: &dyn std::fmt::Display| {
-        let plugin = delegate.config.plugin_type();
-        Error::internal(format!(
-            "DelegateAdd: cannot set \"{plugin}\" interface name to \"{ifname}\": {cause}"
-        ))
-    };
-    if netns.has(ifname).map_err(|error| refused(&error))? {
-        return Err(refused(&format!(
-            "validateIfName: interface name {ifname} already exists"
-        )));
+    if netns
+        .has(ifname)
+        .map_err(|error| refused(delegate, ifname, &error))?
+    {
+        let taken = format!("validateIfName: interface name {ifname} already exists");
+        return Err(refused(delegate, ifname, &taken));
     }
     Ok(())
+}
+
+fn refused(delegate: &Delegate, ifname: &str, cause: &dyn std::fmt::Display) -> Error {
+    let plugin = delegate.config.plugin_type();
+    Error::internal(format!(
+        "DelegateAdd: cannot set \"{plugin}\" interface name to \"{ifname}\": {cause}"
+    ))
 }
 
 /// What a scratch file had to say.

@@ -93,7 +93,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 self.alone(&about, self.network_call(verb, sandbox, &config, &wishes))
                     .await
             }
-            Request::NetworkStatus { config } => self.network_status(&config).await.map(|()| None),
+            Request::NetworkStatus { config, wishes } => {
+                self.network_status(&config, &wishes).await.map(|()| None)
+            }
             Request::Node { verb, config } => self.node_call(verb, &config).await.map(|()| None),
         }
     }

@@ -7,6 +7,7 @@ use cni::config::{LoadError, NetworkList};
 use cni::json::{self, Object};
 use cni::names::key;
 use cni::selection::NetworkSelection;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::net::IpAddr;
 
@@ -21,6 +22,7 @@ const RUNTIME_KEYS: [&str; 7] = [
     DEVICE_INFO_FILE,
 ];
 const DEVICE_ID: &str = "deviceID";
+const PCI_BUS_ID: &str = "pciBusID";
 /// The capability argument with the path of the attachment's device-info file.
 pub const DEVICE_INFO_FILE: &str = "CNIDeviceInfoFile";
 
@@ -169,11 +171,33 @@ impl Config {
         self.store_chain()
     }
 
+    /// Whether both are the same but for what multus puts into a configuration itself: version and device.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.essence() == other.essence()
+    }
+
+    fn essence(&self) -> Value {
+        // What was parsed as an object is one.
+        let mut whole: Value = serde_json::from_str(&self.object.to_json()).unwrap_or_default();
+        let strip = |value: &mut Value| {
+            if let Some(object) = value.as_object_mut() {
+                for key in [key::CNI_VERSION, DEVICE_ID, PCI_BUS_ID] {
+                    object.remove(key);
+                }
+            }
+        };
+        strip(&mut whole);
+        if let Some(plugins) = whole.get_mut(key::PLUGINS).and_then(Value::as_array_mut) {
+            plugins.iter_mut().for_each(strip);
+        }
+        whole
+    }
+
     /// Gives every plugin the device.
     fn inject_device(&mut self, device: &str) -> Result<(), Error> {
         self.edit(|plugin| {
             plugin.set(DEVICE_ID, &device)?;
-            Ok(plugin.set("pciBusID", &device)?)
+            Ok(plugin.set(PCI_BUS_ID, &device)?)
         })
     }
 

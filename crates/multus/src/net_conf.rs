@@ -154,6 +154,13 @@ impl MultusConfig {
         })
     }
 
+    /// Whether pods of a namespace may use the NADs of another one (or of their own).
+    pub fn permits(&self, pod: &str, target: &str) -> bool {
+        !self.namespace_isolation
+            || target == pod
+            || self.global_namespaces.iter().any(|global| global == target)
+    }
+
     /// Directory of the result cache.
     pub fn results_dir(&self) -> PathBuf {
         self.cni_dir.join(names::RESULTS)

@@ -166,6 +166,8 @@ pub enum Request {
     NetworkStatus {
         /// The network's configuration.
         config: Vec<u8>,
+        /// What the pod asks of it.
+        wishes: Box<NetworkSelection>,
     },
 }
 
@@ -241,17 +243,20 @@ impl Request {
     pub fn decode_network(body: &[u8]) -> Result<Self, Error> {
         let body = Body::parse(body)?;
         let config = body.config()?;
+        let wishes = || wishes(body.interface_attributes.as_deref()).map(Box::new);
         let verb = match body.command()? {
-            "STATUS" => return Ok(Self::NetworkStatus { config }),
+            "STATUS" => {
+                let wishes = wishes()?;
+                return Ok(Self::NetworkStatus { config, wishes });
+            }
             other => pod_verb(other)?,
         };
         let sandbox = sandbox(verb, &body.env)?;
-        let wishes = wishes(body.interface_attributes.as_deref())?;
         Ok(Self::Network {
             verb,
             sandbox,
             config,
-            wishes: Box::new(wishes),
+            wishes: wishes()?,
         })
     }
 

@@ -219,15 +219,10 @@ impl<C: ClusterView> Resolver<'_, C> {
     }
 
     async fn selected(&self, pod: &Pod, annotation: &str) -> Result<Vec<Delegate>, PodError> {
-        let MultusConfig {
-            namespace_isolation,
-            global_namespaces,
-            ..
-        } = self.config;
         let mut networks = Vec::new();
         for selection in parse_networks(annotation, &pod.namespace)? {
             let target = &selection.namespace;
-            if *namespace_isolation && *target != pod.namespace && !global_namespaces.contains(target) {
+            if !self.config.permits(&pod.namespace, target) {
                 return Err(PodError::Isolation {
                     pod: pod.namespace.clone(),
                     target: target.clone(),

@@ -28,6 +28,9 @@ pub enum Error {
     /// A delegate's configuration is none.
     #[error("malformed configuration in the scratch file")]
     Config(#[source] delegate::Error),
+    /// What is to be stored can't be.
+    #[error("cannot write a scratch file")]
+    Encode(#[source] serde_json::Error),
 }
 
 /// The subset of a single plugin's configuration that is stored readably.
@@ -307,20 +310,7 @@ impl Records {
 
     /// New elements.
     pub fn of(delegates: &[Delegate]) -> Result<Self, Error> {
-        let text = encode(delegates, &[]).map_err(|error| Error::Parse(error.into()))?;
-        Self::parse(&text)
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether the network was recorded with the same configuration and the same wishes.
-    pub fn has(&self, delegate: &Delegate) -> Result<bool, Error> {
-        let Self(new) = Self::of(std::slice::from_ref(delegate))?;
-        let is_new = |old: &Object| new.first().is_some_and(|new| new.to_json() == old.to_json());
-        Ok(self.0.iter().any(is_new))
+        Self::parse(&encode(delegates, &[]).map_err(Error::Encode)?)
     }
 
     /// Adds a network that names its interface, in the place of what was recorded for that interface.
@@ -333,23 +323,17 @@ impl Records {
         Ok(())
     }
 
-    /// Removes the network of an interface. Those behind it move up, so they get the names in writing that their places
-    /// gave them.
+    /// Removes the network of an interface, unless it is the master, the first one. Those behind it move up, so they get
+    /// the names in writing that their places gave them.
     pub fn remove(&mut self, interface: &str) -> Result<(), Error> {
-        let name = |(place, element): (usize, &Object)| interface_of(place, element);
-        let place = self
-            .0
-            .iter()
-            .enumerate()
-            .map(name)
-            .position(|found| found.as_deref() == Some(interface));
-        let Some(gone) = place else {
+        let mut places = self.0.iter().enumerate().skip(1);
+        let Some((gone, _)) = places.find(|(place, element)| interface_of(*place, element) == interface)
+        else {
             return Ok(());
         };
         for (place, element) in self.0.iter_mut().enumerate().skip(gone + 1) {
-            if let Some(name) = interface_of(place, element) {
-                element.set(INTERFACE, &name).map_err(Error::Parse)?;
-            }
+            let name = interface_of(place, element);
+            element.set(INTERFACE, &name).map_err(Error::Parse)?;
         }
         self.0.remove(gone);
         Ok(())
@@ -362,10 +346,10 @@ impl Records {
     }
 }
 
-/// The interface of the element in a place; that of the master is the runtime's to name.
-fn interface_of(place: usize, element: &Object) -> Option<String> {
+/// The interface of the element in a place behind the master's.
+fn interface_of(place: usize, element: &Object) -> String {
     let named = element.text(INTERFACE).filter(|name| !name.is_empty());
-    named.or_else(|| (place > 0).then(|| format!("net{place}")))
+    named.unwrap_or_else(|| format!("net{place}"))
 }
 
 /// The scratch file of one sandbox.
@@ -519,8 +503,6 @@ mod tests {
             r#"[{"Name":"a","Bytes":"e30=","unknown":9007199254740993},{"Name":"b","x":1},{"Name":"c"}]"#;
         let mut records = Records::parse(established.as_bytes()).unwrap();
         records.put(&plugged("hot0")).unwrap();
-        assert!(records.has(&plugged("hot0")).unwrap());
-        assert!(!records.has(&plugged("hot1")).unwrap());
         let text = String::from_utf8(records.to_text()).unwrap();
         assert!(text.starts_with(&established[..established.len() - 1]), "{text}");
         // A second attempt leaves one record.
@@ -538,10 +520,15 @@ mod tests {
         records.remove("hot0").unwrap();
         records.remove("nothing").unwrap();
         assert_eq!(records.0.len(), 2);
-        // The master has no name in the file, and is not for taking.
-        records.remove("net0").unwrap();
-        records.remove("net2").unwrap();
-        assert!(!records.is_empty());
+    }
+
+    #[test]
+    fn the_master_is_not_for_taking_even_where_it_has_a_name() {
+        let mut records = Records::parse(br#"[{"Name":"a","ifnameRequest":"eth0"},{"Name":"b"}]"#).unwrap();
+        for interface in ["eth0", "net0", "net1"] {
+            records.remove(interface).unwrap();
+        }
+        assert_eq!(records.to_text(), br#"[{"Name":"a","ifnameRequest":"eth0"}]"#);
     }
 
     #[test]

@@ -3,15 +3,16 @@
 //! What is plugged in stands in the sandbox's scratch file like what ADD attached, and that before its plugin is called:
 //! so the pod's DEL detaches it, whatever happens in between.
 
-use super::{Attacher, PodNetns, Refusal, Stored, check_free};
+use super::{Attached, Attacher, PodNetns, Refusal, check_free, refused};
 use crate::delegate::Delegate;
+use crate::names::MASTER_INTERFACE;
 use crate::scratch::{self, Records};
 use cni::Error;
 use cni::cache::Key;
-use cni::chain::Runner;
-use cni::error::internal;
+use cni::chain::{self, Runner};
+use cni::error::{code, internal};
 use cni::result::CniResult;
-use std::io;
+use std::{fmt, io};
 
 /// The place that counts as that of a plugged network: any but the master's.
 const PLACE: usize = 1;
@@ -32,147 +33,319 @@ fn unsaved(error: &RecordError) -> Error {
     ))
 }
 
-impl<R: Runner> Attacher<'_, R> {
-    /// The networks of the sandbox as far as the node knows them; `None` when it knows nothing. That is so of a sandbox
-    /// that was attached while multus was not on the node.
-    pub fn known(&self) -> Option<Vec<Delegate>> {
-        match self.scratch_delegates() {
-            Stored::Delegates(delegates) if !delegates.is_empty() => Some(delegates),
-            Stored::Delegates(_) | Stored::Missing | Stored::Corrupt => {
-                Some(self.cached_delegates()).filter(|delegates| !delegates.is_empty())
-            }
+fn unsynced(error: io::Error) -> Error {
+    unsaved(&RecordError::File(error))
+}
+
+/// What a caller says of the network that it means, as far as it says so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// `<namespace>/<name>` of its NAD.
+    pub nad: Option<String>,
+    /// Name of its configuration.
+    pub network: Option<String>,
+}
+
+impl Asked {
+    /// Whether this network is meant. NADs are told apart by their names: many share the name of a configuration. That
+    /// one decides where only one side knows a NAD.
+    fn means(&self, recorded: &Delegate) -> bool {
+        match self {
+            Self { nad: Some(nad), .. } if is_nad(recorded) => *nad == recorded.display_name,
+            Self { network, .. } => network
+                .as_ref()
+                .is_none_or(|network| *network == recorded.config.name()),
         }
     }
+}
 
-    /// Attaches one network, which names its interface. `others` are those that the sandbox has, for the case that no
-    /// file says so: a file that named this one alone would make DEL forget them. What is attached in the same way
-    /// already is not attached again, so that a caller who missed the answer may ask once more.
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            self.nad
+                .as_ref()
+                .or(self.network.as_ref())
+                .map_or("", |name| name),
+        )
+    }
+}
+
+/// What became of a network that is to be attached.
+#[derive(Debug)]
+pub enum Plugged {
+    /// It is attached.
+    Now(Box<Attached>),
+    /// It was attached before; what was said then.
+    Before(CniResult),
+}
+
+impl Plugged {
+    /// What the plugins said.
+    pub fn result(&self) -> &CniResult {
+        match self {
+            Self::Now(attached) => &attached.result,
+            Self::Before(result) => result,
+        }
+    }
+}
+
+/// Whose an interface of a sandbox is, as far as the node knows.
+enum Owner {
+    /// No network's.
+    Nobody,
+    /// The pod's own.
+    Pod,
+    /// That of the network in this place.
+    Network(usize, Box<Delegate>),
+}
+
+/// What the scratch file says. Looking changes nothing: a file that is of no use is the pod's DEL's to set aside.
+enum Record {
+    Missing,
+    Corrupt,
+    Whole(Records, Vec<Delegate>),
+}
+
+impl<R: Runner> Attacher<'_, R> {
+    /// Attaches one network, which names its interface. `defaults` are the networks that every pod gets: they go into the
+    /// record of a sandbox whose own network nobody knows, or the pod's DEL would forget it. `None` when that is so and
+    /// they were not given.
+    ///
+    /// What is attached already is not attached again, so that a caller who missed the answer may ask once more.
     pub fn plug(
         &self,
         delegate: &Delegate,
-        others: &[Delegate],
+        defaults: Option<&[Delegate]>,
         netns: &mut impl PodNetns,
-    ) -> Result<CniResult, Error> {
+    ) -> Result<Option<Plugged>, Error> {
         let ifname = delegate.interface_name(PLACE, self.sandbox);
-        if let Err(refused) = check_free(delegate, &ifname, netns) {
-            return self.attached(delegate, &ifname).ok_or(refused);
-        }
-        let records = || -> Result<(), RecordError> {
-            let mut records = self.records(others)?;
-            records.put(delegate)?;
-            Ok(self.keep(&records)?)
-        };
-        records().map_err(|error| unsaved(&error))?;
-        match self.invoke_add(PLACE, delegate) {
-            Ok((result, _)) => {
-                self.sync_one(delegate, &ifname)
-                    .map_err(|error| unsaved(&RecordError::File(error)))?;
-                Ok(result)
-            }
-            Err(Refusal::Before(error)) => {
-                self.forget(&ifname);
-                Err(error)
-            }
-            Err(Refusal::ByPlugin(error)) => {
-                match self.del_one(PLACE, delegate) {
-                    Ok(()) => self.forget(&ifname),
-                    // The record stays: the pod's DEL tries again.
-                    Err(left) => {
-                        tracing::warn!(sandbox = %self.sandbox, error = %left, "cannot undo the attachment");
-                    }
+        self.validate(delegate)?;
+        let is_there = netns
+            .has(&ifname)
+            .map_err(|error| refused(delegate, &ifname, &error))?;
+        match self.owner_of(&ifname)? {
+            Owner::Nobody => {}
+            Owner::Pod => return Err(of_the_pod(&ifname)),
+            Owner::Network(place, old) => match self.answer_of(&old, &ifname, is_there) {
+                Some(result) if is_same(delegate, &old) => {
+                    self.sync_again(&old, &ifname).map_err(unsynced)?;
+                    return Ok(Some(Plugged::Before(result)));
                 }
-                Err(error)
+                Some(_) => return Err(other_network(&ifname, &old, &delegate.display_name)),
+                // Cut off half-way, or its interface is gone: what is left of it goes before it is forgotten.
+                None => {
+                    self.del_one(place, &old)?;
+                    self.forget(&ifname);
+                }
+            },
+        }
+        check_free(delegate, &ifname, netns)?;
+        match self.records(defaults, netns)? {
+            Some((records, is_new)) => {
+                let attached = self.plug_recorded(delegate, &ifname, records, is_new)?;
+                Ok(Some(Plugged::Now(Box::new(attached))))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Detaches the network of the sandbox's interface, as it was attached. `asked` is what the caller takes it for. An
+    /// interface that nobody attached here is not touched: it is somebody else's, and an error while it is there.
+    pub fn unplug(&self, asked: &Asked, netns: &mut impl PodNetns) -> Result<(), Error> {
+        let ifname = &self.sandbox.ifname;
+        match self.owner_of(ifname)? {
+            Owner::Network(place, delegate) if asked.means(&delegate) => {
+                self.del_one(place, &delegate)?;
+                self.forget(ifname);
+                Ok(())
+            }
+            Owner::Network(_, delegate) => Err(other_network(ifname, &delegate, asked)),
+            Owner::Pod => Err(of_the_pod(ifname)),
+            // A namespace that can't be looked at is gone with all that was in it.
+            Owner::Nobody if netns.has(ifname).unwrap_or(false) => Err(Error::internal(format!(
+                "interface {ifname} is there, and no network is known that it belongs to"
+            ))),
+            Owner::Nobody => {
+                tracing::info!(sandbox = %self.sandbox, "no network is attached to this interface");
+                Ok(())
             }
         }
     }
 
-    /// Detaches the network of the sandbox's interface, as it was attached. `asked` is what the caller takes it for, if
-    /// he says so. An interface that nobody attached here is not touched: it is somebody else's.
-    pub fn unplug(&self, asked: Option<&Delegate>) -> Result<(), Error> {
+    /// Whether the network of the sandbox's interface, which is `asked`, is as ADD left it. `told` is what the caller says
+    /// of it: that counts where nobody knows better.
+    pub fn check_plugged(&self, asked: &Asked, told: Result<Delegate, Error>) -> Result<(), Error> {
         let ifname = &self.sandbox.ifname;
-        let Some((place, delegate)) = self.network_of(ifname) else {
-            tracing::info!(sandbox = %self.sandbox, "no network is attached to this interface");
-            return Ok(());
-        };
-        if let Some(asked) = asked.filter(|asked| !is_same(asked, &delegate)) {
-            return Err(Error::internal(format!(
-                "interface {ifname} is attached to network {}, not to {}",
-                delegate.display_name, asked.display_name
-            )));
+        match self.owner_of(ifname)? {
+            Owner::Network(place, recorded) if asked.means(&recorded) => self.check_one(place, &recorded),
+            Owner::Network(_, recorded) => Err(other_network(ifname, &recorded, asked)),
+            Owner::Pod => Err(of_the_pod(ifname)),
+            Owner::Nobody => self.check_one(PLACE, &told?),
         }
-        self.del_one(place, &delegate)?;
-        self.forget(ifname);
-        Ok(())
     }
 
-    /// The network of an interface, with its place in the list.
-    pub fn network_of(&self, ifname: &str) -> Option<(usize, Delegate)> {
-        let of = |delegates: Vec<Delegate>| {
-            let mut places = delegates.into_iter().enumerate();
-            // The master's interface has no name in the file, and a call about one network does not tell it.
-            places.find(|(place, delegate)| match &delegate.requests.interface {
-                Some(name) => name == ifname,
-                None => *place > 0 && delegate.interface_name(*place, self.sandbox) == ifname,
-            })
-        };
-        let recorded = match self.scratch_delegates() {
-            Stored::Delegates(delegates) => of(delegates),
-            Stored::Missing | Stored::Corrupt => None,
-        };
-        // What the established daemon plugged in is in no scratch file. The pod's own interface is nobody's to take.
-        let cached = || {
-            let all = Some(self.cached_delegates()).filter(|_| ifname != crate::names::MASTER_INTERFACE)?;
-            of(all).map(|(_, delegate)| (PLACE, delegate))
-        };
-        recorded.or_else(cached)
+    /// Refuses what no plugin can be called with, before anything is written.
+    fn validate(&self, delegate: &Delegate) -> Result<(), Error> {
+        let network = delegate.config.network().map_err(internal)?;
+        let attachment = self.attachment(PLACE, delegate, true).map_err(internal)?;
+        chain::validate(&network, &attachment)
     }
 
-    /// What was said when this very network was attached, if it was.
-    fn attached(&self, delegate: &Delegate, ifname: &str) -> Option<CniResult> {
-        let text = self.scratch()?.read().ok()??;
-        if !Records::parse(&text).ok()?.has(delegate).ok()? {
-            return None;
-        }
-        let network = delegate.config.network().ok()?;
-        let key = Key {
-            network: &network.name,
-            container_id: &self.sandbox.container_id,
-            ifname,
+    fn owner_of(&self, ifname: &str) -> Result<Owner, Error> {
+        let recorded = match self.record().map_err(unsynced)? {
+            Record::Whole(_, delegates) => delegates,
+            Record::Missing | Record::Corrupt => Vec::new(),
         };
-        let entry = self.cache().load(key).ok()??;
-        entry.cni_result(network.version()?).ok()?
+        let master = recorded
+            .first()
+            .and_then(|master| master.requests.interface.as_deref());
+        if ifname == master.unwrap_or(MASTER_INTERFACE) {
+            return Ok(Owner::Pod);
+        }
+        let mut places = recorded.into_iter().enumerate().skip(1);
+        if let Some((place, found)) =
+            places.find(|(place, delegate)| delegate.interface_name(*place, self.sandbox) == ifname)
+        {
+            return Ok(Owner::Network(place, Box::new(found)));
+        }
+        if ifname == MASTER_INTERFACE {
+            return Ok(Owner::Nobody);
+        }
+        // What the established daemon plugged in is in no scratch file.
+        let cached = self.cached_delegates().into_iter();
+        let mut cached = cached.filter(|delegate| delegate.requests.interface.as_deref() == Some(ifname));
+        Ok(cached.next().map_or(Owner::Nobody, |delegate| {
+            Owner::Network(PLACE, Box::new(delegate))
+        }))
     }
 
-    fn records(&self, others: &[Delegate]) -> Result<Records, RecordError> {
-        let text = self
-            .scratch()
-            .map(|scratch| scratch.read())
-            .transpose()?
-            .flatten();
-        let records = text.map(|text| Records::parse(&text)).transpose()?;
-        match records.filter(|records| !records.is_empty()) {
-            Some(records) => Ok(records),
-            None => Ok(Records::of(others)?),
+    /// What was said when a network was attached; `None` when nothing was, or when its interface is gone since. Networks
+    /// without one in the namespace, such as those of user-space switches, are taken for attached.
+    fn answer_of(&self, recorded: &Delegate, ifname: &str, is_there: bool) -> Option<CniResult> {
+        let network = recorded.config.network().ok()?;
+        let entry = self.cache().load(self.key(&network.name, ifname)).ok()??;
+        let result = entry.cni_result(network.version()?).ok()??;
+        let is_seen = result.interfaces.iter().any(|interface| interface.name == ifname);
+        (is_there || !is_seen).then_some(result)
+    }
+
+    fn record(&self) -> io::Result<Record> {
+        let Some(text) = self.scratch().map_or(Ok(None), |scratch| scratch.read())? else {
+            return Ok(Record::Missing);
+        };
+        let decoded = Records::parse(&text).and_then(|records| Ok((records, scratch::decode(&text)?)));
+        Ok(match decoded {
+            Ok((_, delegates)) if delegates.is_empty() => Record::Missing,
+            Ok((records, delegates)) => Record::Whole(records, delegates),
+            Err(error) => {
+                let error = kube_kit::client::chain(&error);
+                tracing::error!(sandbox = %self.sandbox, error, "unusable scratch file");
+                Record::Corrupt
+            }
+        })
+    }
+
+    /// The record that a network is to be added to, and whether the sandbox had none. `None` when the pod's own network
+    /// is known to nobody, and the defaults were not given either.
+    fn records(
+        &self,
+        defaults: Option<&[Delegate]>,
+        netns: &mut impl PodNetns,
+    ) -> Result<Option<(Records, bool)>, Error> {
+        let is_new = match self.record().map_err(unsynced)? {
+            Record::Whole(records, _) => return Ok(Some((records, false))),
+            Record::Missing => true,
+            Record::Corrupt => false,
+        };
+        let is_master = |found: &Delegate| found.requests.interface.as_deref() == Some(MASTER_INTERFACE);
+        let mut known = self.cached_delegates();
+        known.sort_by_key(|found| !is_master(found));
+        match known.first_mut() {
+            // As in a file of ADD: the runtime says what its interface is called.
+            Some(master) if is_master(master) => master.requests.interface = None,
+            _ => {
+                let is_attached = netns.has(MASTER_INTERFACE).map_err(internal)?;
+                if !is_attached {
+                    let text = format!(
+                        "nothing is known of this sandbox, and it has no {MASTER_INTERFACE}: it was detached, or never attached"
+                    );
+                    return Err(Error::new(code::UNKNOWN_CONTAINER, text));
+                }
+                let Some(defaults) = defaults else {
+                    return Ok(None);
+                };
+                known.splice(..0, defaults.iter().cloned());
+            }
         }
+        let records = Records::of(&known).map_err(|error| unsaved(&error.into()))?;
+        if !is_new && let Some(scratch) = self.scratch() {
+            scratch.set_aside().map_err(unsynced)?;
+        }
+        Ok(Some((records, is_new)))
+    }
+
+    fn plug_recorded(
+        &self,
+        delegate: &Delegate,
+        ifname: &str,
+        mut records: Records,
+        is_new: bool,
+    ) -> Result<Attached, Error> {
+        let network = delegate.config.name();
+        records.put(delegate).map_err(|error| unsaved(&error.into()))?;
+        self.keep(&records).map_err(unsynced)?;
+        let forget = || match self.scratch() {
+            Some(scratch) if is_new => {
+                if let Err(error) = scratch.remove() {
+                    tracing::warn!(sandbox = %self.sandbox, %error, "a record stays of what is detached");
+                }
+            }
+            _ => self.forget(ifname),
+        };
+        let error = match self.invoke_add(PLACE, delegate) {
+            Ok((result, device_info)) => match self.sync_one(delegate, ifname) {
+                Ok(()) => {
+                    return Ok(Attached {
+                        display_name: delegate.display_name.clone(),
+                        network,
+                        ifname: ifname.to_owned(),
+                        result,
+                        device_info,
+                    });
+                }
+                Err(error) => unsynced(error),
+            },
+            Err(Refusal::Before(error)) => {
+                forget();
+                return Err(error);
+            }
+            Err(Refusal::ByPlugin(error)) => error,
+        };
+        match self.del_one(PLACE, delegate) {
+            Ok(()) => forget(),
+            // The record stays: the pod's DEL tries again, and the next attempt before that.
+            Err(left) => tracing::warn!(sandbox = %self.sandbox, error = %left, "cannot undo the attachment"),
+        }
+        Err(error)
     }
 
     fn keep(&self, records: &Records) -> io::Result<()> {
         match self.scratch() {
             Some(scratch) => scratch.write(&records.to_text()),
-            // The plugin's call is about to be refused for the same reason, in better words.
             None => Ok(()),
         }
     }
 
     /// Takes the network of an interface out of the record. A record too many is harmless: DEL of what is gone succeeds.
+    /// The file that is left is that of all other networks, so it has to survive a crash.
     fn forget(&self, ifname: &str) {
         let forget = || -> Result<(), RecordError> {
-            let mut records = self.records(&[])?;
-            records.remove(ifname)?;
-            match self.scratch() {
-                Some(scratch) if records.is_empty() => Ok(scratch.remove()?),
-                _ => Ok(self.keep(&records)?),
+            if let (Record::Whole(mut records, _), Some(scratch)) = (self.record()?, self.scratch()) {
+                records.remove(ifname)?;
+                scratch.write(&records.to_text())?;
+                scratch.sync()?;
             }
+            Ok(())
         };
         if let Err(error) = forget() {
             let error = kube_kit::client::chain(&error);
@@ -182,16 +355,48 @@ impl<R: Runner> Attacher<'_, R> {
 
     fn sync_one(&self, delegate: &Delegate, ifname: &str) -> io::Result<()> {
         self.scratch().map_or(Ok(()), |scratch| scratch.sync())?;
-        let key = Key {
-            network: &delegate.config.name(),
+        let network = delegate.config.name();
+        let key = self.key(&network, ifname);
+        self.cache().sync(key).map_err(io::Error::other)
+    }
+
+    /// [`Self::sync_one`] for what was attached before: the established daemon made no record of it.
+    fn sync_again(&self, delegate: &Delegate, ifname: &str) -> io::Result<()> {
+        match self.sync_one(delegate, ifname) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn key<'k>(&'k self, network: &'k str, ifname: &'k str) -> Key<'k> {
+        Key {
+            network,
             container_id: &self.sandbox.container_id,
             ifname,
-        };
-        self.cache().sync(key).map_err(io::Error::other)
+        }
     }
 }
 
-/// Whether two are the same network, by the name that users know or by that of the configuration.
-fn is_same(one: &Delegate, other: &Delegate) -> bool {
-    one.display_name == other.display_name || one.config.name() == other.config.name()
+fn other_network(ifname: &str, recorded: &Delegate, asked: impl fmt::Display) -> Error {
+    Error::internal(format!(
+        "interface {ifname} is attached to network {}, not to {asked}",
+        recorded.display_name
+    ))
+}
+
+fn of_the_pod(ifname: &str) -> Error {
+    Error::internal(format!("interface {ifname} is the pod's own"))
+}
+
+fn is_nad(delegate: &Delegate) -> bool {
+    delegate.display_name.contains('/')
+}
+
+/// Whether to attach the one would be to attach the other once more. NADs say so by their names, whatever has become of
+/// them since; a caller that names none has its configuration to be known by.
+fn is_same(asked: &Delegate, recorded: &Delegate) -> bool {
+    if is_nad(asked) && is_nad(recorded) {
+        return asked.display_name == recorded.display_name;
+    }
+    asked.config.is_like(&recorded.config)
 }

@@ -28,6 +28,8 @@ struct Fake {
     calls: RefCell<Vec<Called>>,
     failing: BTreeSet<&'static str>,
     silent: BTreeSet<&'static str>,
+    /// A file that is gone when the next ADD is done.
+    takes: Option<std::path::PathBuf>,
 }
 
 impl Fake {
@@ -55,6 +57,9 @@ impl Runner for Fake {
             variables: variables.clone(),
             config,
         });
+        if let Some(file) = self.takes.as_ref().filter(|_| what.starts_with("ADD ")) {
+            fs::remove_file(file).unwrap();
+        }
         if self.failing.contains(what.as_str()) {
             return Err(Error::new(code::TRY_AGAIN_LATER, "later"));
         }

@@ -171,27 +171,13 @@ impl<C: ClusterView + 'static> Daemon<C> {
     async fn tell(&self, sandbox: &Sandbox, pod: &Pod, attached: &[Attached]) -> Result<(), Error> {
         let mut entries = Vec::new();
         for (index, network) in attached.iter().enumerate() {
+            self.announce(sandbox, network);
             let Attached {
                 display_name,
-                network: name,
-                ifname,
                 result,
                 device_info,
+                ..
             } = network;
-            let json = result
-                .to_json(Version::LATEST)
-                .map(|json| json.to_string())
-                .unwrap_or_default();
-            tracing::info!(
-                "Add: {}:{}:{}:{display_name}({name}):{ifname} {json}",
-                pod.namespace,
-                pod.name,
-                sandbox.pod.uid.as_deref().unwrap_or_default()
-            );
-            if let Some(text) = announcement(network) {
-                self.cluster
-                    .event(&sandbox.pod, Kind::Normal, names::REASON_ADDED, text);
-            }
             entries.extend(entries_for(display_name, result, index == 0, device_info.clone()));
         }
         if entries.is_empty() {
@@ -199,6 +185,31 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
         let written = self.cluster.write_status(pod, &render(&entries)).await;
         written.map_err(|error| of_pod(sandbox, &format!("error setting the networks status: {error}")))
+    }
+
+    /// Logs a network that was attached, and tells the pod.
+    pub(super) fn announce(&self, sandbox: &Sandbox, attached: &Attached) {
+        let Attached {
+            display_name,
+            network,
+            ifname,
+            result,
+            ..
+        } = attached;
+        let json = result
+            .to_json(Version::LATEST)
+            .map(|json| json.to_string())
+            .unwrap_or_default();
+        let pod = &sandbox.pod;
+        tracing::info!(
+            "Add: {}:{}:{}:{display_name}({network}):{ifname} {json}",
+            pod.namespace,
+            pod.name,
+            pod.uid.as_deref().unwrap_or_default()
+        );
+        if let Some(text) = announcement(attached) {
+            self.cluster.event(pod, Kind::Normal, names::REASON_ADDED, text);
+        }
     }
 }
 

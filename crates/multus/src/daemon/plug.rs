@@ -2,6 +2,7 @@
 
 use super::{Daemon, failed};
 use crate::attach::Attacher;
+use crate::attach::plug::{Asked, Plugged};
 use crate::cluster::ClusterView;
 use crate::delegate::{self, Config, Delegate};
 use crate::messages::{self, of_pod};
@@ -9,17 +10,16 @@ use crate::names;
 use crate::net_conf::MultusConfig;
 use crate::netns::KernelNetns;
 use crate::request::{PodVerb, Sandbox};
-use crate::resolve::Resolver;
+use crate::resolve::{PodError, Resolver};
 use cni::Error;
 use cni::cache::Cache;
 use cni::chain::Chain;
 use cni::error::{code, internal};
-use cni::json::Object;
+use cni::json::{self, Object};
 use cni::names::key;
 use cni::result::CniResult;
 use cni::selection::NetworkSelection;
 use cni::version::Version;
-use kube_kit::events::Kind;
 use std::fs;
 
 impl<C: ClusterView + 'static> Daemon<C> {
@@ -51,80 +51,76 @@ impl<C: ClusterView + 'static> Daemon<C> {
         wishes: &NetworkSelection,
     ) -> Result<CniResult, Error> {
         let multus = self.own_conf()?;
-        let Some(_pod) = self.pod(&mut sandbox).await? else {
+        if self.pod(&mut sandbox).await?.is_none() {
             return Err(of_pod(&sandbox, "the pod is gone"));
-        };
-        let delegate = network(config, wishes, &sandbox, &multus)?;
-        let others = self.others(&sandbox, &multus).await?;
-        let invoker = self.invoker(&multus);
-        let (display_name, network) = (delegate.display_name.clone(), delegate.config.name());
-        let owned = sandbox.clone();
-        let work = move || {
-            let attacher = Attacher {
-                runner: &invoker,
-                config: &multus,
-                sandbox: &owned,
+        }
+        let target = &wishes.namespace;
+        // A caller that names no NAD can't be told whose it is.
+        if !target.is_empty() && !multus.permits(&sandbox.pod.namespace, target) {
+            let refused = PodError::Isolation {
+                pod: sandbox.pod.namespace.clone(),
+                target: target.clone(),
             };
-            attacher.plug(&delegate, &others, &mut KernelNetns::new(&owned.netns))
-        };
-        let answer = self.workers.run(work).await.map_err(failed)?;
-        match &answer {
-            Ok(result) => {
-                let text = messages::added(&sandbox.ifname, &display_name, result);
-                self.cluster
-                    .event(&sandbox.pod, Kind::Normal, names::REASON_ADDED, text);
+            self.warn(&sandbox, names::REASON_FAILED, refused.to_string());
+            return Err(of_pod(&sandbox, &refused.to_string()));
+        }
+        let delegate = network(config, wishes, Some(&sandbox.ifname), &multus)?;
+        match self.plug_known(&sandbox, &delegate, &multus).await {
+            Ok(plugged) => {
+                if let Plugged::Now(attached) = &plugged {
+                    self.announce(&sandbox, attached);
+                }
+                Ok(plugged.result().clone())
             }
             Err(error) => {
-                let text = messages::failed_adding(&sandbox.ifname, &display_name, error);
+                let text = messages::failed_adding(&sandbox.ifname, &delegate.display_name, &error);
                 self.warn(&sandbox, names::REASON_FAILED, text);
+                let network = delegate.config.name();
+                Err(error.prefixed(&format!(
+                    "[{}:{network}]: error adding container to network \"{network}\"",
+                    sandbox.pod
+                )))
             }
         }
-        answer.map_err(|error| {
-            error.prefixed(&format!(
-                "[{}:{network}]: error adding container to network \"{network}\"",
-                sandbox.pod
-            ))
-        })
     }
 
-    /// The networks of a sandbox that the node knows nothing of: the one that every pod gets. Nothing where the node
-    /// knows better.
-    async fn others(&self, sandbox: &Sandbox, multus: &MultusConfig) -> Result<Vec<Delegate>, Error> {
-        let known = {
-            let (invoker, multus) = (self.invoker(multus), multus.clone());
-            // Its interface is the pod's, so that the order of what was attached is told from that.
-            let whole = Sandbox {
-                ifname: names::MASTER_INTERFACE.into(),
-                ..sandbox.clone()
-            };
+    /// Attaches the network; into a sandbox that the node knows nothing of, beside the one that every pod gets.
+    async fn plug_known(
+        &self,
+        sandbox: &Sandbox,
+        delegate: &Delegate,
+        multus: &MultusConfig,
+    ) -> Result<Plugged, Error> {
+        let attempt = async |defaults: Option<Vec<Delegate>>| {
+            let invoker = self.invoker(multus);
+            let (sandbox, delegate, multus) = (sandbox.clone(), delegate.clone(), multus.clone());
             let work = move || {
-                Attacher {
+                let attacher = Attacher {
                     runner: &invoker,
                     config: &multus,
-                    sandbox: &whole,
-                }
-                .known()
+                    sandbox: &sandbox,
+                };
+                let mut netns = KernelNetns::new(&sandbox.netns);
+                attacher.plug(&delegate, defaults.as_deref(), &mut netns)
             };
             self.workers.run(work).await.map_err(failed)?
         };
-        if let Some(known) = known {
-            return Ok(known);
+        if let Some(plugged) = attempt(None).await? {
+            return Ok(plugged);
         }
         let resolver = Resolver {
             cluster: &*self.cluster,
             config: multus,
         };
         let defaults = resolver.defaults(None).await;
-        defaults.map_err(|error| of_pod(sandbox, &error.to_string()))
+        let defaults = defaults.map_err(|error| of_pod(sandbox, &error.to_string()))?;
+        let plugged = attempt(Some(defaults)).await?;
+        plugged.ok_or_else(|| of_pod(sandbox, "the pod's own network is not known"))
     }
 
     async fn unplug(&self, sandbox: Sandbox, config: &[u8], wishes: &NetworkSelection) -> Result<(), Error> {
         let multus = self.own_conf()?;
-        let asked = if config.is_empty() {
-            None
-        } else {
-            Some(network(config, wishes, &sandbox, &multus)?)
-        };
+        let asked = asked(config, wishes);
         let invoker = self.invoker(&multus);
         let prefix = format!("[{}]: error deleting interface {}", sandbox.pod, sandbox.ifname);
         let work = move || {
@@ -133,7 +129,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 config: &multus,
                 sandbox: &sandbox,
             }
-            .unplug(asked.as_ref())
+            .unplug(&asked, &mut KernelNetns::new(&sandbox.netns))
         };
         let done = self.detachers.run(work).await.map_err(failed)?;
         done.map_err(|error| error.prefixed(&prefix))
@@ -146,27 +142,28 @@ impl<C: ClusterView + 'static> Daemon<C> {
         wishes: &NetworkSelection,
     ) -> Result<(), Error> {
         let multus = self.own_conf()?;
-        let asked = network(config, wishes, &sandbox, &multus)?;
+        let asked = asked(config, wishes);
+        // May be of no use where the network is recorded.
+        let told = network(config, wishes, Some(&sandbox.ifname), &multus);
         let invoker = self.invoker(&multus);
         let work = move || {
-            let attacher = Attacher {
+            Attacher {
                 runner: &invoker,
                 config: &multus,
                 sandbox: &sandbox,
-            };
-            let recorded = attacher.network_of(&sandbox.ifname);
-            attacher.check(&[recorded.map_or(asked, |(_, delegate)| delegate)])
+            }
+            .check_plugged(&asked, told)
         };
         self.workers.run(work).await.map_err(failed)?
     }
 
     /// STATUS of a network that is to be attached.
-    pub(super) async fn network_status(&self, config: &[u8]) -> Result<(), Error> {
+    pub(super) async fn network_status(&self, config: &[u8], wishes: &NetworkSelection) -> Result<(), Error> {
         let multus = self.own_conf()?;
-        let config = Config::parse(config).map_err(|error| unusable(&error))?;
+        let delegate = network(config, wishes, None, &multus)?;
         let invoker = self.invoker(&multus);
         let work = move || {
-            let network = config.network().map_err(internal)?;
+            let network = delegate.config.network().map_err(internal)?;
             let cache = Cache::new(&multus.cni_dir);
             let chain = Chain {
                 runner: &invoker,
@@ -188,18 +185,57 @@ impl<C: ClusterView + 'static> Daemon<C> {
             )
         };
         let text = fs::read(&file).map_err(|error| missing(&error))?;
-        let object = Object::parse(&text).map_err(|error| missing(&error))?;
-        let chain: Option<Vec<Object>> = object.read(key::PLUGINS).map_err(|error| missing(&error))?;
-        let own = chain.and_then(|chain| chain.into_iter().next()).unwrap_or(object);
+        let own = own_plugin(&text).map_err(|error| missing(&error))?;
         self.net_conf(own.to_json().as_bytes())
     }
+}
+
+/// Multus' own part of a configuration file. In a list, it gets what the runtime would hand down to it.
+fn own_plugin(text: &[u8]) -> Result<Object, json::Error> {
+    let whole = Object::parse(text)?;
+    let Some(plugins) = whole.get(key::PLUGINS) else {
+        return Ok(whole);
+    };
+    let mut plugins: Vec<Object> = serde_json::from_str(plugins.get())?;
+    let is_ours = |plugin: &Object| plugin.text(key::TYPE).as_deref() == Some(names::SHIM);
+    let place = plugins.iter().position(is_ours).unwrap_or_default();
+    if place >= plugins.len() {
+        return Ok(whole);
+    }
+    let mut own = plugins.swap_remove(place);
+    for key in [key::CNI_VERSION, key::NAME] {
+        if let Some(value) = whole.get(key) {
+            own.set_raw(key, value.to_owned());
+        }
+    }
+    Ok(own)
+}
+
+/// What a caller says of a network that is attached. What it sends of the configuration may have become unusable since:
+/// all that it is good for is its name.
+fn asked(config: &[u8], wishes: &NetworkSelection) -> Asked {
+    let nad = nad(wishes);
+    let network = Object::parse(config).ok().map(|config| {
+        let name = config.text(key::NAME).filter(|name| !name.is_empty());
+        name.unwrap_or_else(|| wishes.name.clone())
+    });
+    Asked {
+        nad,
+        network: network.filter(|name| !name.is_empty()),
+    }
+}
+
+/// What users call the NAD that the caller names.
+fn nad(wishes: &NetworkSelection) -> Option<String> {
+    let NetworkSelection { namespace, name, .. } = wishes;
+    (!namespace.is_empty() && !name.is_empty()).then(|| format!("{namespace}/{name}"))
 }
 
 /// The network that a call is about, with what is asked of it. A configuration that names no version gets multus'.
 fn network(
     config: &[u8],
     wishes: &NetworkSelection,
-    sandbox: &Sandbox,
+    ifname: Option<&str>,
     multus: &MultusConfig,
 ) -> Result<Delegate, Error> {
     let mut config = Config::parse_named(config, &wishes.name).map_err(|error| unusable(&error))?;
@@ -208,20 +244,78 @@ fn network(
             .set(key::CNI_VERSION, &multus.cni_version)
             .map_err(|error| unusable(&error))?;
     }
-    let display_name = if wishes.name.is_empty() || wishes.namespace.is_empty() {
-        config.name()
-    } else {
-        format!("{}/{}", wishes.namespace, wishes.name)
-    };
-    let mut delegate = Delegate::new(display_name, config);
+    let mut delegate = Delegate::new(nad(wishes).unwrap_or_else(|| config.name()), config);
     delegate.ask(wishes).map_err(|error| unusable(&error))?;
-    delegate.requests.interface = Some(sandbox.ifname.clone());
+    delegate.requests.interface = ifname.map(str::to_owned);
     if delegate.requests.default_route.take().is_some() {
-        tracing::warn!(%sandbox, "default-route is not changed while a pod runs: left as it is");
+        tracing::warn!(
+            network = delegate.display_name,
+            "default-route is not changed while a pod runs: left as it is"
+        );
     }
     Ok(delegate)
 }
 
 fn unusable(error: &delegate::Error) -> Error {
     Error::new(code::INVALID_NETWORK_CONFIG, format!("Multus: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(text: &str) -> String {
+        own_plugin(text.as_bytes()).unwrap().to_json()
+    }
+
+    #[test]
+    fn multus_own_configuration_may_be_part_of_a_list() {
+        let single = r#"{"cniVersion":"0.3.1","type":"multus-shim"}"#;
+        assert_eq!(own(single), single);
+        assert_eq!(
+            own(
+                r#"{"cniVersion":"1.0.0","name":"m","plugins":[{"type":"x"},{"type":"multus-shim","cniDir":"/d","n":9007199254740993}]}"#
+            ),
+            r#"{"type":"multus-shim","cniDir":"/d","n":9007199254740993,"cniVersion":"1.0.0","name":"m"}"#
+        );
+        assert_eq!(
+            own(r#"{"plugins":[{"type":"multus"},{"type":"y"}]}"#),
+            r#"{"type":"multus"}"#
+        );
+        assert_eq!(own(r#"{"plugins":[]}"#), r#"{"plugins":[]}"#);
+        own_plugin(br#"{"plugins":7}"#).unwrap_err();
+    }
+
+    #[test]
+    fn of_a_definition_that_became_unusable_the_name_is_left() {
+        let wishes = |namespace: &str, name: &str| NetworkSelection {
+            namespace: namespace.into(),
+            name: name.into(),
+            ..NetworkSelection::default()
+        };
+        let expected = |nad: Option<&str>, network: Option<&str>| Asked {
+            nad: nad.map(Into::into),
+            network: network.map(Into::into),
+        };
+        for (config, network) in [
+            ("", None),
+            ("{", None),
+            ("{}", Some("n")),
+            (r#"{"name":"x","plugins":[]}"#, Some("x")),
+            (r#"{"name":"x","type":""}"#, Some("x")),
+            (r#"{"name":7}"#, Some("n")),
+        ] {
+            assert_eq!(
+                asked(config.as_bytes(), &wishes("ns", "n")),
+                expected(Some("ns/n"), network),
+                "{config}"
+            );
+        }
+        // The established controller names nothing.
+        assert_eq!(asked(b"{}", &wishes("", "")), expected(None, None));
+        assert_eq!(
+            asked(br#"{"name":"x"}"#, &wishes("", "")),
+            expected(None, Some("x"))
+        );
+    }
 }

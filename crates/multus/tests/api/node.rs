@@ -2,7 +2,9 @@
 
 use cluster::{ApiServer, wait};
 use kube_kit::shutdown::Shutdown;
+use linux::link::VethSpec;
 use linux::netns::NetNs;
+use linux::route::Socket;
 use multus::daemon_config::DaemonConfig;
 use multus::device_info::DeviceInfo;
 use multus::{Stop, serve};
@@ -383,8 +385,7 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
             netns,
             version: None,
             valid: None,
-            keys: Value::Null,
-            _held: held,
+            held,
         }
     }
 
@@ -420,9 +421,22 @@ pub(crate) struct Sandbox {
     pub(crate) version: Option<String>,
     /// What the runtime says is in use, if it does.
     pub(crate) valid: Option<Value>,
-    /// More keys of the runtime's configuration.
-    pub(crate) keys: Value,
-    _held: NetNs,
+    held: NetNs,
+}
+
+impl Sandbox {
+    /// Puts an interface into its namespace.
+    pub(crate) fn add_interface(&self, name: &str) {
+        let spec = VethSpec {
+            name,
+            mac: None,
+            mtu: None,
+            peer_name: "peer",
+            peer_ns: None,
+        };
+        let mut socket = self.held.run(Socket::open).unwrap().unwrap();
+        socket.create_veth(&spec).unwrap();
+    }
 }
 
 /// Where a plugin waits.

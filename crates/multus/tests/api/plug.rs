@@ -144,13 +144,10 @@ fn errors_reach_the_caller() {
     // It is still recorded.
     fs::remove_file(node.path("fail.DEL.b")).unwrap();
     assert_eq!(call(&node, "DEL", &sandbox, "hot0", config, &Value::Null).0, 200);
+    assert_eq!(node.calls_of("c1")[3..], ["ADD b", "DEL b", "DEL b"]);
 
     let (code, answer) = call(&node, "GC", &sandbox, "hot0", config, &Value::Null);
     assert_eq!((code, answer.as_str()), (400, "unknown cmd type: GC\n"));
-    assert_eq!(
-        call(&node, "STATUS", &sandbox, "hot0", config, &Value::Null).0,
-        200
-    );
     let gone = node.sandbox("c2", "gone", Some("u1"));
     let (code, answer) = call(&node, "ADD", &gone, "hot0", config, &Value::Null);
     assert!(
@@ -161,15 +158,168 @@ fn errors_reach_the_caller() {
 }
 
 #[test]
+fn a_network_is_asked_whether_it_could_be_attached() {
+    // multus#51 (one network's STATUS)
+    let mut node = Node::new();
+    let primary = json!({"cniVersion": "1.1.0", "name": "cluster-net", "plugins": [{"type": "a"}]});
+    fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
+    node.start(&json!({"cniVersion": "1.1.0"}));
+    let sandbox = node.sandbox("", "web", None);
+    let status = |config: &str, wishes: &Value| call(&node, "STATUS", &sandbox, "hot0", config, wishes);
+    let wishes = json!({"name": "net-b", "cni-args": {"k": "v"}});
+    // Without a version of its own it has multus'.
+    assert_eq!(status(r#"{"type":"b"}"#, &wishes), (200, String::new()));
+    let seen = node.config_of("", "STATUS", "b");
+    assert_eq!(
+        seen,
+        json!({"cniVersion": "1.1.0", "name": "net-b", "type": "b", "args": {"cni": {"k": "v"}}})
+    );
+    fs::write(node.path("fail.STATUS.b"), r#"{"code":50,"msg":"no room"}"#).unwrap();
+    let (code, answer) = status(r#"{"type":"b"}"#, &wishes);
+    let error: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(
+        (code, &error["code"], &error["msg"]),
+        (400, &json!(50), &json!("no room"))
+    );
+}
+
+#[test]
 fn a_pod_that_is_older_than_multus_keeps_its_cluster_network() {
     let node = Node::started();
     let uid = node.pod("web", &json!({}));
     let sandbox = node.sandbox("c1", "web", Some(&uid));
     let config = r#"{"name":"hot","type":"b"}"#;
+    // One without any network is none that a runtime made.
+    let (code, answer) = call(&node, "ADD", &sandbox, "hot0", config, &Value::Null);
+    let error: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!((code, &error["code"]), (400, &json!(3)), "{answer}");
+    assert!(node.calls().is_empty() && !node.path("cni/c1").exists());
+    sandbox.add_interface("eth0");
     assert_eq!(call(&node, "ADD", &sandbox, "hot0", config, &Value::Null).0, 200);
     // A configuration without version gets multus'.
     assert_eq!(node.config_of("c1", "ADD", "b")["cniVersion"], "0.3.1");
     node.succeed("DEL", &sandbox);
     assert_eq!(node.calls_of("c1"), ["ADD b", "DEL b", "DEL a"]);
     assert_eq!(node.variable_of("c1", "DEL", "a", "CNI_IFNAME"), "eth0");
+}
+
+#[test]
+fn a_provided_configuration_may_be_a_list() {
+    let mut node = Node::new();
+    let own = json!({"type": "multus-shim", "clusterNetwork": node.path("net.d/10-a.conflist")});
+    let list = json!({"cniVersion": "0.3.1", "name": "own", "plugins": [own]});
+    fs::create_dir(node.path("provided")).unwrap();
+    let file = node.path("provided/00-multus.conf");
+    fs::write(&file, list.to_string()).unwrap();
+    node.start(&json!({"multusConfigFile": file}));
+    let uid = node.pod("web", &json!({}));
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    sandbox.add_interface("eth0");
+    let config = r#"{"name":"hot","type":"b"}"#;
+    let (code, answer) = call(&node, "ADD", &sandbox, "hot0", config, &Value::Null);
+    assert_eq!(code, 200, "{answer}");
+    let (code, answer) = call(&node, "DEL", &sandbox, "hot0", config, &Value::Null);
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(node.calls_of("c1"), ["ADD b", "DEL b"]);
+}
+
+#[test]
+fn isolation_holds_for_pods_that_run() {
+    // multus#26 (networks that are plugged in)
+    let mut node = Node::new();
+    node.start(&json!({"namespaceIsolation": true, "globalNamespaces": "shared"}));
+    let sandbox = attached(&node, "web", &json!({}));
+    let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
+    let from = |namespace: &str| json!({"namespace": namespace, "name": "hot"});
+    let (code, answer) = call(&node, "ADD", &sandbox, "hot0", config, &from("other"));
+    let expected = format!(
+        "namespace isolation enabled, annotation violates permission, pod is in namespace {} but refers to target \
+         namespace other",
+        node.name
+    );
+    assert!(code == 400 && answer.contains(&expected), "{code} {answer}");
+    assert!(node.event("web", "FailedAddingInterface").contains(&expected));
+    assert_eq!(node.calls_of("c1"), ["ADD a"]);
+    for namespace in ["shared", &node.name] {
+        let (code, answer) = call(&node, "ADD", &sandbox, "hot0", config, &from(namespace));
+        assert_eq!(code, 200, "{answer}");
+        // What is attached may go, whoever may have what by now.
+        assert_eq!(
+            call(&node, "DEL", &sandbox, "hot0", config, &from(namespace)).0,
+            200
+        );
+    }
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "ADD b", "DEL b"]);
+}
+
+#[test]
+fn a_definition_that_became_unusable_hinders_nobody() {
+    let node = Node::started();
+    node.nad("net-b", &json!({"cniVersion": "0.4.0", "type": "b", "x": 1}));
+    let sandbox = attached(&node, "web", &json!({NETWORKS: "net-b"}));
+    let who = json!({"name": "net-b", "namespace": node.name});
+    for config in ["", "{}", r#"{"name":"other","plugins":[]}"#] {
+        let (code, answer) = call(&node, "CHECK", &sandbox, "net1", config, &who);
+        assert_eq!(code, 200, "{config}: {answer}");
+    }
+    let seen = node.config_of("c1", "CHECK", "b");
+    assert_eq!(
+        (&seen["x"], &seen["prevResult"]["interfaces"][0]["name"]),
+        (&json!(1), &json!("net1"))
+    );
+    let other = json!({"name": "other", "namespace": node.name});
+    let (code, answer) = call(&node, "DEL", &sandbox, "net1", "{}", &other);
+    let expected = format!(
+        "interface net1 is attached to network {0}/net-b, not to {0}/other",
+        node.name
+    );
+    assert!(code == 400 && answer.contains(&expected), "{code} {answer}");
+    let (code, answer) = call(&node, "DEL", &sandbox, "net1", r#"{"type":""}"#, &who);
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(
+        node.calls_of("c1"),
+        ["ADD a", "ADD b", "CHECK b", "CHECK b", "CHECK b", "DEL b"]
+    );
+}
+
+#[test]
+fn nothing_is_plugged_into_a_pod_that_ends() {
+    let node = Node::started();
+    let sandbox = attached(&node, "web", &json!({}));
+    let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
+    let gate = node.gate("c1", "DEL", "a");
+    let end = node.begin("DEL", &sandbox);
+    node.called("c1", "DEL a");
+    let (code, answer) = std::thread::scope(|scope| {
+        let plug = scope.spawn(|| call(&node, "ADD", &sandbox, "hot0", config, &Value::Null));
+        gate.open();
+        plug.join().unwrap()
+    });
+    assert!(end.wait_with_output().unwrap().status.success());
+    assert!(code == 400 && answer.contains("was detached"), "{code} {answer}");
+    assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
+    assert!(!node.path("cni/c1").exists());
+}
+
+#[test]
+fn a_pods_end_waits_for_what_is_being_plugged_in() {
+    // multus#92 (the order of calls)
+    let node = Node::started();
+    let sandbox = attached(&node, "web", &json!({}));
+    let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
+    let gate = node.gate("c1", "ADD", "b");
+    std::thread::scope(|scope| {
+        let plug = scope.spawn(|| call(&node, "ADD", &sandbox, "hot0", config, &Value::Null));
+        node.called("c1", "ADD b");
+        // What a kill here would leave: the record, and no result.
+        let recorded = fs::read_to_string(node.path("cni/c1")).unwrap();
+        assert!(recorded.contains(r#""ifnameRequest":"hot0""#), "{recorded}");
+        let end = node.begin("DEL", &sandbox);
+        gate.open();
+        assert_eq!(plug.join().unwrap().0, 200);
+        assert!(end.wait_with_output().unwrap().status.success());
+    });
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    assert_eq!(fs::read_dir(node.path("cni/results")).unwrap().count(), 0);
+    assert!(!node.path("cni/c1").exists());
 }

@@ -88,6 +88,8 @@ fn a_useless_file_fails_nothing() {
     fs::write(file, "no JSON").unwrap();
     let attached = bench.add(&[single("a"), with_device("b")]).unwrap();
     assert!(attached[1].device_info.is_none());
+    // Nor does the plugin get it.
+    assert_eq!(bench.info_files(), 0);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Networks that come and go while the pod runs.
 
 use super::*;
+use crate::attach::plug::{Asked, Plugged};
 
 /// The sandbox as a call about one of its interfaces sees it.
 fn on(bench: &Bench, ifname: &str) -> Sandbox {
@@ -10,24 +11,69 @@ fn on(bench: &Bench, ifname: &str) -> Sandbox {
     }
 }
 
-fn plug(bench: &mut Bench, delegate: &Delegate, others: &[Delegate]) -> Result<CniResult, Error> {
+/// What became of it, in a pod whose own network may have to be told.
+fn outcome(
+    bench: &mut Bench,
+    delegate: &Delegate,
+    defaults: Option<&[Delegate]>,
+) -> Result<Option<Plugged>, Error> {
     let sandbox = on(bench, delegate.requests.interface.as_deref().unwrap());
     let attacher = Attacher {
         runner: &bench.fake,
         config: &bench.config,
         sandbox: &sandbox,
     };
-    attacher.plug(delegate, others, &mut bench.netns)
+    attacher.plug(delegate, defaults, &mut bench.netns)
 }
 
-fn unplug(bench: &Bench, ifname: &str, asked: Option<&Delegate>) -> Result<(), Error> {
+fn plug(bench: &mut Bench, delegate: &Delegate) -> Result<CniResult, Error> {
+    let plugged = outcome(bench, delegate, None)?;
+    Ok(plugged.expect("a pod whose network is known").result().clone())
+}
+
+fn unplug(bench: &mut Bench, ifname: &str, asked: &Asked) -> Result<(), Error> {
+    let sandbox = on(bench, ifname);
+    let attacher = Attacher {
+        runner: &bench.fake,
+        config: &bench.config,
+        sandbox: &sandbox,
+    };
+    attacher.unplug(asked, &mut bench.netns)
+}
+
+fn check(bench: &Bench, ifname: &str, asked: &Asked, told: Result<Delegate, Error>) -> Result<(), Error> {
     let sandbox = on(bench, ifname);
     Attacher {
         runner: &bench.fake,
         config: &bench.config,
         sandbox: &sandbox,
     }
-    .unplug(asked)
+    .check_plugged(asked, told)
+}
+
+/// What a caller says who knows the NAD and its configuration.
+fn asked(name: &str) -> Asked {
+    Asked {
+        nad: Some(format!("ns/{name}")),
+        network: Some(name.into()),
+    }
+}
+
+/// What the established controller says.
+fn unnamed(network: &str) -> Asked {
+    Asked {
+        nad: None,
+        network: Some(network.into()),
+    }
+}
+
+/// A NAD whose configuration has the name of others'.
+fn sharing(nad: &str, plugin: &str, ifname: &str) -> Delegate {
+    let config = json!({"cniVersion": "0.4.0", "name": "shared", "type": plugin});
+    let config = Config::parse(config.to_string().as_bytes()).unwrap();
+    let mut delegate = Delegate::new(format!("ns/{nad}"), config);
+    delegate.requests.interface = Some(ifname.into());
+    delegate
 }
 
 fn named(name: &str, ifname: &str) -> Delegate {
@@ -48,7 +94,7 @@ fn what_is_plugged_in_is_detached_with_the_pod() {
     // multus#92
     let mut bench = Bench::new();
     bench.add(&[single("a"), single("b")]).unwrap();
-    let result = plug(&mut bench, &named("c", "hot0"), &[]).unwrap();
+    let result = plug(&mut bench, &named("c", "hot0")).unwrap();
     assert_eq!(result.interfaces[0].name, "hot0");
     assert_eq!(bench.fake.call("ADD c").variables["CNI_IFNAME"], "hot0");
     assert_eq!(names(&bench.stored()), ["ns/a", "ns/b", "ns/c"]);
@@ -65,7 +111,7 @@ fn what_is_unplugged_is_forgotten_and_others_keep_their_interfaces() {
     // multus#78 (the daemon's part)
     let mut bench = Bench::new();
     bench.add(&[single("a"), single("b"), single("c")]).unwrap();
-    unplug(&bench, "net1", Some(&single("b"))).unwrap();
+    unplug(&mut bench, "net1", &asked("b")).unwrap();
     let stored = bench.stored();
     assert_eq!(names(&stored), ["ns/a", "ns/c"]);
     bench.attacher().del(&stored).unwrap();
@@ -79,72 +125,329 @@ fn what_is_unplugged_is_forgotten_and_others_keep_their_interfaces() {
 fn a_network_is_unplugged_as_it_was_plugged_in() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
-    plug(&mut bench, &named("c", "hot0"), &[]).unwrap();
-    // Its definition is another one by now, or gone.
-    let config = json!({"cniVersion": "0.4.0", "name": "c", "type": "other"});
-    let now = Delegate::new(
-        "ns/c".into(),
-        Config::parse(config.to_string().as_bytes()).unwrap(),
-    );
-    unplug(&bench, "hot0", Some(&now)).unwrap();
-    assert_eq!(bench.fake.names()[2..], ["DEL c"]);
-    plug(&mut bench, &named("c", "hot0"), &[]).unwrap();
-    unplug(&bench, "hot0", None).unwrap();
-    assert_eq!(bench.fake.names()[4..], ["DEL c"]);
+    // Its definition has another configuration by now, none that is of use, or is gone.
+    let nothing_usable = Asked {
+        network: None,
+        ..asked("c")
+    };
+    let renamed = Asked {
+        network: Some("renamed".into()),
+        ..asked("c")
+    };
+    for (count, now) in [asked("c"), renamed, nothing_usable, Asked::default()]
+        .iter()
+        .enumerate()
+    {
+        plug(&mut bench, &named("c", "hot0")).unwrap();
+        unplug(&mut bench, "hot0", now).unwrap();
+        assert_eq!(bench.fake.names()[2 + 2 * count..], ["DEL c"], "{now:?}");
+    }
     assert_eq!(bench.fake.call("DEL c").config["kubeconfig"], "/k");
+}
+
+#[test]
+fn networks_whose_configurations_have_one_name_are_told_apart() {
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    plug(&mut bench, &sharing("b", "b", "hot0")).unwrap();
+    bench.netns.taken.insert("hot0");
+    // A caller that fails to plug in the other one, and undoes that.
+    let error = plug(&mut bench, &sharing("c", "c", "hot0")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "interface hot0 is attached to network ns/b, not to ns/c"
+    );
+    let other = Asked {
+        network: Some("shared".into()),
+        ..asked("c")
+    };
+    let error = unplug(&mut bench, "hot0", &other).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "interface hot0 is attached to network ns/b, not to ns/c"
+    );
+    let error = check(&bench, "hot0", &other, Ok(sharing("c", "c", "hot0"))).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "interface hot0 is attached to network ns/b, not to ns/c"
+    );
+    // The same without anything but a name: the plugins of the other one are not these.
+    let nothing_else = Asked {
+        network: None,
+        ..asked("c")
+    };
+    unplug(&mut bench, "hot0", &nothing_else).unwrap_err();
+    let mut established = sharing("c", "c", "hot0");
+    established.display_name = "shared".into();
+    plug(&mut bench, &established).unwrap_err();
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD b"]);
+    // Where only the name of the configuration is known, that counts.
+    unplug(&mut bench, "hot0", &unnamed("shared")).unwrap();
+    assert_eq!(bench.fake.names()[2..], ["DEL b"]);
 }
 
 #[test]
 fn the_cluster_network_is_not_forgotten_for_a_plugged_one() {
     // The pod was attached while multus was not on the node.
     let mut bench = Bench::new();
-    assert!(bench.attacher().known().is_none());
-    plug(&mut bench, &named("c", "hot0"), &[single("a")]).unwrap();
+    bench.netns.taken.insert("eth0");
+    let hot = named("c", "hot0");
+    assert!(outcome(&mut bench, &hot, None).unwrap().is_none());
+    assert!(bench.fake.names().is_empty());
+    let defaults = [single("a")];
+    outcome(&mut bench, &hot, Some(&defaults)).unwrap().unwrap();
     assert_eq!(names(&bench.stored()), ["ns/a", "ns/c"]);
     let stored = bench.stored();
     bench.attacher().del(&stored).unwrap();
     assert_eq!(bench.fake.names(), ["ADD c", "DEL c", "DEL a"]);
     assert_eq!(bench.fake.call("DEL a").variables["CNI_IFNAME"], "eth0");
+    // One that fails leaves no record of its own.
+    bench.fake.failing.insert("ADD c");
+    outcome(&mut bench, &hot, Some(&defaults)).unwrap_err();
+    assert!(!bench.scratch().exists());
+}
+
+#[test]
+fn what_the_established_daemon_plugged_in_is_not_the_pods_own_network() {
+    // It recorded nothing but a result, in a pod that is older than both.
+    let mut bench = Bench::new();
+    bench.add(&[single("a"), named("b", "hot0")]).unwrap();
+    fs::remove_file(bench.scratch()).unwrap();
+    fs::remove_file(bench.dir.path().join("multus/results/a-c1-eth0")).unwrap();
+    bench.netns.taken = ["eth0", "hot0"].into();
+    let hot = named("c", "hot1");
+    assert!(outcome(&mut bench, &hot, None).unwrap().is_none());
+    outcome(&mut bench, &hot, Some(&[single("a")])).unwrap().unwrap();
+    assert_eq!(names(&bench.stored()), ["ns/a", "b", "ns/c"]);
+    let stored = bench.stored();
+    bench.attacher().del(&stored).unwrap();
+    assert_eq!(bench.fake.names()[3..], ["DEL c", "DEL b", "DEL a"]);
+    assert_eq!(bench.fake.call("DEL b").variables["CNI_IFNAME"], "hot0");
+    assert_eq!(bench.fake.call("DEL a").variables["CNI_IFNAME"], "eth0");
+}
+
+#[test]
+fn a_sandbox_that_was_detached_gets_no_network() {
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    let stored = bench.stored();
+    bench.attacher().del(&stored).unwrap();
+    let error = outcome(&mut bench, &named("c", "hot0"), Some(&[single("a")])).unwrap_err();
+    assert_eq!(error.code, code::UNKNOWN_CONTAINER, "{error}");
+    assert_eq!(bench.fake.names(), ["ADD a", "DEL a"]);
+    assert!(!bench.scratch().exists());
+}
+
+#[test]
+fn a_namespace_that_can_not_be_looked_at_is_no_proof_of_anything() {
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    plug(&mut bench, &named("c", "hot0")).unwrap();
+    bench.netns.gone = true;
+    let error = plug(&mut bench, &named("c", "hot0")).unwrap_err();
+    assert!(error.msg.contains("no net namespace /gone found"), "{error}");
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD c"]);
+    // What is recorded can be detached without it, and what isn't is gone with it.
+    unplug(&mut bench, "hot0", &asked("c")).unwrap();
+    unplug(&mut bench, "hot0", &asked("c")).unwrap();
+    assert_eq!(bench.fake.names()[2..], ["DEL c"]);
+}
+
+#[test]
+fn the_pods_own_interface_is_not_to_be_had() {
+    let is_refused = |bench: &mut Bench, ifname: &str| {
+        let own = format!("interface {ifname} is the pod's own");
+        for what in [asked("a"), Asked::default()] {
+            assert_eq!(unplug(bench, ifname, &what).unwrap_err().to_string(), own);
+        }
+        assert_eq!(plug(bench, &named("c", ifname)).unwrap_err().to_string(), own);
+        let told = Ok(named("c", ifname));
+        assert_eq!(
+            check(bench, ifname, &asked("c"), told).unwrap_err().to_string(),
+            own
+        );
+        assert_eq!(bench.fake.names(), ["ADD a"]);
+    };
+    // Without a name in the record.
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    is_refused(&mut bench, "eth0");
+    // With one, such as the default-network annotation gives.
+    for name in ["eth0", "own0"] {
+        let mut bench = Bench::new();
+        bench.add(&[named("a", name)]).unwrap();
+        is_refused(&mut bench, name);
+    }
+    // From the result cache.
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    fs::remove_file(bench.scratch()).unwrap();
+    is_refused(&mut bench, "eth0");
+    plug(&mut bench, &named("c", "hot0")).unwrap();
+    assert_eq!(bench.stored()[0].requests.interface, None, "as ADD records it");
+    unplug(&mut bench, "eth0", &Asked::default()).unwrap_err();
 }
 
 #[test]
 fn a_failing_plugin_leaves_nothing_recorded_unless_it_can_not_be_undone() {
     let mut bench = Bench::new().failing("ADD c");
     bench.add(&[single("a")]).unwrap();
-    let error = plug(&mut bench, &named("c", "hot0"), &[]).unwrap_err();
+    let error = plug(&mut bench, &named("c", "hot0")).unwrap_err();
     assert_eq!(error.code, code::TRY_AGAIN_LATER);
     assert_eq!(bench.fake.names(), ["ADD a", "ADD c", "DEL c"]);
     assert_eq!(names(&bench.stored()), ["ns/a"]);
 
     let mut bench = bench.failing("DEL c");
-    plug(&mut bench, &named("c", "hot0"), &[]).unwrap_err();
+    plug(&mut bench, &named("c", "hot0")).unwrap_err();
     assert_eq!(names(&bench.stored()), ["ns/a", "ns/c"]);
-    // The next attempt replaces that record.
+    // As long as it can't be detached nothing takes its place, not even itself.
+    plug(&mut bench, &named("c", "hot0")).unwrap_err();
+    plug(&mut bench, &named("d", "hot0")).unwrap_err();
+    assert_eq!(names(&bench.stored()), ["ns/a", "ns/c"]);
+    assert_eq!(bench.fake.names()[3..], ["ADD c", "DEL c", "DEL c", "DEL c"]);
+    // The next attempt detaches what is left, then attaches: this network or another one.
     bench.fake.failing.clear();
-    plug(&mut bench, &named("c", "hot0"), &[]).unwrap();
-    assert_eq!(names(&bench.stored()), ["ns/a", "ns/c"]);
+    plug(&mut bench, &named("d", "hot0")).unwrap();
+    assert_eq!(bench.fake.names()[7..], ["DEL c", "ADD d"]);
+    assert_eq!(names(&bench.stored()), ["ns/a", "ns/d"]);
+}
+
+#[test]
+fn what_no_plugin_can_be_called_with_changes_nothing() {
+    let mut bench = Bench::new().failing("ADD c").failing("DEL c");
+    bench.add(&[single("a")]).unwrap();
+    plug(&mut bench, &named("c", "hot0")).unwrap_err();
+    let before = fs::read(bench.scratch()).unwrap();
+    bench.fake.failing.clear();
+    // Neither the record of what is left there, nor a plugin's.
+    let mut nameless = Delegate::new("ns/n".into(), Config::parse(br#"{"type":"n"}"#).unwrap());
+    nameless.requests.interface = Some("hot0".into());
+    plug(&mut bench, &nameless).unwrap_err();
+    let error = plug(&mut bench, &named("d", "an-interface-name-that-is-too-long")).unwrap_err();
+    assert_eq!(error.code, code::INVALID_ENVIRONMENT, "{error}");
+    assert_eq!(fs::read(bench.scratch()).unwrap(), before);
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD c", "DEL c"]);
+}
+
+#[test]
+fn an_attachment_that_can_not_be_recorded_for_good_is_undone() {
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    bench.fake.takes = Some(bench.scratch());
+    let error = plug(&mut bench, &named("c", "hot0")).unwrap_err();
+    assert!(error.msg.starts_with("error saving the delegates: "), "{error}");
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD c", "DEL c"]);
+    assert_eq!(bench.results(), ["a-c1-eth0"]);
 }
 
 #[test]
 fn an_answer_that_was_missed_is_given_again() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
-    let first = plug(&mut bench, &named("c", "hot0"), &[]).unwrap();
+    let first = plug(&mut bench, &named("c", "hot0")).unwrap();
     bench.netns.taken.insert("hot0");
-    let again = plug(&mut bench, &named("c", "hot0"), &[]).unwrap();
+    let again = outcome(&mut bench, &named("c", "hot0"), None).unwrap();
+    let Some(Plugged::Before(again)) = again else {
+        panic!("{again:?}")
+    };
     assert_eq!(again.ips, first.ips);
-    assert_eq!(bench.fake.names(), ["ADD a", "ADD c"]);
-    // Another wish is another matter.
+    // What is attached is not changed by asking for something else: neither is it taken away from the pod.
     let mut other = named("c", "hot0");
     other.requests.ips = vec!["10.1.1.1/24".into()];
-    let error = plug(&mut bench, &other, &[]).unwrap_err();
-    assert!(
-        error
-            .msg
-            .ends_with("validateIfName: interface name hot0 already exists"),
-        "{error}"
+    assert_eq!(plug(&mut bench, &other).unwrap().ips, first.ips);
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD c"]);
+}
+
+#[test]
+fn what_the_pods_own_add_attached_is_known_to_be_there() {
+    // Recorded with a device, a version or flags about routes that a later call does not have.
+    let mut bench = Bench::new();
+    let mut with_device = single("b");
+    with_device.set_device("0000:00:01.0".into()).unwrap();
+    with_device.resource_name = Some("x.io/r".into());
+    with_device.requests.default_route = Some(vec!["10.1.1.254".parse().unwrap()]);
+    let versionless = Config::parse(br#"{"name":"c","type":"c"}"#).unwrap();
+    bench
+        .add(&[
+            single("a"),
+            with_device,
+            Delegate::new("ns/c".into(), versionless.clone()),
+        ])
+        .unwrap();
+    bench.netns.taken = ["eth0", "net1", "net2"].into();
+    let mut with_version = versionless;
+    with_version.set("cniVersion", "0.4.0").unwrap();
+    let mut later = Delegate::new("ns/c".into(), with_version);
+    later.requests.interface = Some("net2".into());
+    for delegate in [&named("b", "net1"), &later] {
+        let again = outcome(&mut bench, delegate, None).unwrap();
+        assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
+        // A caller that names no NAD, only its configuration.
+        let mut established = delegate.clone();
+        established.display_name = established.config.name();
+        let again = outcome(&mut bench, &established, None).unwrap();
+        assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
+    }
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "ADD c"]);
+}
+
+#[test]
+fn what_was_cut_off_or_lost_its_interface_is_detached_first() {
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    plug(&mut bench, &named("c", "hot0")).unwrap();
+    // The pod has removed the interface, so what was said of it holds no more.
+    let again = outcome(&mut bench, &named("c", "hot0"), None).unwrap();
+    assert!(matches!(again, Some(Plugged::Now(_))), "{again:?}");
+    assert_eq!(bench.fake.names()[2..], ["DEL c", "ADD c"]);
+    assert_eq!(names(&bench.stored()), ["ns/a", "ns/c"]);
+    // Another network gets that interface only then.
+    plug(&mut bench, &named("d", "hot0")).unwrap();
+    assert_eq!(bench.fake.names()[4..], ["DEL c", "ADD d"]);
+    assert_eq!(names(&bench.stored()), ["ns/a", "ns/d"]);
+    // Killed before there was an answer.
+    fs::remove_file(bench.dir.path().join("multus/results/d-c1-hot0")).unwrap();
+    bench.netns.taken.insert("hot0");
+    plug(&mut bench, &named("d", "hot0")).unwrap_err();
+    assert_eq!(
+        bench.fake.names()[6..],
+        ["DEL d"],
+        "its interface stays in this test"
+    );
+    bench.netns.taken.clear();
+    plug(&mut bench, &named("d", "hot0")).unwrap();
+    assert_eq!(bench.fake.names()[7..], ["ADD d"]);
+}
+
+#[test]
+fn a_network_without_an_interface_keeps_its_place() {
+    // Such as those of user-space switches.
+    let mut bench = Bench::new();
+    bench.fake.silent.insert("c");
+    bench.add(&[single("a")]).unwrap();
+    plug(&mut bench, &named("c", "hot0")).unwrap();
+    let again = outcome(&mut bench, &named("c", "hot0"), None).unwrap();
+    assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
+    let error = plug(&mut bench, &named("d", "hot0")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "interface hot0 is attached to network ns/c, not to ns/d"
     );
     assert_eq!(bench.fake.names(), ["ADD a", "ADD c"]);
+}
+
+#[test]
+fn an_older_result_is_not_taken_for_that_of_a_new_attachment() {
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    plug(&mut bench, &named("c", "hot0")).unwrap();
+    // Its end failed half-way, as the pod's would that took the interface along.
+    bench.fake.failing.insert("DEL c");
+    unplug(&mut bench, "hot0", &asked("c")).unwrap_err();
+    bench.fake.failing = ["ADD c"].into();
+    plug(&mut bench, &named("c", "hot0")).unwrap_err();
+    assert_eq!(bench.fake.names()[3..], ["DEL c", "ADD c", "DEL c"]);
+    assert_eq!(bench.results(), ["a-c1-eth0"]);
 }
 
 #[test]
@@ -154,18 +457,22 @@ fn an_interface_of_somebody_else_is_left_alone() {
     // multus#35: one of another network, and one that nobody here attached
     for taken in ["net1", "tun0"] {
         bench.netns.taken.insert(taken);
-        plug(&mut bench, &named("c", taken), &[]).unwrap_err();
+        plug(&mut bench, &named("c", taken)).unwrap_err();
     }
     assert_eq!(names(&bench.stored()), ["ns/a", "ns/b"]);
     // A caller that undoes what failed.
-    let error = unplug(&bench, "net1", Some(&single("c"))).unwrap_err();
+    let error = unplug(&mut bench, "net1", &asked("c")).unwrap_err();
     assert_eq!(
         error.to_string(),
         "interface net1 is attached to network ns/b, not to ns/c"
     );
-    unplug(&bench, "tun0", Some(&single("c"))).unwrap();
-    // The master has no name in the record and is not to be had.
-    unplug(&bench, "eth0", Some(&single("a"))).unwrap();
+    // What is still there is not said to be gone.
+    let error = unplug(&mut bench, "tun0", &asked("c")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "interface tun0 is there, and no network is known that it belongs to"
+    );
+    unplug(&mut bench, "tun1", &asked("c")).unwrap();
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b"]);
 }
 
@@ -174,10 +481,54 @@ fn what_the_established_daemon_plugged_in_is_unplugged_from_its_result_cache() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
     let before = fs::read(bench.scratch()).unwrap();
-    plug(&mut bench, &named("c", "hot0"), &[]).unwrap();
+    plug(&mut bench, &named("c", "hot0")).unwrap();
     // It records nothing.
     fs::write(bench.scratch(), before).unwrap();
-    unplug(&bench, "hot0", Some(&single("c"))).unwrap();
+    unplug(&mut bench, "hot0", &asked("c")).unwrap();
     assert_eq!(bench.fake.names()[2..], ["DEL c"]);
     assert_eq!(bench.results(), ["a-c1-eth0"]);
+}
+
+#[test]
+fn looking_at_a_broken_record_leaves_it_to_the_pods_end() {
+    // multus#46 (a call about one network comes before the pod's DEL)
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    fs::write(bench.scratch(), "[{\"Conf\":").unwrap();
+    unplug(&mut bench, "hot0", &asked("c")).unwrap();
+    check(&bench, "hot0", &asked("c"), Ok(named("c", "hot0"))).unwrap();
+    assert!(bench.scratch().exists());
+    // A network more needs a record that can be read: what is known goes into it.
+    plug(&mut bench, &named("c", "hot0")).unwrap();
+    assert_eq!(names(&bench.stored()), ["a", "ns/c"]);
+    assert!(bench.dir.path().join("multus/.c1.corrupt").exists());
+}
+
+#[test]
+fn check_asks_the_plugin_as_add_did() {
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    let config = json!({"cniVersion": "0.4.0", "name": "c", "type": "c", "capabilities": {"ips": true}});
+    let mut hot = Delegate::new(
+        "ns/c".into(),
+        Config::parse(config.to_string().as_bytes()).unwrap(),
+    );
+    hot.requests.interface = Some("hot0".into());
+    hot.requests.ips = vec!["10.1.1.7/24".into()];
+    plug(&mut bench, &hot).unwrap();
+    // Its definition became unusable.
+    let unusable = || Err(Error::internal("unusable"));
+    check(&bench, "hot0", &asked("c"), unusable()).unwrap();
+    let config = bench.fake.call("CHECK c").config;
+    assert_eq!(config["runtimeConfig"], json!({"ips": ["10.1.1.7/24"]}));
+    assert_eq!(config["prevResult"]["interfaces"][0]["name"], "hot0");
+    let error = check(&bench, "hot1", &asked("c"), unusable()).unwrap_err();
+    assert_eq!(error.to_string(), "unusable");
+    // What has no CHECK can't be asked.
+    let old = Config::parse(br#"{"cniVersion":"0.3.1","name":"old","type":"o"}"#).unwrap();
+    let mut old = Delegate::new("ns/old".into(), old);
+    old.requests.interface = Some("hot1".into());
+    plug(&mut bench, &old).unwrap();
+    check(&bench, "hot1", &asked("old"), unusable()).unwrap();
+    assert!(!bench.fake.names().contains(&"CHECK o".to_owned()));
 }
