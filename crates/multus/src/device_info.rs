@@ -90,7 +90,7 @@ impl DeviceInfo {
     /// Copies what is known of a device to the file of its attachment, which must not be there yet. That a device plugin
     /// has written nothing is usual, and no error.
     pub fn hand_over(&self, resource: &str, device: &str, attachment: &Path) -> Result<(), Error> {
-        let Some(text) = read(&self.of_device(resource, device))? else {
+        let Some(object) = object(&self.of_device(resource, device))? else {
             return Ok(());
         };
         let failed = |source| Error::Io {
@@ -106,24 +106,16 @@ impl DeviceInfo {
             .mode(MODE)
             .open(attachment)
             .map_err(failed)?;
-        file.write_all(text.as_bytes()).map_err(failed)
+        file.write_all(object.get().as_bytes()).map_err(|source| {
+            // Plugins would read the half of it, and no further attempt replaces a file.
+            let _ = fs::remove_file(attachment);
+            failed(source)
+        })
     }
 
     /// What the file of an attachment says; `None` when there is none.
     pub fn read(&self, attachment: &Path) -> Result<Option<Box<RawValue>>, Error> {
-        let Some(text) = read(attachment)? else {
-            return Ok(None);
-        };
-        let malformed = |source| Error::Malformed {
-            path: attachment.to_owned(),
-            source,
-        };
-        // The parser bounds the depth; a raw value alone would take any.
-        match serde_json::from_str::<Value>(&text) {
-            Ok(Value::Object(_)) => RawValue::from_string(text).map(Some).map_err(malformed),
-            Ok(_) => Err(malformed(serde::de::Error::custom("another type"))),
-            Err(error) => Err(malformed(error)),
-        }
+        object(attachment)
     }
 
     /// Removes the file of an attachment; that there is none is fine.
@@ -138,6 +130,23 @@ impl DeviceInfo {
 /// Names come from users: nothing of them leads to another directory.
 fn plain(name: &str) -> String {
     name.replace('/', "-")
+}
+
+/// The object in a file; `None` when there is none.
+fn object(path: &Path) -> Result<Option<Box<RawValue>>, Error> {
+    let Some(text) = read(path)? else {
+        return Ok(None);
+    };
+    let malformed = |source| Error::Malformed {
+        path: path.to_owned(),
+        source,
+    };
+    // The parser bounds the depth; a raw value alone would take any.
+    match serde_json::from_str::<Value>(&text) {
+        Ok(Value::Object(_)) => RawValue::from_string(text).map(Some).map_err(malformed),
+        Ok(_) => Err(malformed(serde::de::Error::custom("another type"))),
+        Err(error) => Err(malformed(error)),
+    }
 }
 
 fn read(path: &Path) -> Result<Option<String>, Error> {

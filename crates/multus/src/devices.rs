@@ -49,12 +49,42 @@ impl Devices {
         self.0.entry(resource.to_owned()).or_default().insert(device);
     }
 
-    /// Adds those that the pod has by its claims.
-    pub async fn add_claimed(&mut self, pod: &Pod, cluster: &impl ClusterView) -> Result<(), Error> {
-        match &pod.claims {
-            Some(claims) => Ok(claims.add_to(self, &pod.namespace, cluster).await?),
-            None => Ok(()),
+    /// Adds those that the pod has by its claims. Claims that can't be had, because the API server is older than they are
+    /// or shows us none, may be for anything: they are missed only where a network would go without a device.
+    pub async fn add_claimed(
+        &mut self,
+        pod: &Pod,
+        networks: &[Delegate],
+        cluster: &impl ClusterView,
+    ) -> Result<(), Error> {
+        let Some(claims) = &pod.claims else {
+            return Ok(());
+        };
+        let mut all = self.clone();
+        match claims.add_to(&mut all, &pod.namespace, cluster).await {
+            Ok(()) => *self = all,
+            Err(error) if error.is_refused() && self.suffice_for(networks) => {
+                tracing::warn!(pod = pod.name, %error, "the pod's networks go without its claims");
+            }
+            Err(error) => return Err(error.into()),
         }
+        Ok(())
+    }
+
+    /// Whether each network with a resource would get a device of it.
+    fn suffice_for(&self, networks: &[Delegate]) -> bool {
+        let mut wanted = BTreeMap::<&str, usize>::new();
+        for resource in networks
+            .iter()
+            .filter_map(|network| network.resource_name.as_deref())
+        {
+            *wanted.entry(resource).or_default() += 1;
+        }
+        wanted.iter().all(|(resource, count)| {
+            self.0
+                .get(*resource)
+                .is_some_and(|devices| devices.len() >= *count)
+        })
     }
 
     /// Gives each network with a resource the next device of it, in the order of the list. One for which none is left

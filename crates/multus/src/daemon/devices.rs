@@ -49,7 +49,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         workers: &Workers,
     ) -> Result<(), Cause> {
         let mut devices = self.config.kubelet.devices_of(&sandbox.pod, workers).await?;
-        devices.add_claimed(pod, &*self.cluster).await?;
+        devices.add_claimed(pod, networks, &*self.cluster).await?;
         Ok(devices.give_to(networks)?)
     }
 }

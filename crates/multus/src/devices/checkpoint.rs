@@ -2,7 +2,6 @@
 
 use super::Devices;
 use crate::request::PodRef;
-use cni::json;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -31,7 +30,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Where.
-        source: json::Error,
+        source: serde_json::Error,
     },
 }
 
@@ -56,7 +55,7 @@ struct Entry {
     resource_name: String,
     /// By NUMA node.
     #[serde(rename = "DeviceIDs")]
-    device_ids: Option<BTreeMap<String, Vec<String>>>,
+    device_ids: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
 /// The devices of a pod as noted below kubelet's directory.
@@ -66,11 +65,13 @@ pub(super) fn devices_of(dir: &Path, pod: &PodRef) -> Result<Devices, Error> {
         path: path.clone(),
         source,
     })?;
-    let Checkpoint { data } = json::from_slice(&text).map_err(|source| Error::Parse { path, source })?;
+    let Checkpoint { data } =
+        serde_json::from_slice(&text).map_err(|source| Error::Parse { path, source })?;
     let mut devices = Devices::default();
     let entries = data.entries.unwrap_or_default().into_iter();
     for entry in entries.filter(|entry| pod.uid.as_ref() == Some(&entry.pod_uid)) {
-        for device in entry.device_ids.unwrap_or_default().into_values().flatten() {
+        let by_node = entry.device_ids.unwrap_or_default().into_values();
+        for device in by_node.flatten().flatten() {
             devices.add(&entry.resource_name, device);
         }
     }
@@ -119,7 +120,7 @@ mod tests {
 
     const TEXT: &str = r#"{"Data":{"PodDeviceEntries":[
         {"PodUID":"u1","ContainerName":"c","ResourceName":"x.io/r","DeviceIDs":{"-1":["b"],"1":["a"]},"AllocResp":"CgA="},
-        {"PodUID":"u1","ContainerName":"d","ResourceName":"x.io/r","DeviceIDs":{"0":["c"]},"AllocResp":""},
+        {"PodUID":"u1","ContainerName":"d","ResourceName":"x.io/r","DeviceIDs":{"0":["c"],"1":null},"AllocResp":""},
         {"PodUID":"u1","ContainerName":"d","ResourceName":"x.io/s","DeviceIDs":null},
         {"PodUID":"u2","ContainerName":"c","ResourceName":"x.io/r","DeviceIDs":{"0":["z"]}}],
         "RegisteredDevices":{"x.io/r":["a","b","c","z"]}},"Checksum":4209343482}"#;

@@ -9,7 +9,7 @@
 //! extended resource is the exception: whoever made it said that the device has one.
 
 use super::Devices;
-use crate::cluster::{ClusterView, LookupError};
+use crate::cluster::{ClusterView, ReadError};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::btree_map::Entry;
@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 /// How long all look-ups of one call may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Slices asked for at once.
-const PAGE: usize = 500;
+/// Slices asked for at once. Each has up to 128 devices with all their attributes, and a node has a few.
+const PAGE: usize = 50;
 /// The attributes of a device that networks know it by.
 const DEVICE_ID: &str = "k8s.cni.cncf.io/deviceID";
 const RESOURCE_NAME: &str = "k8s.cni.cncf.io/resourceName";
@@ -34,7 +34,7 @@ pub enum Error {
         /// What was looked for.
         what: String,
         /// What it said instead.
-        source: LookupError,
+        source: ReadError,
     },
     /// It says something else.
     #[error("failed to read {what}: {source}")]
@@ -88,6 +88,19 @@ pub enum Error {
     /// It took too long.
     #[error("the claims of the pod could not be read within {} s", PATIENCE.as_secs())]
     Silent,
+}
+
+impl Error {
+    /// Whether the API server has no claims or shows us none: it may be older than those, or we may have less rights.
+    pub fn is_refused(&self) -> bool {
+        matches!(
+            self,
+            Self::Lookup {
+                source: ReadError::NotFound(_) | ReadError::Forbidden(_),
+                ..
+            }
+        )
+    }
 }
 
 /// The claims of a pod, as far as its networks may need to know.

@@ -8,12 +8,17 @@ use kube_kit::grpc::{self, unary};
 use prost::Message;
 use std::path::Path;
 use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
 
 /// Below kubelet's directory.
 pub(super) const SOCKET: &str = "pod-resources/kubelet.sock";
 const METHOD: &str = "/v1.PodResourcesLister/List";
+/// gRPC's code for too many calls.
+const RESOURCE_EXHAUSTED: i32 = 8;
 /// How long the whole call may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait before it is asked once more.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// `ListPodResourcesResponse`
 #[derive(Clone, PartialEq, Message)]
@@ -51,7 +56,8 @@ struct Group {
 
 /// The devices of a pod, as kubelet tells.
 pub(super) async fn devices_of(socket: &Path, pod: &PodRef) -> Result<Devices, grpc::Error> {
-    let Response { pods } = unary(socket, METHOD, (), PATIENCE).await?;
+    let asked = timeout(PATIENCE, ask(socket)).await;
+    let Response { pods } = asked.unwrap_or(Err(grpc::Error::Late(PATIENCE)))?;
     let mut devices = Devices::default();
     let wanted = pods
         .into_iter()
@@ -65,6 +71,27 @@ pub(super) async fn devices_of(socket: &Path, pod: &PodRef) -> Result<Devices, g
         }
     }
     Ok(devices)
+}
+
+/// Asks, and again while kubelet starts anew or has too much to answer: it lets only some hundred calls a second through,
+/// and pods come in storms.
+async fn ask(socket: &Path) -> Result<Response, grpc::Error> {
+    let deadline = Instant::now() + PATIENCE - 2 * PAUSE;
+    loop {
+        let error = match unary(socket, METHOD, (), PATIENCE).await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        let passes = match &error {
+            grpc::Error::Connect(_) => true,
+            grpc::Error::Status(status) => status.code() as i32 == RESOURCE_EXHAUSTED,
+            grpc::Error::Http(_) | grpc::Error::Late(_) => false,
+        };
+        if !passes || Instant::now() >= deadline {
+            return Err(error);
+        }
+        sleep(PAUSE).await;
+    }
 }
 
 #[cfg(test)]

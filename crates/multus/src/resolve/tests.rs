@@ -1,5 +1,5 @@
 use super::*;
-use crate::cluster::WriteError;
+use crate::cluster::{ReadError, WriteError};
 use crate::request::PodRef;
 use cni::json::Object;
 use kube_kit::events::Kind;
@@ -36,8 +36,8 @@ impl ClusterView for Fake {
             .ok_or_else(|| LookupError(format!("\"{name}\" not found")))
     }
 
-    async fn read(&self, path: &str) -> Result<String, LookupError> {
-        Err(LookupError(format!("{path} not found")))
+    async fn read(&self, path: &str) -> Result<String, ReadError> {
+        Err(ReadError::NotFound(format!("{path} not found")))
     }
 
     fn event(&self, _: &PodRef, _: Kind, _: &'static str, _: String) {}

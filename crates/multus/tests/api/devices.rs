@@ -201,6 +201,7 @@ fn broken_notes_of_kubelet_fail_the_pods_that_need_them_alone() {
     node.succeed("ADD", &node.sandbox("c2", "plain", Some(&without)));
     // A pod's end asks for no device that it can do without.
     node.succeed("DEL", &node.sandbox("c1", "web", Some(&uid)));
+    assert_eq!(node.calls_of("c1"), ["DEL a", "DEL c", "DEL b", "DEL a"]);
 }
 
 #[test]
@@ -229,12 +230,12 @@ fn a_kubelet_that_refuses_is_not_replaced_by_its_notes() {
     let uid = node.three_networks();
     node.checkpoint(&json!([entry(&uid, &json!({"0": ["old"]}))]));
     node.kubelet(Answer::Refusal {
-        code: "8",
-        message: "rate limited".into(),
+        code: "13",
+        message: "no luck".into(),
     });
     let error = node.fail("ADD", &node.sandbox("c1", "web", Some(&uid)));
     let message = error["msg"].as_str().unwrap();
-    let expected = "getPodResources: failed to list pod resources, code 8: rate limited";
+    let expected = "getPodResources: failed to list pod resources, code 13: no luck";
     assert!(message.contains(expected), "{message}");
     assert!(node.calls().is_empty());
 }

@@ -2,6 +2,8 @@
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Response};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
@@ -28,6 +30,8 @@ pub(crate) enum Answer {
         /// Its text.
         message: String,
     },
+    /// Too many calls, that often; then these pods.
+    Busy(Arc<AtomicU32>, Vec<Pod>),
     /// Nothing.
     Silence,
 }
@@ -53,7 +57,11 @@ async fn converse(stream: UnixStream, answer: Answer) {
                 silent.push(respond);
                 continue;
             }
-            Answer::Pods(pods) => {
+            Answer::Busy(left, _) if left.load(Ordering::Relaxed) > 0 => {
+                left.fetch_sub(1, Ordering::Relaxed);
+                (Vec::new(), "8")
+            }
+            Answer::Pods(pods) | Answer::Busy(_, pods) => {
                 let message = encode(pods);
                 let length = u32::try_from(message.len()).unwrap().to_be_bytes();
                 ([&[0], &length[..], &message].concat(), "0")

@@ -1,9 +1,9 @@
 use super::*;
-use crate::cluster::{Nad, Pod, WriteError};
+use crate::cluster::{LookupError, Nad, Pod, WriteError};
 use crate::request::PodRef;
 use kube_kit::events::Kind;
 use serde_json::json;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 const RESOURCE: &str = "x.io/sriov";
 const SLICES_OF: &str =
@@ -26,7 +26,7 @@ impl Fake {
     }
 
     fn with_slices(mut self, driver: &str, items: &Value) -> Self {
-        let path = format!("{SLICES_OF}{driver}&limit=500");
+        let path = format!("{SLICES_OF}{driver}&limit=50");
         self.objects.insert(path, json!({"metadata": {}, "items": items}));
         self
     }
@@ -46,12 +46,12 @@ impl ClusterView for Fake {
         Err(LookupError("none".into()))
     }
 
-    async fn read(&self, path: &str) -> Result<String, LookupError> {
+    async fn read(&self, path: &str) -> Result<String, ReadError> {
         self.asked.lock().unwrap().push(path.to_owned());
         let found = self.objects.get(path);
         found
             .map(Value::to_string)
-            .ok_or_else(|| LookupError(format!("{path} not found")))
+            .ok_or_else(|| ReadError::NotFound(format!("{path} not found")))
     }
 
     fn event(&self, _: &PodRef, _: Kind, _: &'static str, _: String) {}
@@ -260,7 +260,7 @@ async fn the_newest_generation_of_a_pool_counts() {
 #[tokio::test]
 async fn slices_come_in_pages() {
     let mut cluster = Fake::default().with_claim("ns", "one", &json!([allocated("r", "nic", "vf0")]));
-    let first = format!("{SLICES_OF}nic&limit=500");
+    let first = format!("{SLICES_OF}nic&limit=50");
     let pages = [
         (
             first.clone(),
@@ -295,4 +295,39 @@ fn claims_of_a_pod() {
     let claims = of(spec, status).unwrap();
     assert_eq!(claims.node, "n");
     assert_eq!(claims.names, ["direct", "made"].map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn claims_that_can_not_be_had_are_missed_only_where_devices_are() {
+    let network = || {
+        let config = crate::delegate::Config::parse(br#"{"type":"p","name":"n"}"#).unwrap();
+        let mut network = crate::delegate::Delegate::new("ns/n".into(), config);
+        network.resource_name = Some("x.io/r".into());
+        network
+    };
+    let pod = Pod {
+        namespace: "ns".into(),
+        claims: Some(Arc::new(generated(&["gpu"]))),
+        ..Pod::default()
+    };
+    // An API server without claims, or one that shows none.
+    let cluster = Fake::default();
+    let mut kubelets = Devices::default();
+    kubelets.add("x.io/r", "a".into());
+    let mut devices = kubelets.clone();
+    devices.add_claimed(&pod, &[network()], &cluster).await.unwrap();
+    assert_eq!(devices, kubelets);
+    let missing = devices.add_claimed(&pod, &[network(), network()], &cluster).await;
+    let missing = missing.unwrap_err().to_string();
+    assert_eq!(
+        missing,
+        "failed to get ResourceClaim ns/gpu: /apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/gpu not found"
+    );
+    // One that is there and says nothing is another matter.
+    let cluster = Fake::default().with_claim("ns", "gpu", &json!([]));
+    let error = devices
+        .add_claimed(&pod, &[network()], &cluster)
+        .await
+        .unwrap_err();
+    assert_eq!(error.to_string(), "claim gpu has no device allocation");
 }

@@ -4,10 +4,11 @@ use super::*;
 mod kubelet;
 
 use kubelet::{Answer, Pod, encode};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 fn wanted() -> PodRef {
     PodRef {
@@ -98,10 +99,10 @@ async fn an_answer_in_many_pieces() {
 #[tokio::test]
 async fn what_is_no_answer_is_an_error() {
     let refused = Answer::Refusal {
-        code: "8",
+        code: "13",
         message: "x".repeat(10_000),
     };
-    assert_eq!(failure(refused).await, format!("code 8: {}", "x".repeat(200)));
+    assert_eq!(failure(refused).await, format!("code 13: {}", "x".repeat(200)));
     let broken: [(&[u8], &str); 5] = [
         (&[0, 0, 0, 0, 9, 1], "code 13: Missing response message."),
         (&[], "code 13: Missing response message."),
@@ -125,11 +126,24 @@ async fn what_is_no_answer_is_an_error() {
         let error = failure(Answer::Bytes(bytes.to_vec())).await;
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_kubelet_with_much_to_answer_is_asked_again() {
+    let busy = |times| Answer::Busy(Arc::new(AtomicU32::new(times)), pods());
+    assert_eq!(ask(busy(3)).await.unwrap(), expected());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_is_away_is_waited_for_a_while() {
     let dir = tempfile::tempdir().unwrap();
-    let nobody = dir.path().join("kubelet.sock");
-    drop(UnixListener::bind(&nobody).unwrap());
-    let error = devices_of(&nobody, &wanted()).await.unwrap_err().to_string();
+    let socket = dir.path().join("kubelet.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    let begun = Instant::now();
+    let error = devices_of(&socket, &wanted()).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot connect: "), "{error}");
+    assert!(begun.elapsed() > PATIENCE / 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() <= PATIENCE, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
