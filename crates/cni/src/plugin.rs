@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::args::CniArgs;
 use crate::config::NetworkConfig;
 use crate::env::{Rejection, Request, Variables, Verb, is_identifier, variables};
-use crate::error::{Error, code};
+use crate::error::{Error, code, internal};
 use crate::json;
 use crate::result::CniResult;
 use crate::version::Version;
@@ -37,6 +37,8 @@ pub struct Call {
     pub stdin: Vec<u8>,
     /// The whole environment, for delegation.
     pub variables: Variables,
+    /// The process lives on after the call: what the caller need not wait for may be left to a thread.
+    pub resident: bool,
 }
 
 impl Call {
@@ -122,11 +124,31 @@ fn read_config(from: impl Read) -> Result<Vec<u8>, Error> {
     Ok(config)
 }
 
+/// Runs a plugin as a part of this process, which lives on. What it would have printed, or its error, is what a caller
+/// of its program would have got.
+pub fn run_resident(plugin: &dyn Plugin, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
+    let outcome = work(plugin, variables, || read_config(config), true);
+    let _ = std::io::stderr().write_all(outcome.stderr.as_bytes());
+    if outcome.code == 0 {
+        return Ok(outcome.stdout.into_bytes());
+    }
+    Err(json::from_slice(outcome.stdout.as_bytes()).unwrap_or_else(internal))
+}
+
 /// Runs a plugin on an environment and an input, without touching this process' own.
 pub fn dispatch(
     plugin: &dyn Plugin,
     variables: &Variables,
     stdin: impl FnOnce() -> Result<Vec<u8>, Error>,
+) -> Outcome {
+    work(plugin, variables, stdin, false)
+}
+
+fn work(
+    plugin: &dyn Plugin,
+    variables: &Variables,
+    stdin: impl FnOnce() -> Result<Vec<u8>, Error>,
+    resident: bool,
 ) -> Outcome {
     let request = match Request::from_variables(variables) {
         Ok(request) => request,
@@ -147,7 +169,7 @@ pub fn dispatch(
         }
         Err(Rejection::Invalid(error)) => return failure(&error),
     };
-    match answer(plugin, request, variables, stdin) {
+    match answer(plugin, request, variables, stdin, resident) {
         Ok(stdout) => Outcome {
             stdout,
             ..Outcome::default()
@@ -169,6 +191,7 @@ fn answer(
     request: Request,
     variables: &Variables,
     stdin: impl FnOnce() -> Result<Vec<u8>, Error>,
+    resident: bool,
 ) -> Result<String, Error> {
     if request.verb == Verb::Version {
         let supported: Vec<&str> = plugin.versions().iter().map(|version| version.as_str()).collect();
@@ -185,6 +208,7 @@ fn answer(
         version,
         stdin,
         variables: variables.clone(),
+        resident,
     };
     match call.request.verb {
         Verb::Add => {

@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub use create::{BridgeSpec, VethSpec};
-pub use edit::{LinkChange, LinkRef};
+pub use edit::{LinkChange, LinkRef, delete_link_and_leave};
 pub use mac::{InvalidMac, Mac};
 
 /// Length of `struct ifinfomsg`, after which the attributes of a link begin.

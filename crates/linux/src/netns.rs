@@ -1,6 +1,7 @@
 //! Network namespaces: opening them as CNI does, and visiting them with a way back.
 
 use std::{
+    cell::Cell,
     fs::File,
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
@@ -136,7 +137,8 @@ impl NetNs {
     }
 
     /// Runs `visit` on this thread inside the namespace and returns to where the thread was, also when
-    /// `visit` panics. A thread that cannot return must not go on as if it had: then the process ends.
+    /// `visit` panics. A thread that cannot return must not go on as if it had: then the process ends, or
+    /// the thread alone if it [can be spared](spare_this_thread).
     pub fn run<T>(&self, visit: impl FnOnce() -> T) -> Result<T> {
         let home = NetNs::current()?;
         enter(self)?;
@@ -156,11 +158,29 @@ struct WayBack(NetNs);
 
 impl Drop for WayBack {
     fn drop(&mut self) {
-        if let Err(error) = enter(&self.0) {
-            eprintln!("cannot return to the network namespace of this thread, giving up: {error}");
+        let Err(error) = enter(&self.0) else { return };
+        eprintln!("cannot return to the network namespace of this thread, giving up: {error}");
+        if !SPARED.get() {
             std::process::abort();
         }
+        // A thread that panics ends anyway.
+        if !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new(NO_WAY_BACK));
+        }
     }
+}
+
+/// What a thread panics with that cannot return.
+const NO_WAY_BACK: &str = "no way back to the network namespace of this thread";
+
+thread_local! {
+    static SPARED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that the calling thread ends when it panics, and that nothing but its work ends with it. For threads whose
+/// panic nobody catches but who waits for their end.
+pub fn spare_this_thread() {
+    SPARED.set(true);
 }
 
 fn enter(namespace: &NetNs) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What has to happen in a child between fork and exec.
+//! What has to happen in a child between fork and exec, or on a thread that works as a child would.
 
 use std::{
     ffi::CString,
@@ -35,6 +35,20 @@ pub fn chroot(command: &mut Command, root: &Path) -> Result<()> {
         command.pre_exec(hook);
     }
     Ok(())
+}
+
+/// Makes `root` the root directory of the calling thread, for good, and puts it there: what a child would see after
+/// [`chroot`]. The other threads of the process keep theirs; those that this one starts from now on share its.
+pub fn enter_root(root: &Path) -> Result<()> {
+    let failed = |errno| Error::kernel("change root directory", root.display().to_string(), errno);
+    #[allow(
+        unsafe_code,
+        reason = "only CLONE_FILES makes unshare unsafe, and it is not asked for"
+    )]
+    // SAFETY: root and working directory of its own do not touch the table of file descriptors.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }.map_err(failed)?;
+    rustix::process::chroot(root).map_err(failed)?;
+    rustix::process::chdir("/").map_err(failed)
 }
 
 /// Puts the calling thread, for good, into a mount namespace of its own, in which mounts are not passed on to

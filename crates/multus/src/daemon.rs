@@ -15,6 +15,7 @@ use crate::attach::{Attacher, Stored};
 use crate::cluster::ClusterView;
 use crate::daemon_config::DaemonConfig;
 use crate::delegate::Delegate;
+use crate::in_process::{Known, Plugins};
 use crate::locks::SandboxLocks;
 use crate::messages::of_pod;
 use crate::metrics::Metrics;
@@ -48,7 +49,8 @@ pub struct Daemon<C> {
     workers: Workers,
     /// Apart, so that no pod's end waits for others' beginnings.
     detachers: Workers,
-    metrics: Metrics,
+    /// Plugins that need no process.
+    known: Arc<Known>,
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
@@ -62,7 +64,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             locks: SandboxLocks::default(),
             workers,
             detachers,
-            metrics: Metrics::default(),
+            known: Arc::default(),
         }
     }
 
@@ -229,7 +231,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         Ok(())
     }
 
-    fn invoker(&self, config: &MultusConfig) -> Invoker {
+    fn invoker(&self, config: &MultusConfig) -> Plugins {
         let path = env::var_os("CNI_PATH").unwrap_or_default();
         let mut dirs = vec![config.bin_dir.clone()];
         dirs.extend(env::split_paths(&path).filter(|dir| dir != Path::new("")));
@@ -241,10 +243,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 }
             })
         });
-        Invoker {
-            dirs,
-            base: cni::env::variables(),
-            prepare,
+        Plugins {
+            invoker: Invoker {
+                dirs,
+                base: cni::env::variables(),
+                prepare,
+            },
+            root: self.config.chroot_dir.clone(),
+            known: Arc::clone(&self.known),
         }
     }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! runtime ──> multus-shim ──unix socket──> server ──> daemon ──> resolve ── NADs, annotations ──┐
 //!                                                        │                                      v
-//! API server <── network-status, events ─────────────────┴── attach: delegates by exec, chrooted to the host
+//! API server <── network-status, events ─────────────────┴── attach: delegates, chrooted to the host: our own on
+//!      │                                                       │      threads, others by exec (in_process)
 //!      │                                                       │
 //!      └── watches: pods of the node, NADs (cluster)           └── scratch file, result cache (for DEL)
 //!
@@ -49,6 +50,7 @@ pub mod default_route;
 pub mod delegate;
 pub mod device_info;
 pub mod devices;
+pub mod in_process;
 mod leaving;
 pub mod locks;
 pub mod log;

@@ -25,6 +25,13 @@ pub fn failed_adding(ifname: &str, display_name: &str, error: &Error) -> String 
     format!("failed adding interface {ifname} to network {display_name}: {error}")
 }
 
+/// A plugin of ours that did not come to its end, in the daemon's own process.
+pub fn panicked(plugin: &str, network: &str, cause: &str) -> Error {
+    Error::internal(format!(
+        "plugin {plugin} of network \"{network}\" panicked: {cause}"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,7 @@ pub mod host_local;
 mod interface;
 mod ipam;
 pub mod loopback;
+pub mod mark;
 mod masquerade;
 mod messages;
 pub mod multus_shim;

@@ -2,9 +2,9 @@
 
 use std::os::fd::AsFd as _;
 
-use cni::Error;
+use cni::{Error, plugin::Call};
 use linux::{
-    link::{Link, LinkRef, Mac, VethSpec},
+    link::{Link, LinkRef, Mac, VethSpec, delete_link_and_leave},
     netns::NetNs,
     random,
     route::Socket,
@@ -96,9 +96,15 @@ pub(crate) fn ignore_routers(name: &str) {
     let _ = Key::ipv6(name, "accept_ra").and_then(|key| key.write("0"));
 }
 
-/// Removes one end of a pair, and the other with it; fine if it is gone already.
-pub(crate) fn delete(socket: &mut Socket, name: &str) -> Result<(), Error> {
-    match socket.delete_link_by_name(name) {
+/// Removes one end of a pair, and the other with it; fine if it is gone already. To be called in the namespace of
+/// `socket`.
+pub(crate) fn delete(call: &Call, socket: &mut Socket, name: &str) -> Result<(), Error> {
+    let deleted = if call.resident {
+        delete_link_and_leave(name)
+    } else {
+        socket.delete_link_by_name(name)
+    };
+    match deleted {
         Err(error) if error.is_not_found() => Ok(()),
         done => done.explain(|| format!("failed to delete \"{name}\"")),
     }

@@ -4,7 +4,7 @@ use std::{os::fd::AsFd as _, panic::AssertUnwindSafe, process::Command};
 
 use linux::{
     Feature,
-    link::{BridgeSpec, LinkChange, Mac, OperState, VethSpec},
+    link::{BridgeSpec, LinkChange, Mac, OperState, VethSpec, delete_link_and_leave},
     netns::NetNs,
     port::PortChange,
     route::Socket,
@@ -245,5 +245,34 @@ fn every_namespace_has_a_number_of_its_own() {
         let later = NetNs::create_anonymous().unwrap().cookie().unwrap();
         assert!(!numbers.contains(&later), "{numbers:?} {later}");
         assert!(numbers[0] != numbers[1] && numbers[1] != numbers[2]);
+    });
+}
+
+#[test]
+fn a_link_is_gone_everywhere_before_the_kernel_has_freed_it() {
+    alone("a link that is removed behind us", || {
+        let home = NetNs::current().unwrap();
+        let mut here = Socket::open().unwrap();
+        let bridge = bridge(&mut here, "br0");
+        for _ in 0..5 {
+            let mut pod = neighbourhood(&mut here, "veth0");
+            here.set_master(&pod.outer, bridge.index).unwrap();
+            delete_link_and_leave("veth0").unwrap();
+            assert_eq!(here.find_link("veth0").unwrap(), None);
+            assert_eq!(pod.inside.find_link("eth0").unwrap(), None);
+            // Its name is free, in both.
+            let again = VethSpec {
+                name: "eth0",
+                mac: None,
+                mtu: None,
+                peer_name: "veth0",
+                peer_ns: Some(home.as_fd()),
+            };
+            pod.inside.create_veth(&again).unwrap();
+            pod.ns.run(|| delete_link_and_leave("eth0").unwrap()).unwrap();
+            assert_eq!(here.find_link("veth0").unwrap(), None);
+        }
+        let missing = delete_link_and_leave("veth0").unwrap_err();
+        assert!(missing.is_not_found(), "{missing}");
     });
 }

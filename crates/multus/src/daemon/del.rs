@@ -9,7 +9,7 @@ use crate::net_conf::MultusConfig;
 use crate::request::Sandbox;
 use crate::resolve::Resolver;
 use cni::Error;
-use cni::exec::Invoker;
+use cni::chain::Runner;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -149,7 +149,7 @@ enum Known {
     Nothing { corrupt: bool },
 }
 
-fn del_by_state(attacher: &Attacher<'_, Invoker>) -> Known {
+fn del_by_state(attacher: &Attacher<'_, impl Runner>) -> Known {
     let corrupt = match attacher.scratch_delegates() {
         Stored::Delegates(delegates) => return Known::Done(attacher.del(&delegates)),
         Stored::Corrupt => true,

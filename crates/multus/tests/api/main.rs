@@ -8,7 +8,8 @@
 )]
 
 mod attach;
-mod corpus;
+#[path = "../built/mod.rs"]
+mod built;
 mod devices;
 mod figures;
 #[path = "../kubelet/mod.rs"]

@@ -1,5 +1,6 @@
 //! A node in a directory: a daemon, plugins that note their calls, sandboxes, and the shim.
 
+use crate::built;
 use cluster::{ApiServer, wait};
 use kube_kit::shutdown::Shutdown;
 use linux::link::VethSpec;
@@ -77,7 +78,7 @@ impl Node {
         for plugin in ["a", "b", "c"] {
             node.plugin(plugin);
         }
-        symlink(shim(), node.path("bin/multus-shim")).unwrap();
+        symlink(built::weft_cni(), node.path("bin/multus-shim")).unwrap();
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": node.name}});
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "multus", "namespace": node.name}});
@@ -447,30 +448,6 @@ impl Gate {
     pub(crate) fn open(self) {
         fs::write(&self.0, "go\n").unwrap();
     }
-}
-
-/// The shim of this build.
-fn shim() -> &'static Path {
-    static SHIM: OnceLock<PathBuf> = OnceLock::new();
-    SHIM.get_or_init(|| built("plugins", "weft-cni"))
-}
-
-/// The program of all daemons of this build.
-pub(crate) fn weft() -> &'static Path {
-    static WEFT: OnceLock<PathBuf> = OnceLock::new();
-    WEFT.get_or_init(|| built("weft", "weft"))
-}
-
-fn built(package: &str, binary: &str) -> PathBuf {
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", package, "--bin", binary])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .unwrap();
-    assert!(built.success(), "{binary} does not build");
-    // <target>/<profile>/deps/<this test>
-    let this = std::env::current_exe().unwrap();
-    this.parent().and_then(Path::parent).unwrap().join(binary)
 }
 
 /// What a process printed.

@@ -6,6 +6,10 @@
     reason = "a test that cannot go on has failed; helpers are part of the tests"
 )]
 
+#[path = "../built/mod.rs"]
+mod built;
+mod in_process;
+
 use ipnet::IpNet;
 use linux::address::Family;
 use linux::link::VethSpec;

@@ -94,7 +94,13 @@ fn begin_record(call: &Call, key: &AttachmentId, host: &mut Socket, pod: &mut Po
         let port = left.iter().find_map(Step::pair).unwrap_or_default();
         return Err(veth::already_exists(ifname, port));
     }
-    steps::undo(host, &mut Ruleset::default(), key.to(call.config.name()), &left)??;
+    steps::undo(
+        call,
+        host,
+        &mut Ruleset::default(),
+        key.to(call.config.name()),
+        &left,
+    )??;
     // Nobody has its addresses any more, and with them it would be refused others.
     ipam::del(call)?;
     records.remove(key)?;
@@ -437,7 +443,13 @@ impl Attachment<'_> {
     /// Takes back what was done, as far as that is possible; the error of ADD stays the one that counts. What could
     /// not be taken back stays recorded, for DEL and GC.
     fn roll_back(&mut self) {
-        let undone = steps::undo(&mut self.host, &mut self.rules, self.owner, &self.taken);
+        let undone = steps::undo(
+            self.call,
+            &mut self.host,
+            &mut self.rules,
+            self.owner,
+            &self.taken,
+        );
         let forgotten = undone.and_then(|left| {
             // As in DEL: whoever gets the addresses next must not meet the pair.
             if self.leased {

@@ -35,7 +35,7 @@ pub(super) fn del(call: &Call) -> Result<(), Error> {
     // A record that tells of no pair is one of a call that was killed early, or one that this version cannot read.
     let tells = |taken: &Vec<Step>| taken.iter().any(|step| step.pair().is_some());
     let left = if let Some(taken) = records.steps(&key)?.filter(tells) {
-        steps::undo(&mut open()?, &mut rules, owner, &taken)?
+        steps::undo(call, &mut open()?, &mut rules, owner, &taken)?
     } else {
         delete_interface(call)?;
         remove_unrecorded_rules(call, &mut rules, owner)
@@ -57,7 +57,7 @@ fn delete_interface(call: &Call) -> Result<(), Error> {
     let Some(mut pod) = Pod::find_remaining(call)? else {
         return Ok(());
     };
-    veth::delete(&mut pod.socket, ifname)
+    pod.inside(|socket| veth::delete(call, socket, ifname))
 }
 
 /// Removes its rules, which are known by their comments.
@@ -92,6 +92,7 @@ pub(super) fn gc(call: &Call) -> Result<(), Error> {
             .steps::<Step>(key)
             .and_then(|taken| {
                 steps::undo(
+                    call,
                     &mut host,
                     &mut rules,
                     key.to(call.config.name()),

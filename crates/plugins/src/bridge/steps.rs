@@ -1,6 +1,6 @@
 //! The steps of ADD that DEL and GC take back, as they stand in an attachment's record.
 
-use cni::Error;
+use cni::{Error, plugin::Call};
 use ipnet::IpNet;
 use linux::{link::Mac, route::Socket};
 use serde::{Deserialize, Serialize};
@@ -87,6 +87,7 @@ impl Step {
 ///
 /// The pair passes nothing any more before its rules go, so that no frame passes unchecked.
 pub(super) fn undo(
+    call: &Call,
     host: &mut Socket,
     rules: &mut Ruleset,
     owner: Attachment<'_>,
@@ -102,7 +103,7 @@ pub(super) fn undo(
         }
     }
     for port in steps.iter().filter_map(Step::pair) {
-        veth::delete(host, port)?;
+        veth::delete(call, host, port)?;
     }
     Ok(left)
 }

@@ -1,0 +1,105 @@
+use super::*;
+use std::os::unix::fs::PermissionsExt as _;
+
+/// A file that can be run.
+fn program(path: &Path, content: &str) {
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_file_is_ours_as_long_as_it_carries_the_mark() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, known) = (dir.path().join("bridge"), Known::default());
+    assert!(known.is_ours(&path).is_err());
+    program(&path, "#!/bin/sh\n");
+    assert!(!known.is_ours(&path).unwrap());
+    program(&path, plugins::mark::MARK);
+    assert!(known.is_ours(&path).unwrap());
+    // The same time and size, and another content.
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    program(&path, &"x".repeat(plugins::mark::MARK.len()));
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
+    assert!(!known.is_ours(&path).unwrap());
+}
+
+#[test]
+fn what_could_not_be_started_is_not_run_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bridge");
+    fs::write(&path, plugins::mark::MARK).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(!Known::default().is_ours(&path).unwrap());
+    assert!(!Known::default().is_ours(dir.path()).unwrap());
+}
+
+#[test]
+fn names_of_ours() {
+    for name in [
+        "bridge",
+        "cnv-bridge",
+        "tuning",
+        "cnv-tuning",
+        "host-local",
+        "static",
+        "loopback",
+        "passthru",
+    ] {
+        assert!(candidate(name).is_some(), "{name}");
+    }
+    for name in ["multus-shim", "cnv-multus-shim", "multus", "ptp", "weft-cni", ""] {
+        assert!(candidate(name).is_none(), "{name}");
+    }
+}
+
+struct Panicking;
+
+impl Plugin for Panicking {
+    fn name(&self) -> &'static str {
+        "bridge"
+    }
+
+    fn add(&self, _: &cni::plugin::Call) -> Result<cni::result::CniResult, Error> {
+        panic!("on {}", "purpose")
+    }
+
+    fn del(&self, _: &cni::plugin::Call) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_panic_ends_that_call_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bridge");
+    program(&path, plugins::mark::MARK);
+    let plugins = Plugins {
+        invoker: Invoker::default(),
+        root: None,
+        known: Arc::default(),
+    };
+    let call = |verb: &str| {
+        let variables = [
+            ("CNI_COMMAND", verb),
+            ("CNI_CONTAINERID", "c1"),
+            ("CNI_NETNS", "/nowhere"),
+            ("CNI_IFNAME", "net1"),
+            ("CNI_PATH", "/nowhere"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+        let config = br#"{"cniVersion": "1.0.0", "name": "blue", "type": "bridge"}"#;
+        plugins.run_here(&Panicking, &path, &variables, config).unwrap()
+    };
+    let error = call("ADD").unwrap_err();
+    assert_eq!(
+        (error.code, error.msg.as_str()),
+        (999, "plugin bridge of network \"blue\" panicked: on purpose")
+    );
+    assert_eq!(call("DEL").unwrap(), b"");
+}

@@ -1,0 +1,433 @@
+//! Plugins of ours as a part of this process, against the same plugins as programs.
+
+use crate::built::weft_cni;
+use cni::Error;
+use cni::chain::Runner;
+use cni::env::Variables;
+use cni::exec::{Invoker, Prepare};
+use linux::link::BridgeSpec;
+use linux::netns::{NetNs, unshare_network};
+use linux::route::Socket;
+use multus::in_process::Plugins;
+use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Root directory of plugins: the machine's, but for one directory of its own.
+const ROOT: &str = "/run/root";
+/// Where leases are, for who is below the root.
+const LEASES: &str = "/run/leases";
+const BIN: &str = "/run/plugins";
+const NETNS: &str = "/run/netns/pod";
+const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// How plugins are run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// All as programs.
+    Programs,
+    /// As the daemon does.
+    Daemon,
+}
+
+/// A host with a root for plugins, and one pod.
+struct Host {
+    way: Way,
+    plugins: Plugins,
+    /// Programs that were started.
+    started: Arc<AtomicU32>,
+    socket: Socket,
+    pod: NetNs,
+    log: Vec<String>,
+}
+
+/// Runs `work` on a host of its own, which ends with it.
+fn on_a_host<T: Send + 'static>(way: Way, work: impl FnOnce(&mut Host) -> T + Send + 'static) -> T {
+    // Built before the machine is out of sight.
+    weft_cni();
+    let thread = std::thread::spawn(move || work(&mut Host::new(way)));
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+impl Host {
+    fn new(way: Way) -> Self {
+        unshare_network().unwrap();
+        linux::process::unshare_mounts().unwrap();
+        for folder in ["/run", "/etc"] {
+            mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None).unwrap();
+        }
+        for folder in ["/run/netns", BIN, ROOT, LEASES] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        for name in [
+            "bridge",
+            "cnv-bridge",
+            "tuning",
+            "host-local",
+            "static",
+            "loopback",
+            "passthru",
+        ] {
+            symlink(weft_cni(), Path::new(BIN).join(name)).unwrap();
+        }
+        let ipam = r#"echo '{"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.9.0.5/24"}]}'"#;
+        script(
+            "foreign-ipam",
+            &format!("[ $CNI_COMMAND = ADD ] || exit 0\n{ipam}"),
+        );
+        let pod = NetNs::create_anonymous().unwrap();
+        fs::write(NETNS, "").unwrap();
+        mount_bind(format!("/proc/thread-self/fd/{}", pod.as_fd().as_raw_fd()), NETNS).unwrap();
+        mount_bind_recursive("/", ROOT).unwrap();
+        let own = below_root(LEASES);
+        mount("tmpfs", &own, "tmpfs", MountFlags::empty(), None).unwrap();
+
+        let mut socket = Socket::open().unwrap();
+        let bridge = BridgeSpec {
+            name: "br0",
+            mtu: None,
+            mac: Some("02:00:00:00:00:01".parse().unwrap()),
+            vlan_filtering: false,
+        };
+        socket.create_bridge(&bridge).unwrap();
+        let started = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&started);
+        let prepare: Prepare = Arc::new(move |command| {
+            count.fetch_add(1, Ordering::Relaxed);
+            linux::process::chroot(command, Path::new(ROOT)).unwrap();
+        });
+        let plugins = Plugins {
+            invoker: Invoker {
+                dirs: vec!["/nowhere".into(), BIN.into()],
+                base: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
+                prepare: Some(prepare),
+            },
+            root: Some(ROOT.into()),
+            known: Arc::default(),
+        };
+        Self {
+            way,
+            plugins,
+            started,
+            socket,
+            pod,
+            log: Vec::new(),
+        }
+    }
+
+    fn started(&self) -> u32 {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Calls a plugin and logs what it said and what there is then.
+    fn call(&mut self, verb: &str, config: &Value) -> Value {
+        self.call_with(verb, config["type"].as_str().unwrap(), &config.to_string(), &[])
+    }
+
+    fn call_with(&mut self, verb: &str, plugin: &str, config: &str, more: &[(&str, &str)]) -> Value {
+        let mut variables: Variables = [
+            ("CNI_COMMAND", verb),
+            ("CNI_CONTAINERID", "c1"),
+            ("CNI_NETNS", NETNS),
+            ("CNI_IFNAME", "net1"),
+            ("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAME=p"),
+            ("CNI_PATH", BIN),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+        for (name, value) in more {
+            variables.insert((*name).to_owned(), (*value).to_owned());
+        }
+        let outcome = match self.way {
+            Way::Programs => self.plugins.invoker.run(plugin, &variables, config.as_bytes()),
+            Way::Daemon => self.plugins.run(plugin, &variables, config.as_bytes()),
+        };
+        let printed = outcome
+            .as_ref()
+            .map(|text| String::from_utf8_lossy(text).into_owned());
+        let told = match &printed {
+            Ok(text) => format!("printed {text}"),
+            Err(Error { code, msg, details }) => format!("failed with {code}: {msg}; {details}"),
+        };
+        let state = self.state();
+        self.log.push(without_chance(&format!(
+            "{verb} {plugin} {config} {told}\n{state}"
+        )));
+        printed.map_or(Value::Null, |text| {
+            serde_json::from_str(&text).unwrap_or_default()
+        })
+    }
+
+    /// What an attachment consists of: links, leases, records.
+    fn state(&mut self) -> String {
+        let links = |socket: &mut Socket| {
+            let links = socket.links().unwrap().into_iter().map(|link| {
+                let (kind, up, mtu) = (link.kind.clone().unwrap_or_default(), link.is_up(), link.mtu);
+                format!(
+                    "{} {kind} up={up} mtu={mtu} port={}",
+                    link.name,
+                    link.master.is_some()
+                )
+            });
+            let mut links: Vec<_> = links.collect();
+            links.sort();
+            links.join(", ")
+        };
+        let mut inside = self.pod.run(Socket::open).unwrap().unwrap();
+        let mut files = Vec::new();
+        for folder in [
+            below_root(LEASES),
+            below_root("/run/cni/weft/bridge"),
+            LEASES.into(),
+        ] {
+            list(&folder, &mut files);
+        }
+        format!(
+            "host {}\npod {}\nfiles {}\n",
+            links(&mut self.socket),
+            links(&mut inside),
+            files.join(" ")
+        )
+    }
+}
+
+fn below_root(path: &str) -> PathBuf {
+    Path::new(ROOT).join(path.trim_start_matches('/'))
+}
+
+fn list(folder: &Path, files: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            list(&path, files);
+        } else {
+            files.push(path.display().to_string());
+        }
+    }
+}
+
+fn script(name: &str, text: &str) {
+    let path = Path::new(BIN).join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A text without what is drawn by lot: MAC addresses, but those of tests (`02:00:…`), and names of pairs.
+fn without_chance(text: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let digits = |from: usize, to: usize| {
+            rest.get(from..to)
+                .is_some_and(|part| part.chars().all(|c| c.is_ascii_hexdigit()))
+        };
+        let colon = |at: usize| rest.as_bytes().get(at) == Some(&b':');
+        if rest.starts_with("veth") && digits(4, 12) {
+            kept.push_str("VETH");
+            rest = &rest[12..];
+        } else if (0..6).all(|n| digits(3 * n, 3 * n + 2) && (n == 5 || colon(3 * n + 2)))
+            && !rest.starts_with("02:00:")
+        {
+            kept.push_str("MAC");
+            rest = &rest[17..];
+        } else {
+            kept.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    kept
+}
+
+/// The calls that both ways are compared by.
+fn corpus(host: &mut Host) {
+    let mac = json!({"mac": "02:00:00:00:00:02"});
+    for version in VERSIONS {
+        let of = |plugin: &str, keys: Value| {
+            let mut config = json!({"cniVersion": version, "name": "blue", "type": plugin});
+            config
+                .as_object_mut()
+                .unwrap()
+                .extend(keys.as_object().cloned().unwrap());
+            config
+        };
+        let ranges = json!([[{"subnet": "10.8.0.0/29"}]]);
+        let leases = json!({"type": "host-local", "ranges": ranges, "dataDir": LEASES});
+        let fixed =
+            json!({"type": "static", "addresses": [{"address": "10.7.0.2/24", "gateway": "10.7.0.1"}]});
+        let foreign = json!({"type": "foreign-ipam"});
+        for ipam in [json!({}), leases.clone(), fixed.clone(), foreign] {
+            let mut config = of(
+                "bridge",
+                json!({"bridge": "br0", "ipam": ipam, "args": {"cni": mac}}),
+            );
+            let result = host.call("ADD", &config);
+            config["prevResult"] = result;
+            host.call("CHECK", &config);
+            host.call("ADD", &config);
+            let mut tuning = of(
+                "tuning",
+                json!({"mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}),
+            );
+            tuning["prevResult"] = config["prevResult"].clone();
+            host.call("ADD", &tuning);
+            host.call("CHECK", &tuning);
+            host.call("DEL", &tuning);
+            host.call("STATUS", &config);
+            host.call("DEL", &config);
+            host.call("DEL", &config);
+            host.call("CHECK", &config);
+        }
+        for ipam in [leases, fixed] {
+            let plugin = ipam["type"].as_str().unwrap();
+            let mut config = of(plugin, json!({"ipam": ipam}));
+            let result = host.call("ADD", &config);
+            config["prevResult"] = result;
+            host.call("CHECK", &config);
+            config["cni.dev/valid-attachments"] = json!([]);
+            host.call("GC", &config);
+            host.call("DEL", &config);
+        }
+        for plugin in ["loopback", "passthru"] {
+            for verb in ["ADD", "CHECK", "DEL", "STATUS", "GC"] {
+                host.call(verb, &of(plugin, json!({})));
+            }
+        }
+        let mut left = of("cnv-bridge", json!({"bridge": "br0"}));
+        host.call("ADD", &left);
+        host.call("GC", &left);
+        left["cni.dev/valid-attachments"] = json!([]);
+        host.call("GC", &left);
+    }
+    let good = json!({"cniVersion": "1.0.0", "name": "blue", "type": "bridge", "bridge": "br0"});
+    for broken in [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        r#"{"name": "-"}"#,
+        r#"{"name": "blue", "cniVersion": "9.9.9"}"#,
+        r#"{"name": "blue", "cniVersion": "1.0.0", "bridge": "lo"}"#,
+        r#"{"name": "blue", "cniVersion": "1.0.0", "vlan": 5000}"#,
+        r#"{"name": "blue", "cniVersion": "1.0.0", "bridge": 7}"#,
+        r#"{"name": "blue", "cniVersion": "1.0.0", "ipam": {"type": "no-such-ipam"}}"#,
+        r#"{"name": "blue", "cniVersion": "1.0.0", "ipam": {"type": "tuning"}}"#,
+    ] {
+        for verb in ["ADD", "DEL", "CHECK"] {
+            host.call_with(verb, "bridge", broken, &[]);
+        }
+    }
+    for (name, value) in [
+        ("CNI_NETNS", "/run/netns/none"),
+        ("CNI_NETNS", "/proc/thread-self/ns/net"),
+        ("CNI_NETNS", ""),
+        ("CNI_IFNAME", "a/b"),
+        ("CNI_CONTAINERID", "a b"),
+        ("CNI_COMMAND", "DANCE"),
+        ("CNI_COMMAND", "VERSION"),
+        ("CNI_COMMAND", ""),
+        ("CNI_ARGS", "MAC=nonsense"),
+        ("CNI_ARGS", "nonsense"),
+    ] {
+        for verb in ["ADD", "DEL"] {
+            host.call_with(verb, "bridge", &good.to_string(), &[(name, value)]);
+        }
+    }
+}
+
+#[test]
+fn plugins_do_and_say_the_same_as_programs() {
+    // multus#74 (the root)
+    let log = |way| {
+        on_a_host(way, move |host| {
+            corpus(host);
+            (std::mem::take(&mut host.log), host.started())
+        })
+    };
+    let (programs, started) = log(Way::Programs);
+    assert_eq!(started as usize, programs.len());
+    let (daemon, started) = log(Way::Daemon);
+    assert_eq!(started, 0, "none of them had to be started");
+    for (program, daemon) in programs.iter().zip(&daemon) {
+        assert_eq!(program, daemon);
+    }
+    assert_eq!(programs.len(), daemon.len());
+    let all = daemon.join("\n");
+    for seen in [
+        // The root's own directory, not the machine's.
+        "/run/root/run/leases/blue/10.8.0.2",
+        "net1 veth up=true mtu=1400",
+        "10.9.0.5/24",
+        "failed with 7:",
+        "failed with 4:",
+        "failed with 1:",
+    ] {
+        assert!(all.contains(seen), "{seen} in\n{all}");
+    }
+    assert!(!all.contains(" /run/leases/blue"), "{all}");
+}
+
+#[test]
+fn what_is_not_this_build_is_started() {
+    on_a_host(Way::Daemon, |host| {
+        let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "passthru"});
+        let place = Path::new(BIN).join("passthru");
+        host.call("ADD", &config);
+        assert_eq!(host.started(), 0);
+        // A platform's plugin under our name.
+        fs::remove_file(&place).unwrap();
+        script(
+            "passthru",
+            r#"echo '{"cniVersion": "1.0.0", "dns": {"domain": "platform"}}'"#,
+        );
+        let result = host.call("ADD", &config);
+        assert_eq!(
+            (host.started(), &result["dns"]["domain"]),
+            (1, &json!("platform"))
+        );
+        // Another version of ours, put in its place as the installer does.
+        let mut program = fs::read(weft_cni()).unwrap();
+        let mark = plugins::mark::MARK.as_bytes();
+        let at = program.windows(mark.len()).position(|part| part == mark).unwrap();
+        program[at + mark.len() - 2] ^= 1;
+        let staged = Path::new(BIN).join(".staged");
+        fs::write(&staged, program).unwrap();
+        fs::set_permissions(&staged, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(&staged, &place).unwrap();
+        let result = host.call("ADD", &config);
+        assert_eq!((host.started(), &result["cniVersion"]), (2, &json!("1.0.0")));
+        // And ours again, as a copy.
+        fs::copy(weft_cni(), &staged).unwrap();
+        fs::rename(&staged, &place).unwrap();
+        host.call("ADD", &config);
+        assert_eq!(host.started(), 2);
+    });
+}
+
+#[test]
+fn the_threads_of_the_daemon_stay_where_they_are() {
+    on_a_host(Way::Daemon, |host| {
+        let before = NetNs::current().unwrap();
+        let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "bridge", "bridge": "br0"});
+        let result = host.call("ADD", &config);
+        assert_eq!(
+            result["interfaces"].as_array().map(Vec::len),
+            Some(3),
+            "{:?}",
+            host.log
+        );
+        host.call("DEL", &config);
+        assert!(NetNs::current().unwrap().same_as(&before));
+        let root = fs::read_link("/proc/thread-self/root").unwrap();
+        assert_eq!(root, Path::new("/"));
+    });
+}
