@@ -67,9 +67,15 @@ impl Recorder {
         }
     }
 
-    /// Publishes an event about an object, in its namespace, or in `default` for a cluster-scoped object. Never
-    /// fails: what can't be published is logged.
-    pub async fn publish(&self, regarding: &ObjectReference, kind: Kind, reason: &str, message: &str) {
+    /// Publishes an event about an object, in its namespace, or in `default` for a cluster-scoped object. Whether the
+    /// API server has it now; what can't be published is logged.
+    pub async fn publish(
+        &self,
+        regarding: &ObjectReference,
+        kind: Kind,
+        reason: &str,
+        message: &str,
+    ) -> bool {
         let key = Key {
             object: (
                 regarding.kind.clone().unwrap_or_default(),
@@ -85,7 +91,7 @@ impl Recorder {
         let sent = match decision {
             Decision::Drop => {
                 tracing::debug!(reason, message, "event left out, too many about this object");
-                return;
+                return false;
             }
             Decision::Count { name, count } => match self.count(regarding, &name, count).await {
                 // Events are deleted after an hour: begin a new one.
@@ -94,9 +100,10 @@ impl Recorder {
             },
             Decision::Create => self.create(&key, regarding).await,
         };
-        if let Err(Failure::Other(error)) = sent {
+        if let Err(Failure::Other(error)) = &sent {
             tracing::warn!(reason, message, error, "cannot publish the event");
         }
+        sent.is_ok()
     }
 
     async fn create(&self, key: &Key, regarding: &ObjectReference) -> Result<(), Failure> {

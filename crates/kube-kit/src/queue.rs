@@ -1,5 +1,5 @@
-//! Keys that need work, each once, with growing pauses between failed attempts: what a controller with one worker
-//! needs of a work queue.
+//! Keys that need work, each once, with growing pauses between failed attempts: what a controller needs of a work
+//! queue, with one worker or with several.
 
 use crate::lock;
 use crate::metrics::Workqueue;
@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Pauses between attempts on one key: 5 ms, doubled each time, up to about 16 minutes (operator.md §3).
+/// Pauses between attempts on one key: 5 ms, doubled each time, up to about 16 minutes where nothing else is said
+/// (operator.md §3).
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1000);
 
@@ -20,8 +21,8 @@ pub fn backoff(failures: u32) -> Duration {
     FIRST.saturating_mul(1 << doublings).min(LONGEST)
 }
 
-/// A queue of keys. Clones share it. Made for one worker: a key that is added while it is worked on comes up again
-/// afterwards.
+/// A queue of keys. Clones share it. Each key is worked on by one worker at a time: one that is added meanwhile comes
+/// up again afterwards.
 pub struct Queue<Key> {
     state: Arc<Mutex<State<Key>>>,
     added: Arc<Notify>,
@@ -33,8 +34,9 @@ struct State<Key> {
     queued: BTreeMap<Key, Instant>,
     later: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, u32>,
-    /// Since when the worker has been at work.
-    working: Option<Instant>,
+    /// What is worked on, since when.
+    working: BTreeMap<Key, Instant>,
+    longest: Duration,
     figures: Workqueue,
 }
 
@@ -71,12 +73,22 @@ impl<Key: Ord + Clone> Queue<Key> {
 
     /// An empty queue that counts what happens to it.
     pub fn counted(figures: Workqueue) -> Self {
+        Self::of(figures, LONGEST)
+    }
+
+    /// An empty queue with no longer pauses than this.
+    pub fn with_longest(longest: Duration) -> Self {
+        Self::of(Workqueue::new(""), longest)
+    }
+
+    fn of(figures: Workqueue, longest: Duration) -> Self {
         let state = State {
             ready: VecDeque::new(),
             queued: BTreeMap::new(),
             later: BTreeMap::new(),
             failures: BTreeMap::new(),
-            working: None,
+            working: BTreeMap::new(),
+            longest,
             figures,
         };
         Self {
@@ -98,14 +110,13 @@ impl<Key: Ord + Clone> Queue<Key> {
     }
 
     /// The next key to work on; waits until there is one. The worker answers with [`Queue::succeeded`] or
-    /// [`Queue::failed`].
+    /// [`Queue::failed`], and nobody else gets the key before.
     pub async fn next(&self) -> Key {
         loop {
             let wake_at = {
                 let mut state = lock(&self.state);
                 state.wake(Instant::now());
-                if let Some(key) = state.ready.pop_front() {
-                    state.start(&key, Instant::now());
+                if let Some(key) = state.start(Instant::now()) {
                     return key;
                 }
                 state.later.values().min().copied()
@@ -123,19 +134,28 @@ impl<Key: Ord + Clone> Queue<Key> {
     /// The work is done: the next failure of this key is again a first one.
     pub fn succeeded(&self, key: &Key) {
         let mut state = lock(&self.state);
-        state.end(Instant::now());
+        state.end(key, Instant::now());
         state.failures.remove(key);
+        drop(state);
+        self.added.notify_one();
     }
 
     /// The work failed: the key comes up again after a pause, which is returned.
     pub fn failed(&self, key: Key) -> Duration {
+        self.failed_for(key, Duration::ZERO)
+    }
+
+    /// The work failed, and will fail for this long at least.
+    pub fn failed_for(&self, key: Key, least: Duration) -> Duration {
         let mut state = lock(&self.state);
-        state.end(Instant::now());
+        state.end(&key, Instant::now());
         state.figures.retried();
         let failures = state.failures.entry(key.clone()).or_insert(0);
         *failures = failures.saturating_add(1);
-        let pause = backoff(*failures);
+        let pause = backoff(*failures).min(state.longest).max(least);
         state.delay(key, Instant::now() + pause);
+        drop(state);
+        self.added.notify_one();
         pause
     }
 }
@@ -151,14 +171,21 @@ impl<Key: Ord + Clone> State<Key> {
         self.ready.push_back(key);
     }
 
-    fn start(&mut self, key: &Key, now: Instant) {
-        let since = self.queued.remove(key).unwrap_or(now);
+    /// The first key that is ready and that nobody works on.
+    fn start(&mut self, now: Instant) -> Option<Key> {
+        let place = self
+            .ready
+            .iter()
+            .position(|key| !self.working.contains_key(key))?;
+        let key = self.ready.remove(place)?;
+        let since = self.queued.remove(&key).unwrap_or(now);
         self.figures.started(now - since);
-        self.working = Some(now);
+        self.working.insert(key.clone(), now);
+        Some(key)
     }
 
-    fn end(&mut self, now: Instant) {
-        if let Some(since) = self.working.take() {
+    fn end(&mut self, key: &Key, now: Instant) {
+        if let Some(since) = self.working.remove(key) {
             self.figures.ended(now - since);
         }
     }
@@ -208,28 +235,57 @@ mod tests {
         assert_eq!((queue.next().await, queue.next().await), ("a", "b"));
         assert!(queue.next().now_or_never().is_none());
         queue.add("a");
+        assert!(queue.next().now_or_never().is_none(), "somebody works on it");
+        queue.succeeded(&"b");
+        assert!(queue.next().now_or_never().is_none());
+        queue.succeeded(&"a");
         assert_eq!(queue.next().await, "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_key_gets_it_as_soon_as_it_is_free() {
+        let queue = Queue::new();
+        queue.add("a");
+        let key = queue.next().await;
+        queue.add("a");
+        let (next, ()) = tokio::join!(queue.next(), async { queue.succeeded(&key) });
+        assert_eq!(next, "a");
+        queue.succeeded(&next);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_have_bounds() {
+        let queue = Queue::with_longest(Duration::from_millis(10));
+        queue.add("a");
+        let mut pauses = Vec::new();
+        for least in [0, 0, 0, 70] {
+            let key = queue.next().await;
+            pauses.push(queue.failed_for(key, Duration::from_millis(least)).as_millis());
+        }
+        assert_eq!(pauses, [5, 10, 10, 70]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_key_comes_back_after_growing_pauses_that_success_ends() {
         let queue = Queue::new();
         queue.add("a");
+        let mut key = queue.next().await;
         for expected in [5, 10, 20] {
-            let key = queue.next().await;
             let before = Instant::now();
             assert_eq!(queue.failed(key).as_millis(), expected);
             queue.add_after("b", Duration::from_millis(1));
-            assert_eq!(queue.next().await, "b");
+            let other = queue.next().await;
+            assert_eq!(other, "b");
+            queue.succeeded(&other);
             let waited = queue.next().now_or_never();
             assert!(waited.is_none(), "not before its pause is over");
             queue.add_after("a", Duration::from_hours(1));
-            let key = queue.next().await;
+            key = queue.next().await;
             assert!(before.elapsed().as_millis() >= expected);
-            queue.add(key);
         }
-        let key = queue.next().await;
         queue.succeeded(&key);
+        queue.add("a");
+        let key = queue.next().await;
         assert_eq!(queue.failed(key).as_millis(), 5);
     }
 
@@ -240,7 +296,9 @@ mod tests {
         let key = queue.next().await;
         queue.failed(key);
         queue.add("a");
-        assert_eq!(queue.next().now_or_never(), Some("a"));
+        let key = queue.next().now_or_never();
+        assert_eq!(key, Some("a"));
+        queue.succeeded(&"a");
         tokio::time::advance(Duration::from_secs(10)).await;
         assert!(queue.next().now_or_never().is_none(), "the pause is gone");
     }
