@@ -81,6 +81,17 @@ impl Component for MultusDynamicNetworks {
             "multus_dynamic_networks/controller.yaml",
             include_str!("multus_dynamic_networks/controller.yaml"),
         )?;
+        let image = context.images.of(names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE)?;
+        if image.is_native() {
+            let roles = context.objects(
+                "multus_dynamic_networks/native-role.yaml",
+                include_str!("multus_dynamic_networks/native-role.yaml"),
+            )?;
+            let wider = objects.iter_mut().filter(|object| object.kind() == "ClusterRole");
+            for (object, narrow) in wider.zip(roles) {
+                *object = narrow;
+            }
+        }
         for object in &mut objects {
             if object.has_pods() {
                 complete(object, context)?;

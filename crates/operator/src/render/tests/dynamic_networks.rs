@@ -101,7 +101,7 @@ fn daemon_set(native: bool, socket: &str) -> Value {
 
 fn expected(native: bool, socket: &str) -> Vec<Value> {
     let name = "dynamic-networks-controller";
-    let rules = json!([
+    let mut rules = json!([
         {
             "apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"],
             "verbs": ["get", "list", "watch"],
@@ -109,6 +109,14 @@ fn expected(native: bool, socket: &str) -> Vec<Value> {
         { "apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "update", "watch"] },
         { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"] },
     ]);
+    if native {
+        rules = json!([
+            { "apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": ["get"] },
+            { "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"] },
+            { "apiGroups": [""], "resources": ["pods/status"], "verbs": ["update"] },
+            { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
+        ]);
+    }
     vec![
         binding("ClusterRoleBinding", name, name, name),
         cluster_role(name, &rules),
