@@ -2,37 +2,57 @@
 //! them, and networks' definitions, read when one is needed. There is no watch of definitions: all of a cluster's would
 //! cost every node more memory than everything else here.
 
+use crate::messages;
 use crate::names;
-use crate::plan;
+use crate::plan::{self, Step};
 use cni::names::{NETWORK_STATUS_ANNOTATION, NETWORKS_ANNOTATION};
+use cni::status::StatusError;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube_kit::client::message;
+use kube_kit::client::{chain, message};
 use kube_kit::events::{Kind, Recorder};
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::{self, Name, Options, Watch};
 use serde::Deserialize;
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Writing the status: attempts, and the first pause between them.
-const WRITE_ATTEMPTS: u32 = 5;
-const WRITE_PAUSE: Duration = Duration::from_millis(10);
+/// Pauses between attempts to write the status.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const RUNNING: &str = "Running";
+/// On the image of a pod that kubelet read from a file: the UID that it gave the pod. Nobody can change it.
+const STATIC_UID: &str = "kubernetes.io/config.mirror";
+/// Answers that are no decision about what was asked: who asks is not known just now, it took too long, somebody else
+/// was faster, too much is asked.
+const UNDECIDED: [u16; 4] = [401, 408, 409, 429];
 
 /// Why the cluster does not tell or take something. The text is the API server's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(String);
 
+/// Why a status is not written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// It is not taken: it is not written, and will not be.
+    #[error("{0}")]
+    Denied(String),
+    /// Nobody says so. It may have been written.
+    #[error("{0}")]
+    Unknown(String),
+}
+
 /// A pod as far as its networks go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     /// UID.
     pub uid: String,
+    /// The UID that the container runtime knows it by.
+    pub runtime_uid: String,
     /// Whether it has no network namespace of its own.
     pub host_network: bool,
     /// Whether it runs, and is to go on.
@@ -44,14 +64,38 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether something has to be done about it. Annotations that can't be read are told about, so that counts.
-    pub fn needs_work(&self, namespace: &str) -> bool {
-        if self.host_network {
-            return !self.networks.is_empty();
+    /// What has to happen to it. What it asks for may be nothing that could be done: then the text of the event that
+    /// says so.
+    pub fn steps(&self, name: &Name) -> Result<Vec<Step>, String> {
+        let text = || format!("{}/{}", name.namespace, name.name);
+        if self.host_network && !self.networks.is_empty() {
+            return Err(messages::host_networked(&text()));
         }
-        self.runs
-            && !plan::plan(&self.networks, &self.status, namespace).is_ok_and(|change| change.is_empty())
+        if self.host_network || !self.runs {
+            return Ok(Vec::new());
+        }
+        plan::plan(&self.networks, &self.status, &name.namespace)
+            .map_err(|error| messages::unreadable(&text(), &error))
     }
+
+    fn need(&self, name: &Name) -> Need {
+        match self.steps(name) {
+            Ok(steps) if steps.is_empty() => Need::Nothing,
+            Ok(_) => Need::Work,
+            Err(text) => Need::Rejection(text),
+        }
+    }
+}
+
+/// Whether something has to be done about a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Need {
+    /// It is as it asks to be.
+    Nothing,
+    /// It is not.
+    Work,
+    /// It can't be, and is to be told so, in these words.
+    Rejection(String),
 }
 
 /// What is kept of a watched pod.
@@ -62,7 +106,7 @@ pub struct Seen {
     /// What it asks for.
     pub networks: String,
     /// Whether something has to be done about it.
-    pub needs_work: bool,
+    pub need: Need,
 }
 
 /// The cluster behind the API server.
@@ -83,14 +127,21 @@ impl Cluster {
     pub fn watch(&self, node: &str) -> Watch<Name, Seen> {
         let options = Options::all().fields(format!("spec.nodeName={node},status.phase={RUNNING}"));
         watch::start_named::<WatchedPod, _>(kube::Api::all(self.client.clone()), &options, |found| {
-            let namespace = found.metadata.namespace.clone().unwrap_or_default();
+            let name = Name::new(
+                found.metadata.namespace.as_deref().unwrap_or_default(),
+                found.metadata.name.as_deref().unwrap_or_default(),
+            );
             let pod = Pod::from(found);
-            let needs_work = pod.needs_work(&namespace);
+            let need = pod.need(&name);
             Seen {
                 // Of most pods nothing has to be known.
-                networks: if needs_work { pod.networks } else { String::new() },
+                networks: if need == Need::Nothing {
+                    String::new()
+                } else {
+                    pod.networks
+                },
                 uid: pod.uid,
-                needs_work,
+                need,
             }
         })
     }
@@ -115,51 +166,58 @@ impl Cluster {
         Ok(Some(spec.config))
     }
 
-    /// Changes the status annotation of a pod, on the ground of what it is at that moment. That the pod is gone is
-    /// fine: then nobody reads it.
+    /// Changes the status annotation of a pod, on the ground of what it is at that moment, and tells what the pod asked
+    /// for at that moment. That the pod is gone is fine: then nobody reads it, and it asks for nothing.
+    ///
+    /// It is tried for so long as `patience` when nobody says that it can't be.
     pub async fn change_status(
         &self,
         name: &Name,
         uid: &str,
-        change: impl Fn(&str) -> Result<String, plan::Unreadable>,
-    ) -> Result<(), Error> {
-        let mut last = Error(String::new());
-        let mut pause = WRITE_PAUSE;
-        for attempt in 0..WRITE_ATTEMPTS {
-            if attempt > 0 {
-                sleep(pause).await;
-                pause *= 2;
+        patience: Duration,
+        change: impl Fn(&str) -> Result<String, StatusError>,
+    ) -> Result<Option<String>, WriteError> {
+        let deadline = Instant::now() + patience;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.try_status(name, uid, &change).await {
+                Err(WriteError::Unknown(_)) if Instant::now() + pause < deadline => {}
+                outcome => return outcome,
             }
-            let body = match self.text(&pod::path(name)).await {
-                Ok(Some(text)) => PodBody::parse(&text).map_err(|error| Error(error.to_string()))?,
-                Ok(None) => return Ok(()),
-                Err(error) => {
-                    last = error;
-                    continue;
-                }
-            };
-            if body.uid() != uid {
-                return Ok(());
-            }
-            let now = body.annotation(NETWORK_STATUS_ANNOTATION).unwrap_or_default();
-            let after = change(now).map_err(|error| Error(error.to_string()))?;
-            if after == now {
-                return Ok(());
-            }
-            let changed = body.with_annotation(NETWORK_STATUS_ANNOTATION, &after);
-            match timeout(REQUEST, pod::replace_status(&self.client, name, &changed)).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Ok(()),
-                // A conflict, mostly: read it and try again.
-                Ok(Err(error)) => last = Error(message(&error)),
-                Err(_) => last = late(),
-            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        Err(last)
     }
 
-    /// Publishes an event about a pod.
-    pub async fn event(&self, name: &Name, uid: &str, kind: Kind, reason: &str, text: &str) {
+    async fn try_status(
+        &self,
+        name: &Name,
+        uid: &str,
+        change: impl Fn(&str) -> Result<String, StatusError>,
+    ) -> Result<Option<String>, WriteError> {
+        let Some(text) = answer(pod::get(&self.client, &pod::path(name))).await? else {
+            return Ok(None);
+        };
+        let body = PodBody::parse(&text).map_err(|error| WriteError::Denied(error.to_string()))?;
+        if body.uid() != uid {
+            return Ok(None);
+        }
+        let networks = body
+            .annotation(NETWORKS_ANNOTATION)
+            .unwrap_or_default()
+            .to_owned();
+        let now = body.annotation(NETWORK_STATUS_ANNOTATION).unwrap_or_default();
+        let after = change(now).map_err(|error| WriteError::Denied(chain(&error)))?;
+        if after == now {
+            return Ok(Some(networks));
+        }
+        let changed = body.with_annotation(NETWORK_STATUS_ANNOTATION, &after);
+        let written = answer(pod::replace_status(&self.client, name, &changed)).await?;
+        Ok(written.map(|()| networks))
+    }
+
+    /// Publishes an event about a pod. Whether it is known to the API server now.
+    pub async fn event(&self, name: &Name, uid: &str, kind: Kind, reason: &str, text: &str) -> bool {
         let regarding = ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
@@ -168,21 +226,32 @@ impl Cluster {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        self.recorder.publish(&regarding, kind, reason, text).await;
+        self.recorder.publish(&regarding, kind, reason, text).await
     }
 
     async fn text(&self, path: &str) -> Result<Option<String>, Error> {
-        match timeout(REQUEST, pod::get(&self.client, path)).await {
-            Ok(Ok(text)) => Ok(Some(text)),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
-            Ok(Err(error)) => Err(Error(message(&error))),
-            Err(_) => Err(late()),
-        }
+        let answer = answer(pod::get(&self.client, path)).await;
+        answer.map_err(|error| Error(error.to_string()))
     }
 }
 
-fn late() -> Error {
-    Error("no answer from the API server".into())
+/// What the API server answers; `None` when it says that there is no such thing.
+async fn answer<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<Option<T>, WriteError> {
+    let error = match timeout(REQUEST, request).await {
+        Ok(Ok(found)) => return Ok(Some(found)),
+        Ok(Err(error)) => error,
+        Err(_) => return Err(WriteError::Unknown("no answer from the API server".into())),
+    };
+    let text = message(&error);
+    match error {
+        kube::Error::Api(status) if status.code == 404 => Ok(None),
+        kube::Error::Api(status)
+            if (400..500).contains(&status.code) && !UNDECIDED.contains(&status.code) =>
+        {
+            Err(WriteError::Denied(text))
+        }
+        _ => Err(WriteError::Unknown(text)),
+    }
 }
 
 #[derive(Deserialize)]
@@ -229,9 +298,12 @@ impl From<WatchedPod> for Pod {
             status,
         } = pod;
         let mut annotations = metadata.annotations.unwrap_or_default();
+        let uid = metadata.uid.unwrap_or_default();
+        let runtime_uid = annotations.remove(STATIC_UID).unwrap_or_else(|| uid.clone());
         let mut annotation = |key: &str| annotations.remove(key).unwrap_or_default();
         Self {
-            uid: metadata.uid.unwrap_or_default(),
+            runtime_uid,
+            uid,
             host_network: spec.host_network,
             runs: status.phase == RUNNING && metadata.deletion_timestamp.is_none(),
             networks: annotation(NETWORKS_ANNOTATION),
@@ -255,22 +327,35 @@ mod tests {
     fn most_pods_need_nothing() {
         let running = json!({"phase": "Running"});
         let asks = json!({NETWORKS_ANNOTATION: "a@net1"});
-        let needs = |annotations: &Value, spec: &Value, status: &Value| {
-            pod(annotations, spec, status).needs_work("ns")
+        let need = |annotations: &Value, spec: &Value, status: &Value| {
+            pod(annotations, spec, status).need(&Name::new("ns", "web"))
         };
-        assert!(!needs(&json!({}), &json!({}), &running));
-        assert!(needs(&asks, &json!({}), &running));
+        assert_eq!(need(&json!({}), &json!({}), &running), Need::Nothing);
+        assert_eq!(need(&asks, &json!({}), &running), Need::Work);
         let status = r#"[{"name":"ns/a","interface":"net1","dns":{}}]"#;
         let has = json!({NETWORKS_ANNOTATION: "a@net1", NETWORK_STATUS_ANNOTATION: status});
-        assert!(!needs(&has, &json!({}), &running));
+        assert_eq!(need(&has, &json!({}), &running), Need::Nothing);
         // The annotation was taken away.
         let left = json!({NETWORK_STATUS_ANNOTATION: status});
-        assert!(needs(&left, &json!({}), &running));
-        assert!(!needs(&asks, &json!({}), &json!({"phase": "Pending"})));
+        assert_eq!(need(&left, &json!({}), &running), Need::Work);
+        assert_eq!(
+            need(&asks, &json!({}), &json!({"phase": "Pending"})),
+            Need::Nothing
+        );
         // What can't be read is told about, and so is what asks in the host's network.
-        assert!(needs(&json!({NETWORKS_ANNOTATION: "[{"}), &json!({}), &running));
-        assert!(needs(&asks, &json!({"hostNetwork": true}), &running));
-        assert!(!needs(&json!({}), &json!({"hostNetwork": true}), &running));
+        let broken = json!({NETWORKS_ANNOTATION: "a@net1,a@net1"});
+        assert_eq!(
+            need(&broken, &json!({}), &running),
+            Need::Rejection(
+                "pod [ns/web]: will not change interfaces: interface net1 is asked for twice".into()
+            )
+        );
+        let on_host = json!({"hostNetwork": true});
+        assert_eq!(
+            need(&asks, &on_host, &running),
+            Need::Rejection("pod [ns/web]: will not add interface to host networked pod".into())
+        );
+        assert_eq!(need(&json!({}), &on_host, &running), Need::Nothing);
     }
 
     #[test]
@@ -278,6 +363,13 @@ mod tests {
         let value = json!({"metadata": {"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {NETWORKS_ANNOTATION: "a@net1"}}, "status": {"phase": "Running"}});
         let pod = Pod::from(serde_json::from_value::<WatchedPod>(value).unwrap());
-        assert!(!pod.needs_work("ns"));
+        assert_eq!(pod.need(&Name::new("ns", "web")), Need::Nothing);
+    }
+
+    #[test]
+    fn the_runtime_knows_a_static_pod_by_another_uid() {
+        let of = |annotations: &Value| pod(annotations, &json!({}), &json!({})).runtime_uid;
+        assert_eq!(of(&json!({"kubernetes.io/config.mirror": "h"})), "h");
+        assert_eq!(of(&json!({})), "u");
     }
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why the configuration can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -18,13 +19,36 @@ pub enum Error {
     Parse(#[source] json::Error),
 }
 
-/// Where the others are.
+/// Where the others are, and how long they are waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Socket of the container runtime.
     pub cri_socket: PathBuf,
     /// Socket of the multus daemon.
     pub multus_socket: PathBuf,
+    /// How long they are waited for; no key of the file.
+    pub patience: Patience,
+}
+
+/// How long others are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For the answer to one call to the daemon. Plugins may wait for leases.
+    pub answer: Duration,
+    /// For a daemon that restarts.
+    pub daemon: Duration,
+    /// For an API server that takes no status.
+    pub status: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            answer: Duration::from_mins(2),
+            daemon: Duration::from_mins(1),
+            status: Duration::from_mins(1),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -55,6 +79,7 @@ impl Config {
         Ok(Self {
             cri_socket: or(cri_socket_path, names::CRI_SOCKET),
             multus_socket: or(multus_socket_path, names::MULTUS_SOCKET),
+            patience: Patience::default(),
         })
     }
 }

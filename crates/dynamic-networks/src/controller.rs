@@ -1,57 +1,63 @@
 //! Which pod is worked on when: each pod by one worker at a time, in the order of its changes, and several pods at once.
 
-use crate::cluster::Seen;
+use crate::cluster::{Need, Seen};
 use crate::names;
-use crate::reconcile::Reconciler;
+use crate::reconcile::{Error, Outcome, Reconciler, Told};
 use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch::{Change, Name, Watch};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+/// A pod that is not as it asks to be, and what it was told about that.
+#[derive(Debug)]
+struct Wish {
+    seen: Seen,
+    told: Told,
+}
+
 /// What is known of the pods' wishes: a change counts once, however often the pod is seen with it.
 #[derive(Debug, Default)]
-struct Wishes(BTreeMap<Name, (String, String)>);
+struct Known(BTreeMap<Name, Wish>);
 
-impl Wishes {
+impl Known {
     /// Whether this is a wish that was not known.
     fn is_new(&mut self, name: &Name, seen: Option<Seen>) -> bool {
-        let Some(seen) = seen.filter(|seen| seen.needs_work) else {
+        let Some(seen) = seen.filter(|seen| seen.need != Need::Nothing) else {
             self.0.remove(name);
             return false;
         };
-        let wish = (seen.uid, seen.networks);
-        if self.0.get(name) == Some(&wish) {
+        if self.0.get(name).is_some_and(|wish| wish.seen == seen) {
             return false;
         }
-        self.0.insert(name.clone(), wish);
+        let told = Told::default();
+        self.0.insert(name.clone(), Wish { seen, told });
         true
     }
-}
 
-/// The pods that are worked on, and those of them that have changed meanwhile.
-#[derive(Debug, Default)]
-struct Busy {
-    working: BTreeSet<Name>,
-    again: BTreeSet<Name>,
-}
-
-impl Busy {
-    /// Whether somebody may begin with this pod now; if not, it comes up again.
-    fn begin(&mut self, name: &Name) -> bool {
-        let free = self.working.insert(name.clone());
-        if !free {
-            self.again.insert(name.clone());
-        }
-        free
+    /// The wish as it is now, to be worked on; what was told about it goes along.
+    fn begin(&mut self, name: &Name) -> (Option<Seen>, Told) {
+        let wish = self.0.get_mut(name);
+        wish.map(|wish| (Some(wish.seen.clone()), mem::take(&mut wish.told)))
+            .unwrap_or_default()
     }
 
-    /// Whether the pod comes up again.
-    fn end(&mut self, name: &Name) -> bool {
-        self.working.remove(name);
-        self.again.remove(name)
+    /// The work on a wish is over. One that was fulfilled counts as new when it turns up again; one that the pod has no
+    /// more is forgotten already, with all that was told about it.
+    fn end(&mut self, name: &Name, seen: Option<&Seen>, told: Told, outcome: &Result<Outcome, Error>) {
+        let Some(wish) = self.0.get_mut(name).filter(|wish| Some(&wish.seen) == seen) else {
+            return;
+        };
+        match outcome {
+            Ok(Outcome::Done) => {
+                self.0.remove(name);
+            }
+            Ok(Outcome::Rejected) | Err(_) => wish.told = told,
+        }
     }
 }
 
@@ -63,19 +69,16 @@ pub async fn run(
     shutdown: &Shutdown,
 ) {
     let store = pods.store();
-    let queue = Queue::new();
-    let (mut wishes, mut busy) = (Wishes::default(), Busy::default());
+    let queue = Queue::with_longest(names::LONGEST_PAUSE);
+    let mut known = Known::default();
     let mut workers = JoinSet::new();
     loop {
         tokio::select! {
             () = shutdown.wait() => break,
             change = pods.next() => match change {
                 Some(Change::Applied(name) | Change::Deleted(name)) => {
-                    if wishes.is_new(&name, store.get(&name)) {
-                        reconciler.begin(&name);
+                    if known.is_new(&name, store.get(&name)) {
                         queue.add(name);
-                    } else if !wishes.0.contains_key(&name) {
-                        reconciler.begin(&name);
                     }
                 }
                 Some(Change::Synced) => { synced.send_replace(true); }
@@ -83,29 +86,25 @@ pub async fn run(
                 None => break,
             },
             name = queue.next(), if workers.len() < names::WORKERS => {
-                if busy.begin(&name) {
-                    let reconciler = Arc::clone(&reconciler);
-                    workers.spawn(async move {
-                        let outcome = reconciler.reconcile(&name).await;
-                        (name, outcome)
-                    });
-                }
+                let reconciler = Arc::clone(&reconciler);
+                let (seen, mut told) = known.begin(&name);
+                workers.spawn(async move {
+                    let outcome = reconciler.reconcile(&name, &mut told).await;
+                    (name, seen, told, outcome)
+                });
             }
             Some(ended) = workers.join_next() => {
                 // A panic ends the process (`kube_kit::process::end_on_panic`), and nobody aborts a worker.
-                let Ok((name, outcome)) = ended else { continue };
-                let again = busy.end(&name);
+                let Ok((name, seen, told, outcome)) = ended else { continue };
+                known.end(&name, seen.as_ref(), told, &outcome);
                 match outcome {
-                    Ok(()) => queue.succeeded(&name),
+                    Ok(_) => queue.succeeded(&name),
                     Err(error) => {
-                        let pause = queue.failed(name.clone()).min(names::LONGEST_PAUSE);
-                        queue.add_after(name.clone(), pause);
+                        let least = if error.is_late() { names::LONGEST_PAUSE } else { Duration::ZERO };
+                        let pause = queue.failed_for(name.clone(), least);
                         let pod = format!("{}/{}", name.namespace, name.name);
                         tracing::warn!(pod, %error, retry = ?pause, "the pod's networks are not as it asks");
                     }
-                }
-                if again {
-                    queue.add(name);
                 }
             }
         }
@@ -117,40 +116,63 @@ pub async fn run(
 mod tests {
     use super::*;
 
-    fn seen(networks: &str, needs_work: bool) -> Seen {
+    fn seen(networks: &str, need: Need) -> Seen {
         Seen {
             uid: "u".into(),
             networks: networks.into(),
-            needs_work,
+            need,
         }
     }
 
     #[test]
     fn a_wish_counts_once() {
-        let (mut wishes, name) = (Wishes::default(), Name::new("ns", "web"));
-        assert!(!wishes.is_new(&name, Some(seen("", false))));
-        assert!(wishes.is_new(&name, Some(seen("a@net1", true))));
+        let (mut known, name) = (Known::default(), Name::new("ns", "web"));
+        assert!(!known.is_new(&name, Some(seen("", Need::Nothing))));
+        assert!(known.is_new(&name, Some(seen("a@net1", Need::Work))));
         assert!(
-            !wishes.is_new(&name, Some(seen("a@net1", true))),
+            !known.is_new(&name, Some(seen("a@net1", Need::Work))),
             "its status changed, say"
         );
-        assert!(wishes.is_new(&name, Some(seen("a@net1,b@net2", true))));
-        assert!(!wishes.is_new(&name, Some(seen("", false))), "fulfilled");
+        assert!(known.is_new(&name, Some(seen("a@net1,b@net2", Need::Work))));
+        assert!(!known.is_new(&name, Some(seen("", Need::Nothing))), "fulfilled");
         assert!(
-            wishes.is_new(&name, Some(seen("a@net1,b@net2", true))),
+            known.is_new(&name, Some(seen("a@net1,b@net2", Need::Work))),
             "and lost again"
         );
-        assert!(!wishes.is_new(&name, None), "gone");
-        assert!(wishes.0.is_empty());
+        // Its status can't be read, can't be read in another way, and can.
+        let rejected = |text: &str| seen("a@net1,b@net2", Need::Rejection(text.into()));
+        assert!(known.is_new(&name, Some(rejected("one"))));
+        assert!(!known.is_new(&name, Some(rejected("one"))));
+        assert!(known.is_new(&name, Some(rejected("two"))));
+        assert!(known.is_new(&name, Some(seen("a@net1,b@net2", Need::Work))));
+        assert!(!known.is_new(&name, None), "gone");
+        assert!(known.0.is_empty());
     }
 
     #[test]
-    fn one_worker_a_pod() {
-        let (mut busy, web, other) = (Busy::default(), Name::new("ns", "web"), Name::new("ns", "other"));
-        assert!(busy.begin(&web) && busy.begin(&other));
-        assert!(!busy.begin(&web));
-        assert!(busy.end(&web), "it comes up again");
-        assert!(busy.begin(&web));
-        assert!(!busy.end(&web) && !busy.end(&other));
+    fn what_is_known_ends_with_the_wish() {
+        let (mut known, name) = (Known::default(), Name::new("ns", "web"));
+        let wish = || seen("a@net1", Need::Work);
+        assert!(known.is_new(&name, Some(wish())));
+        let (begun, told) = known.begin(&name);
+        known.end(&name, begun.as_ref(), told, &Ok(Outcome::Done));
+        // Fulfilled and lost again while nobody looked.
+        assert!(known.is_new(&name, Some(wish())));
+
+        let (begun, told) = known.begin(&name);
+        known.end(&name, begun.as_ref(), told, &Ok(Outcome::Rejected));
+        assert!(!known.is_new(&name, Some(wish())));
+
+        // Another wish while the first was worked on.
+        let (begun, told) = known.begin(&name);
+        assert!(known.is_new(&name, Some(seen("b@net2", Need::Work))));
+        known.end(&name, begun.as_ref(), told, &Ok(Outcome::Done));
+        assert!(!known.is_new(&name, Some(seen("b@net2", Need::Work))));
+
+        // Gone while it was worked on: nothing is left of it.
+        let (begun, told) = known.begin(&name);
+        assert!(!known.is_new(&name, None));
+        known.end(&name, begun.as_ref(), told, &Ok(Outcome::Rejected));
+        assert!(known.0.is_empty());
     }
 }

@@ -4,6 +4,8 @@
 //! as the socket's directory is what is mounted. While nobody listens, or the daemon says that it is not ready, the
 //! call waits.
 
+use crate::config::Patience;
+use crate::cri::Sandbox;
 use crate::plan::{Attachment, Wanted};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,10 +30,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Where one network is attached and detached.
 const DELEGATE: &str = "/delegate";
-/// How long one call may take. Plugins may wait for leases.
-const ANSWER: Duration = Duration::from_mins(2);
-/// How long a daemon that restarts is waited for, and the pauses meanwhile.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Pauses while a daemon that restarts is waited for.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const OK: u16 = 200;
@@ -73,6 +72,17 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the daemon may have begun with what it was asked for.
+    pub fn may_have_begun(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Encode(_) => false,
+            Self::Status { status, .. } => *status != UNAVAILABLE,
+            Self::Dropped(_) | Self::Malformed(_) | Self::Late | Self::Answer { .. } => true,
+        }
+    }
+}
+
 impl From<json::Error> for Error {
     fn from(error: json::Error) -> Self {
         Self::Encode(error.to_string())
@@ -97,6 +107,8 @@ pub struct Pod<'a> {
 pub struct Daemon {
     /// Its socket.
     pub socket: PathBuf,
+    /// How long it is waited for.
+    pub patience: Patience,
 }
 
 #[derive(Serialize)]
@@ -118,7 +130,7 @@ impl Daemon {
     pub async fn add(&self, pod: &Pod<'_>, wanted: &Wanted, config: &str) -> Result<CniResult, Error> {
         let attributes = attributes(&wanted.element)?;
         let body = body("ADD", pod, &wanted.ifname, config, &attributes)?;
-        let answer = self.post(DELEGATE, body).await?;
+        let answer = self.ask(body).await?;
         let parse = || {
             let Answer { result } = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
             CniResult::parse(result.get().as_bytes(), Version::LATEST).map_err(|error| error.to_string())
@@ -147,25 +159,35 @@ impl Daemon {
             config.unwrap_or_default(),
             &attributes,
         )?;
-        self.post(DELEGATE, body).await.map(drop)
+        self.ask(body).await.map(drop)
     }
 
-    async fn post(&self, path: &str, body: Vec<u8>) -> Result<Bytes, Error> {
+    async fn ask(&self, body: Vec<u8>) -> Result<Bytes, Error> {
         let body = Bytes::from(body);
-        let deadline = Instant::now() + PATIENCE;
+        let Patience { answer, daemon, .. } = self.patience;
+        let deadline = Instant::now() + daemon;
         let mut pause = FIRST_PAUSE;
+        // Of a daemon that ended at its work. What it had begun it tells, or undoes, when it is asked once more.
+        let mut dropped = None;
         loop {
-            let outcome = post(&self.socket, path, body.clone(), ANSWER).await;
-            let over = Instant::now() + pause >= deadline;
-            match outcome {
+            let error = match post_once(&self.socket, DELEGATE, body.clone(), answer).await {
                 Ok((OK, answer)) => return Ok(answer),
-                // Dropped: it ended at its work. What it had begun it tells, or undoes, when it is asked once more.
-                Ok((UNAVAILABLE, _)) | Err(Error::Unreachable(_) | Error::Dropped(_)) if !over => {}
-                Ok((status, answer)) => {
-                    let body = String::from_utf8_lossy(&answer).trim_end().to_owned();
-                    return Err(Error::Status { status, body });
-                }
-                Err(error) => return Err(error),
+                Ok((status, answer)) => Error::Status {
+                    status,
+                    body: String::from_utf8_lossy(&answer).trim_end().to_owned(),
+                },
+                Err(error) => error,
+            };
+            let begun = error.may_have_begun();
+            if begun && !matches!(error, Error::Dropped(_)) {
+                return Err(error);
+            }
+            let is_over = Instant::now() + pause >= deadline;
+            if is_over || matches!(error, Error::Encode(_)) {
+                return Err(dropped.filter(|_| !begun).unwrap_or(error));
+            }
+            if begun {
+                dropped = Some(error);
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -174,7 +196,7 @@ impl Daemon {
 }
 
 /// Sends one POST over a unix socket: status and body of the answer.
-pub(crate) async fn post(
+pub(crate) async fn post_once(
     socket: &Path,
     path: &str,
     body: Bytes,

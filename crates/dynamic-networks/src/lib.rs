@@ -21,7 +21,6 @@ use std::process::exit;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 pub mod cluster;
 pub mod config;
@@ -37,8 +36,7 @@ pub mod reconcile;
 use cluster::Cluster;
 use config::Config;
 use daemon::Daemon;
-use health::Check;
-use kube_kit::cri::Cri;
+use health::Probe;
 use reconcile::Reconciler;
 
 /// How long work may take that was begun when the controller is asked to end: less than the pod's grace period.
@@ -55,7 +53,7 @@ pub struct Args {
     pub config: PathBuf,
     /// Exit with 0 if the controller of this container works; with `ready`, if it is of use too
     #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "live")]
-    pub check: Option<Check>,
+    pub check: Option<Probe>,
     /// Where probes are answered
     #[arg(long, value_name = "SOCKET", default_value = names::HEALTH_SOCKET)]
     pub health_socket: PathBuf,
@@ -124,6 +122,7 @@ pub async fn serve(
     let Config {
         cri_socket,
         multus_socket,
+        patience,
     } = config;
     let (synced, known) = watch::channel(false);
     let probes = health::serve(health_socket, cri_socket.clone(), multus_socket.clone(), known)
@@ -133,8 +132,14 @@ pub async fn serve(
     let cri = Cri { socket: cri_socket };
     let daemon = Daemon {
         socket: multus_socket,
+        patience,
     };
-    let reconciler = Arc::new(Reconciler::new(cluster, cri, daemon));
+    let reconciler = Arc::new(Reconciler {
+        cluster,
+        cri,
+        daemon,
+        patience: patience.status,
+    });
     let work = controller::run(pods, reconciler, &synced, &shutdown);
     let patient = async {
         shutdown.wait().await;
@@ -146,7 +151,5 @@ pub async fn serve(
         () = patient => tracing::warn!("pods are still being worked on, ending nevertheless"),
     }
     probes.abort();
-    // Probes of the next one.
-    let _ = timeout(GRACE, probes).await;
     Ok(())
 }

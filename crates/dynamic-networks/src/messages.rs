@@ -1,7 +1,9 @@
 //! Texts of the events (multus.md §13.4).
 
+use crate::plan::Unreadable;
 use cni::json::{Node, Object};
 use cni::selection::NetworkSelection;
+use kube_kit::client::chain;
 
 /// `namespace/name` of a pod, and what happened to one of its interfaces.
 fn about(pod: &str, what: &str) -> String {
@@ -10,19 +12,19 @@ fn about(pod: &str, what: &str) -> String {
 
 /// An interface was added.
 pub fn added(pod: &str, ifname: &str, element: &NetworkSelection) -> String {
-    let (network, wishes) = (&element.name, wishes(element));
+    let (network, suffix) = (&element.name, suffix(element));
     about(
         pod,
-        &format!("added interface {ifname} to network: {network}{wishes}"),
+        &format!("added interface {ifname} to network: {network}{suffix}"),
     )
 }
 
 /// An interface could not be added.
 pub fn failed_adding(pod: &str, ifname: &str, element: &NetworkSelection) -> String {
-    let (network, wishes) = (&element.name, wishes(element));
+    let (network, suffix) = (&element.name, suffix(element));
     about(
         pod,
-        &format!("failed adding interface {ifname} to network: {network}{wishes}"),
+        &format!("failed adding interface {ifname} to network: {network}{suffix}"),
     )
 }
 
@@ -48,12 +50,12 @@ pub fn host_networked(pod: &str) -> String {
 }
 
 /// An annotation can't be understood.
-pub fn unreadable(pod: &str, cause: &dyn std::fmt::Display) -> String {
-    about(pod, &format!("will not change interfaces: {cause}"))
+pub fn unreadable(pod: &str, cause: &Unreadable) -> String {
+    about(pod, &format!("will not change interfaces: {}", chain(cause)))
 }
 
 /// What the pod asks of the network, if it asks for an address or hands over arguments.
-fn wishes(element: &NetworkSelection) -> String {
+fn suffix(element: &NetworkSelection) -> String {
     let NetworkSelection {
         ips, mac, cni_args, ..
     } = element;
@@ -82,7 +84,18 @@ fn map(args: &Object) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::plan;
     use cni::selection::parse_networks;
+
+    #[test]
+    fn what_is_wrong_is_said_to_the_end() {
+        let error = plan("a@net1", r#"[{"name":7}]"#, "ns").unwrap_err();
+        assert_eq!(
+            unreadable("ns/web", &error),
+            "pod [ns/web]: will not change interfaces: entry 0 of the network-status annotation is invalid: name: \
+             invalid type: integer `7`, expected a string"
+        );
+    }
 
     #[test]
     fn what_was_asked_for_is_repeated() {

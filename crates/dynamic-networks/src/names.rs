@@ -29,7 +29,8 @@ pub const REASON_FAILED_REMOVING: &str = "FailedRemovingInterface";
 /// What a pod asks for is nothing that could be done.
 pub const REASON_REJECTED: &str = "InterfaceAddRejected";
 
-/// How many pods are worked on at once.
-pub const WORKERS: usize = 4;
+/// How many pods are worked on at once. Most of what a worker does is to wait, minutes in the worst case, and the pods
+/// of one broken network must not keep all others waiting; how much is done at once is the daemon's concern.
+pub const WORKERS: usize = 32;
 /// Longest pause between attempts on one pod.
 pub const LONGEST_PAUSE: Duration = Duration::from_mins(1);

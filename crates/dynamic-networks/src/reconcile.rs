@@ -1,24 +1,25 @@
 //! One pod, from what it asks for to what it has (multus.md §13.2).
 //!
 //! ```text
-//! pod, read now ──> plan ──> sandbox (CRI) ──> adds in order ──> removals in order ──> status, on what it is now
+//! pod, read now ──> steps ──> sandbox (CRI) ──> each step: the daemon, then the status, on what it is now
 //!                                                 │ the first failure stops, and is undone alone
-//!                                                 └── events, each once a change
+//!                                                 └──> news ──> events, each once a change
 //! ```
 
-use crate::cluster::{self, Cluster, Pod};
+use crate::cluster::{self, Cluster, WriteError};
+use crate::cri::{self, Cri, Sandbox};
 use crate::daemon::{self, Daemon};
 use crate::messages;
 use crate::names;
-use crate::plan::{self, Attachment, Change, Wanted, entry, merged, plan};
+use crate::plan::{self, Attachment, Step, Wanted};
 use cni::json::{self, Object};
 use cni::names::key;
-use cni::status::{NetworkStatus, render};
-use kube_kit::cri::{self, Cri, Sandbox};
+use cni::status::StatusError;
 use kube_kit::events::Kind;
 use kube_kit::watch::Name;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// Why a pod is not as it asks to be. It is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -48,16 +49,54 @@ pub enum Error {
         /// What is wrong with it.
         cause: json::Error,
     },
-    /// The status was not written, and what was plugged in was taken out again.
+    /// The status was not written, as far as is known.
     #[error("error setting the networks status: {0}")]
-    Status(#[source] cluster::Error),
+    Status(#[from] WriteError),
 }
 
-/// What has happened to a pod and is not in its status yet.
+impl Error {
+    /// Whether the daemon is still at work, as far as is known: then it is of no use to ask again soon.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Daemon(daemon::Error::Late))
+    }
+
+    /// Whether a network that failed to come may be there nevertheless, and nobody would know of it.
+    ///
+    /// A status that may have been written is another matter: a network that works would be taken out, and the status
+    /// would list it. The daemon tells what it has done once more.
+    fn leaves_something(&self) -> bool {
+        match self {
+            Self::Daemon(error) => error.may_have_begun(),
+            Self::Status(WriteError::Denied(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// How it ended with a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is as it asks to be, or asks for something else by now, or is gone.
+    Done,
+    /// It can't be, and was told so.
+    Rejected,
+}
+
+/// What was told last about each interface of a pod since the pod last asked for something else: attempts repeat,
+/// events do not.
 #[derive(Debug, Default)]
-struct Done {
-    added: Vec<(Wanted, NetworkStatus)>,
-    removed: Vec<Attachment>,
+pub struct Told(BTreeMap<String, String>);
+
+/// Something to tell about a pod.
+#[derive(Debug)]
+struct News {
+    /// What it is about, `None` for the pod as a whole.
+    ifname: Option<String>,
+    kind: Kind,
+    reason: &'static str,
+    text: String,
+    /// Whether it is the end of what was told before, and told only if that was.
+    undoes: bool,
 }
 
 /// Works on pods.
@@ -68,19 +107,23 @@ pub struct Reconciler {
     pub cri: Cri,
     /// Attachments.
     pub daemon: Daemon,
-    told: Told,
+    /// How long the status is tried to be written.
+    pub patience: Duration,
 }
 
-/// Who an event is about.
-struct About<'a> {
+/// The work on one pod.
+struct Job<'a> {
     name: &'a Name,
     /// `namespace/name`
     text: String,
     uid: &'a str,
+    /// What it asks for.
+    networks: &'a str,
     sandbox: &'a Sandbox,
+    news: mpsc::UnboundedSender<News>,
 }
 
-impl About<'_> {
+impl Job<'_> {
     fn pod(&self) -> daemon::Pod<'_> {
         daemon::Pod {
             namespace: &self.name.namespace,
@@ -89,125 +132,162 @@ impl About<'_> {
             sandbox: self.sandbox,
         }
     }
+
+    /// Told beside the work: events may take their time.
+    fn tell(&self, news: News) {
+        // Nobody hears it only when the work is cut off.
+        let _ = self.news.send(news);
+    }
+
+    fn tell_added(&self, wanted: &Wanted) {
+        self.tell(News {
+            ifname: Some(wanted.ifname.clone()),
+            kind: Kind::Normal,
+            reason: names::REASON_ADDED,
+            text: messages::added(&self.text, &wanted.ifname, &wanted.element),
+            undoes: false,
+        });
+    }
+
+    fn tell_failed(&self, wanted: &Wanted) {
+        self.tell(News {
+            ifname: Some(wanted.ifname.clone()),
+            kind: Kind::Warning,
+            reason: names::REASON_FAILED_ADDING,
+            text: messages::failed_adding(&self.text, &wanted.ifname, &wanted.element),
+            undoes: false,
+        });
+    }
+
+    fn tell_removed<E>(&self, gone: &Attachment, outcome: &Result<(), E>, undoes: bool) {
+        let (_, network) = gone.definition();
+        let (kind, reason, text) = match outcome {
+            Ok(()) => (
+                Kind::Normal,
+                names::REASON_REMOVED,
+                messages::removed(&self.text, &gone.ifname, network),
+            ),
+            Err(_) => (
+                Kind::Warning,
+                names::REASON_FAILED_REMOVING,
+                messages::failed_removing(&self.text, &gone.ifname, network),
+            ),
+        };
+        self.tell(News {
+            ifname: Some(gone.ifname.clone()),
+            kind,
+            reason,
+            text,
+            undoes,
+        });
+    }
 }
 
 impl Reconciler {
-    /// Works with these.
-    pub fn new(cluster: Cluster, cri: Cri, daemon: Daemon) -> Self {
-        Self {
-            cluster,
-            cri,
-            daemon,
-            told: Told::default(),
-        }
-    }
-
-    /// What is told about this pod from now on is about another wish.
-    pub fn begin(&self, name: &Name) {
-        self.told.forget(name);
-    }
-
     /// Brings one pod to what it asks for. Its name must not be worked on by anybody else.
-    pub async fn reconcile(&self, name: &Name) -> Result<(), Error> {
+    pub async fn reconcile(&self, name: &Name, told: &mut Told) -> Result<Outcome, Error> {
         let Some(pod) = self.cluster.pod(name).await? else {
-            return Ok(());
+            return Ok(Outcome::Done);
         };
-        if !pod.needs_work(&name.namespace) {
-            return Ok(());
-        }
-        let text = format!("{}/{}", name.namespace, name.name);
-        if pod.host_network {
-            let text = messages::host_networked(&text);
-            self.reject(name, &pod, text).await;
-            return Ok(());
-        }
-        let change = match plan(&pod.networks, &pod.status, &name.namespace) {
-            Ok(change) => change,
-            // Only another annotation helps.
-            Err(error) => {
-                let text = messages::unreadable(&text, &error);
-                self.reject(name, &pod, text).await;
-                return Ok(());
+        let (news, to_tell) = mpsc::unbounded_channel();
+        let steps = match pod.steps(name) {
+            Ok(steps) if steps.is_empty() => return Ok(Outcome::Done),
+            Ok(steps) => steps,
+            Err(text) => {
+                let rejection = News {
+                    ifname: None,
+                    kind: Kind::Warning,
+                    reason: names::REASON_REJECTED,
+                    text,
+                    undoes: false,
+                };
+                let _ = news.send(rejection);
+                drop(news);
+                self.publish(name, &pod.uid, told, to_tell).await;
+                return Ok(Outcome::Rejected);
             }
         };
-        let sandbox = self.cri.sandbox(&pod.uid).await?;
-        let about = About {
+        let sandbox = self.cri.sandbox(&pod.runtime_uid).await?;
+        let job = Job {
             name,
-            text,
+            text: format!("{}/{}", name.namespace, name.name),
             uid: &pod.uid,
+            networks: &pod.networks,
             sandbox: &sandbox,
+            news,
         };
-        let mut done = Done::default();
-        let outcome = self.carry_out(&about, change, &mut done).await;
-        self.write(&about, done).await?;
-        outcome
+        let (outcome, ()) = tokio::join!(
+            self.carry_out(job, steps),
+            self.publish(name, &pod.uid, told, to_tell)
+        );
+        outcome.map(|()| Outcome::Done)
     }
 
-    async fn carry_out(&self, about: &About<'_>, change: Change, done: &mut Done) -> Result<(), Error> {
-        for wanted in change.add {
-            match self.add(about, &wanted).await {
-                Ok(entry) => done.added.push((wanted, entry)),
-                Err(error) => {
-                    let text = messages::failed_adding(&about.text, &wanted.ifname, &wanted.element);
-                    self.tell(about, Kind::Warning, names::REASON_FAILED_ADDING, text)
-                        .await;
-                    if matches!(error, Error::Daemon(_)) {
-                        // What a plugin left behind, or a daemon that ended at its work.
-                        let left = attachment(&wanted);
-                        let undone = self.remove(about, &left).await;
-                        if let Err(error) = undone {
-                            tracing::warn!(pod = about.text, %error, "cannot undo the attachment");
-                        }
-                    }
-                    return Err(error);
-                }
+    async fn carry_out(&self, job: Job<'_>, steps: Vec<Step>) -> Result<(), Error> {
+        for step in steps {
+            let goes_on = match step {
+                Step::Plug(wanted) => self.plug(&job, &wanted).await?,
+                Step::Unplug(gone) => self.unplug(&job, &gone).await?,
+            };
+            if !goes_on {
+                tracing::debug!(pod = job.text, "the pod asks for something else by now");
+                break;
             }
-        }
-        for gone in change.remove {
-            self.remove(about, &gone).await?;
-            done.removed.push(gone);
         }
         Ok(())
     }
 
-    async fn add(&self, about: &About<'_>, wanted: &Wanted) -> Result<NetworkStatus, Error> {
+    /// Plugs a network in. Whether the pod still asks for the same.
+    async fn plug(&self, job: &Job<'_>, wanted: &Wanted) -> Result<bool, Error> {
+        let error = match self.attach(job, wanted).await {
+            Ok(goes_on) => {
+                job.tell_added(wanted);
+                return Ok(goes_on);
+            }
+            // In the status, perhaps, and in the pod: to be found out, not to be told yet.
+            Err(error @ Error::Status(WriteError::Unknown(_))) => return Err(error),
+            Err(error) => error,
+        };
+        job.tell_failed(wanted);
+        if error.leaves_something() {
+            let left = wanted.attachment();
+            let undone = self.detach(job, &left).await;
+            job.tell_removed(&left, &undone, true);
+            if let Err(error) = undone {
+                tracing::warn!(pod = job.text, %error, "cannot undo the attachment");
+            }
+        }
+        Err(error)
+    }
+
+    async fn attach(&self, job: &Job<'_>, wanted: &Wanted) -> Result<bool, Error> {
         let (namespace, name) = (&wanted.element.namespace, &wanted.element.name);
         let missing = || Error::Missing {
             namespace: namespace.clone(),
             name: name.clone(),
         };
         let config = self.config(namespace, name).await?.ok_or_else(missing)?;
-        let result = self.daemon.add(&about.pod(), wanted, &config).await?;
-        let text = messages::added(&about.text, &wanted.ifname, &wanted.element);
-        self.tell(about, Kind::Normal, names::REASON_ADDED, text).await;
-        Ok(entry(wanted, &result))
+        let result = self.daemon.add(&job.pod(), wanted, &config).await?;
+        let entry = plan::entry(wanted, &result);
+        self.write(job, |now| plan::with(now, &entry)).await
     }
 
-    /// Takes a network out of a pod; what its definition says by now is told to daemons that kept no record.
-    async fn remove(&self, about: &About<'_>, gone: &Attachment) -> Result<(), Error> {
+    /// Takes a network out. Whether the pod still asks for the same.
+    async fn unplug(&self, job: &Job<'_>, gone: &Attachment) -> Result<bool, Error> {
+        let detached = self.detach(job, gone).await;
+        job.tell_removed(gone, &detached, false);
+        detached?;
+        self.write(job, |now| plan::without(now, gone)).await
+    }
+
+    /// Asks the daemon for a removal; what the definition says by now is told to daemons that kept no record.
+    async fn detach(&self, job: &Job<'_>, gone: &Attachment) -> Result<(), Error> {
         let (namespace, name) = gone.definition();
-        let detached = async {
-            let config = self.config(namespace, name).await.unwrap_or_else(|error| {
-                tracing::debug!(pod = about.text, %error, "unplugging by what the daemon knows");
-                None
-            });
-            Ok(self.daemon.del(&about.pod(), gone, config.as_deref()).await?)
-        };
-        let detached: Result<(), Error> = detached.await;
-        let (kind, reason, text) = match &detached {
-            Ok(()) => (
-                Kind::Normal,
-                names::REASON_REMOVED,
-                messages::removed(&about.text, &gone.ifname, name),
-            ),
-            Err(_) => (
-                Kind::Warning,
-                names::REASON_FAILED_REMOVING,
-                messages::failed_removing(&about.text, &gone.ifname, name),
-            ),
-        };
-        self.tell(about, kind, reason, text).await;
-        detached
+        let config = self.config(namespace, name).await.unwrap_or_else(|error| {
+            tracing::debug!(pod = job.text, %error, "unplugging by what the daemon knows");
+            None
+        });
+        Ok(self.daemon.del(&job.pod(), gone, config.as_deref()).await?)
     }
 
     /// A definition's configuration, with the definition's name where it names none; `None` without definition.
@@ -221,48 +301,44 @@ impl Reconciler {
         })
     }
 
-    /// Writes what has happened. If that can't be, what was plugged in is taken out again: nobody would know of it.
-    async fn write(&self, about: &About<'_>, done: Done) -> Result<(), Error> {
-        let Done { added, removed } = done;
-        if added.is_empty() && removed.is_empty() {
-            return Ok(());
-        }
-        let entries: Vec<_> = added.iter().map(|(_, entry)| entry.clone()).collect();
-        let change =
-            |now: &str| -> Result<String, plan::Unreadable> { Ok(render(&merged(now, &entries, &removed)?)) };
-        let written = self.cluster.change_status(about.name, about.uid, change).await;
-        let Err(error) = written else {
-            return Ok(());
-        };
-        for (wanted, _) in added.iter().rev() {
-            if let Err(error) = self.remove(about, &attachment(wanted)).await {
-                tracing::warn!(pod = about.text, %error, "cannot undo the attachment");
+    /// Writes what has happened, at once: what stands nowhere is known to nobody should this process end now.
+    async fn write(
+        &self,
+        job: &Job<'_>,
+        change: impl Fn(&str) -> Result<String, StatusError>,
+    ) -> Result<bool, Error> {
+        let written = self
+            .cluster
+            .change_status(job.name, job.uid, self.patience, change);
+        let networks = written.await?;
+        Ok(networks.is_some_and(|networks| networks == job.networks))
+    }
+
+    /// Publishes what is new among the news. What could not be published is new the next time.
+    async fn publish(
+        &self,
+        name: &Name,
+        uid: &str,
+        told: &mut Told,
+        mut news: mpsc::UnboundedReceiver<News>,
+    ) {
+        let mut is_new = false;
+        while let Some(news) = news.recv().await {
+            let about = news.ifname.unwrap_or_default();
+            if !news.undoes {
+                is_new = told.0.get(&about) != Some(&news.text);
+            }
+            if !is_new {
+                continue;
+            }
+            let published = self
+                .cluster
+                .event(name, uid, news.kind, news.reason, &news.text)
+                .await;
+            if published && !news.undoes {
+                told.0.insert(about, news.text);
             }
         }
-        Err(Error::Status(error))
-    }
-
-    async fn reject(&self, name: &Name, pod: &Pod, text: String) {
-        if self.told.is_new(name, &text) {
-            self.cluster
-                .event(name, &pod.uid, Kind::Warning, names::REASON_REJECTED, &text)
-                .await;
-        }
-    }
-
-    async fn tell(&self, about: &About<'_>, kind: Kind, reason: &str, text: String) {
-        if self.told.is_new(about.name, &text) {
-            self.cluster
-                .event(about.name, about.uid, kind, reason, &text)
-                .await;
-        }
-    }
-}
-
-fn attachment(wanted: &Wanted) -> Attachment {
-    Attachment {
-        network: wanted.network(),
-        ifname: wanted.ifname.clone(),
     }
 }
 
@@ -272,21 +348,6 @@ fn named(config: &str, name: &str) -> Result<String, json::Error> {
         object.set(key::NAME, &name)?;
     }
     Ok(object.to_json())
-}
-
-/// What was told about each pod since it last asked for something else: attempts repeat, events do not.
-#[derive(Debug, Default)]
-struct Told(Mutex<BTreeMap<Name, BTreeSet<String>>>);
-
-impl Told {
-    fn is_new(&self, name: &Name, text: &str) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.entry(name.clone()).or_default().insert(text.to_owned())
-    }
-
-    fn forget(&self, name: &Name) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-    }
 }
 
 #[cfg(test)]
@@ -302,15 +363,5 @@ mod tests {
         );
         assert_eq!(named(r#"{"name":"own"}"#, "net").unwrap(), r#"{"name":"own"}"#);
         assert!(named("", "net").is_err());
-    }
-
-    #[test]
-    fn each_event_is_told_once_a_change() {
-        let (told, name) = (Told::default(), Name::new("ns", "web"));
-        assert!(told.is_new(&name, "a") && told.is_new(&name, "b"));
-        assert!(!told.is_new(&name, "a"));
-        assert!(told.is_new(&Name::new("ns", "other"), "a"));
-        told.forget(&name);
-        assert!(told.is_new(&name, "a"));
     }
 }

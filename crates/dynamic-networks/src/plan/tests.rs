@@ -11,46 +11,75 @@ fn status(entries: &[(&str, &str)]) -> String {
     json!(entries).to_string()
 }
 
-fn texts(change: &Change) -> (Vec<String>, Vec<String>) {
-    let add = change
-        .add
-        .iter()
-        .map(|wanted| format!("{}@{}", wanted.network(), wanted.ifname));
-    let remove = change
-        .remove
-        .iter()
-        .map(|gone| format!("{}@{}", gone.network, gone.ifname));
-    (add.collect(), remove.collect())
+/// `+network@interface` of what comes, `-network@interface` of what goes.
+fn texts(steps: &[Step]) -> Vec<String> {
+    let text = |step: &Step| match step {
+        Step::Plug(wanted) => format!("+{}@{}", wanted.network(), wanted.ifname),
+        Step::Unplug(gone) => format!("-{}@{}", gone.network, gone.ifname),
+    };
+    steps.iter().map(text).collect()
 }
 
 #[rstest]
 // multus#77, multus#78: one more, one less
-#[case("a@net1,other/b@net2", &[("ns/a", "net1")], &["other/b@net2"], &[])]
-#[case("a@net1", &[("ns/a", "net1"), ("other/b", "net2")], &[], &["other/b@net2"])]
+#[case("a@net1,other/b@net2", &[("ns/a", "net1")], &["+other/b@net2"])]
+#[case("a@net1", &[("ns/a", "net1"), ("other/b", "net2")], &["-other/b@net2"])]
 // multus#79: both in one edit, and each in its order
 #[case("c@net3,b@net9,a@net1", &[("ns/x", "net5"), ("ns/a", "net1"), ("ns/y", "net4")],
-    &["ns/c@net3", "ns/b@net9"], &["ns/x@net5", "ns/y@net4"])]
+    &["+ns/c@net3", "+ns/b@net9", "-ns/x@net5", "-ns/y@net4"])]
 // the same network twice, another interface of it
-#[case("a@net1,a@net2", &[("ns/a", "net1"), ("ns/a", "net3")], &["ns/a@net2"], &["ns/a@net3"])]
+#[case("a@net1,a@net2", &[("ns/a", "net1"), ("ns/a", "net3")], &["+ns/a@net2", "-ns/a@net3"])]
+// an interface that another network has: it has to go first, and nothing else has to
+#[case("c@net3,b@net1", &[("ns/x", "net5"), ("ns/a", "net1")], &["-ns/a@net1", "+ns/c@net3", "+ns/b@net1", "-ns/x@net5"])]
+#[case("b@net1,a@net2", &[("ns/a", "net1"), ("ns/b", "net2")], &["-ns/a@net1", "-ns/b@net2", "+ns/b@net1", "+ns/a@net2"])]
 // multus#87: any element without interface
-#[case("a,b@net2", &[("ns/a", "net1")], &[], &[])]
-#[case("b@net2,c", &[], &[], &[])]
+#[case("a,b@net2", &[("ns/a", "net1")], &[])]
+#[case("b@net2,c", &[], &[])]
 // multus#85: the default entry, and what no definition made
-#[case("", &[("nameless", "net7"), ("ns/a", "net1")], &[], &["ns/a@net1"])]
-#[case("", &[], &[], &[])]
+#[case("", &[("nameless", "net7"), ("ns/a", "net1")], &["-ns/a@net1"])]
+#[case("", &[("ns/a?watch=true", "net7"), ("../a", "net8"), ("ns/", "net9")], &[])]
+#[case("", &[], &[])]
+// a further interface of a network that stays is no element's
+#[case("a@net1", &[("ns/a", "net1"), ("ns/a", "net1.100")], &["-ns/a@net1.100"])]
 fn what_is_missing_is_added_and_what_is_too_much_removed(
     #[case] networks: &str,
     #[case] there: &[(&str, &str)],
-    #[case] add: &[&str],
-    #[case] remove: &[&str],
+    #[case] expected: &[&str],
 ) {
-    let change = plan(networks, &status(there), "ns").unwrap();
-    let (added, removed) = texts(&change);
-    assert_eq!((added, removed), (strings(add), strings(remove)));
+    let steps = plan(networks, &status(there), "ns").unwrap();
+    assert_eq!(texts(&steps), expected);
 }
 
-fn strings(texts: &[&str]) -> Vec<String> {
-    texts.iter().map(|text| (*text).to_owned()).collect()
+#[rstest]
+#[case("a@net1,a@net1", &[], "interface net1 is asked for twice")]
+#[case("a@net1,b@net2,b@net1", &[("ns/a", "net1")], "interface net1 is asked for twice")]
+#[case("a@eth0", &[], "interface eth0 is taken by network cluster-net")]
+#[case("a@net7", &[("nameless", "net7")], "interface net7 is taken by network nameless")]
+#[case(r#"[{"name":"?watch=true","interface":"net1"}]"#, &[],
+    r#""ns/?watch=true" can't be the namespace and name of a network-attachment-definition"#)]
+#[case(r#"[{"name":"a","namespace":"../b","interface":"net1"}]"#, &[],
+    r#""../b/a" can't be the namespace and name of a network-attachment-definition"#)]
+#[case(r#"[{"interface":"net1"}]"#, &[],
+    r#""ns/" can't be the namespace and name of a network-attachment-definition"#)]
+fn what_can_not_be_had_is_refused_as_a_whole(
+    #[case] networks: &str,
+    #[case] there: &[(&str, &str)],
+    #[case] expected: &str,
+) {
+    let error = plan(networks, &status(there), "ns").unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_status_without_end_is_not_worked_off() {
+    let entry = |index: usize| format!(r#"{{"name":"ns/a","interface":"n{index}"}}"#);
+    let of = |count: usize| format!("[{}]", (0..count).map(entry).collect::<Vec<_>>().join(","));
+    assert_eq!(plan("", &of(256), "ns").unwrap().len(), 256);
+    let error = plan("", &of(20_000), "ns").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the network-status annotation lists 20000 networks to remove, at most 256 are looked at"
+    );
 }
 
 #[test]
@@ -75,12 +104,22 @@ fn a_change_of_addresses_is_none() {
 fn nothing_is_done_on_the_ground_of_what_can_not_be_read() {
     assert!(matches!(plan("[{", "", "ns"), Err(Unreadable::Networks(_))));
     assert!(matches!(plan("a@net1", "{}", "ns"), Err(Unreadable::Status(_))));
+    assert!(matches!(
+        plan("a@net1", "[null]", "ns"),
+        Err(Unreadable::Status(_))
+    ));
     // multus#13
     assert!(plan("[null]", "", "ns").is_err());
+    // What is not needed may be anything.
+    let odd = r#"[{"name":"ns/a","interface":"net1","mtu":-1,"dns":7}]"#;
+    assert!(plan("a@net1", odd, "ns").unwrap().is_empty());
 }
 
 fn wanted() -> Wanted {
-    plan("a@net1", "", "ns").unwrap().add.remove(0)
+    match plan("a@net1", "", "ns").unwrap().remove(0) {
+        Step::Plug(wanted) => wanted,
+        Step::Unplug(gone) => panic!("{gone:?}"),
+    }
 }
 
 fn result(value: &Value) -> CniResult {
@@ -106,34 +145,46 @@ fn the_entry_of_a_plugged_network() {
 #[test]
 fn a_plugin_that_says_nothing_is_found_again_nevertheless() {
     let entry = entry(&wanted(), &CniResult::default());
-    let text = render(&[entry]);
+    let text = with("", &entry).unwrap();
+    assert_eq!(text, render(&[entry]));
     assert!(plan("a@net1", &text, "ns").unwrap().is_empty(), "{text}");
+}
+
+fn attachment(text: &str) -> Attachment {
+    let (network, ifname) = text.split_once(' ').unwrap();
+    Attachment {
+        network: network.into(),
+        ifname: ifname.into(),
+    }
 }
 
 #[test]
 fn the_status_keeps_its_order_and_what_others_wrote() {
     // multus#79 (the status), multus#85
-    let now = status(&[("ns/x", "net5"), ("ns/a", "net1"), ("ns/other", "net6")]);
-    let new = NetworkStatus {
-        name: "ns/c".into(),
-        interface: Some("net3".into()),
+    let default = "{\n    \"name\": \"cluster-net\", \"interface\":\"eth0\",\n \"default\": true,\"new-key\":{\"big\": 9007199254740993}}";
+    let other = r#"{"name":"ns/other","interface":"net6","mtu":-1}"#;
+    let now = format!(
+        r#"[{default}, {{"name":"ns/x","interface":"net5"}},{{"name":"ns/a","interface":"net1"}} ,{other}]"#
+    );
+    let of = |name: &str, ifname: &str, mac: &str| NetworkStatus {
+        name: name.into(),
+        interface: Some(ifname.into()),
+        mac: Some(mac.into()),
         ..NetworkStatus::default()
     };
-    let again = NetworkStatus {
-        name: "ns/a".into(),
-        interface: Some("net1".into()),
-        mac: Some("02:00:00:00:00:01".into()),
-        ..NetworkStatus::default()
-    };
-    let gone = ["ns/x net5", "cluster-net eth0"].map(|text| {
-        let (network, ifname) = text.split_once(' ').unwrap();
-        Attachment {
-            network: network.into(),
-            ifname: ifname.into(),
-        }
-    });
-    let after = merged(&now, &[new, again], &gone).unwrap();
-    let names: Vec<_> = after.iter().map(|entry| entry.name.as_str()).collect();
-    assert_eq!(names, ["cluster-net", "ns/a", "ns/other", "ns/c"]);
-    assert_eq!(after[1].mac.as_deref(), Some("02:00:00:00:00:01"));
+    let one = of("ns/c", "net3", "02:00:00:00:00:03");
+    let again = of("ns/a", "net1", "02:00:00:00:00:01");
+    let after = with(&now, &one).unwrap();
+    let after = with(&after, &again).unwrap();
+    let after = without(&after, &attachment("ns/x net5")).unwrap();
+    let text = |status: &NetworkStatus| json::pretty(status);
+    let expected = format!("[{default},{},{other},{}]", text(&again), text(&one));
+    assert_eq!(after, expected);
+    assert_eq!(
+        without(&after, &attachment("cluster-net eth0")).unwrap(),
+        expected
+    );
+    // The very same once more is no change.
+    assert_eq!(with(&expected, &one).unwrap(), expected);
+    assert!(with("[{]", &one).is_err());
 }

@@ -1,6 +1,6 @@
 //! What users change, and what comes of it.
 
-use crate::node::Node;
+use crate::node::{Node, STATUS};
 use serde_json::json;
 
 #[test]
@@ -71,6 +71,67 @@ fn one_edit_adds_first_and_then_removes() {
     node.ask("web", Some("c@net3, b@net2"));
     node.wait_for("web", &["c net3", "b net2"]);
     assert_eq!(node.calls(), ["ADD net3 c", "ADD net2 b", "DEL net1 a"]);
+}
+
+#[test]
+fn an_interface_passes_from_one_network_to_another() {
+    let node = Node::started();
+    node.pod("web", "a@net1,b@net2", &[("a", "net1"), ("b", "net2")]);
+    node.ask("web", Some("b@net1,a@net2,c@net3"));
+    node.wait_for("web", &["b net1", "a net2", "c net3"]);
+    assert_eq!(
+        node.calls(),
+        [
+            "DEL net1 a",
+            "DEL net2 b",
+            "ADD net1 b",
+            "ADD net2 a",
+            "ADD net3 c"
+        ]
+    );
+}
+
+#[test]
+fn two_networks_can_not_have_one_interface() {
+    let node = Node::started();
+    node.pod("web", "a@net1", &[("a", "net1")]);
+    node.ask("web", Some("a@net1,b@net1"));
+    let rejected = |cause: &str| {
+        format!(
+            "InterfaceAddRejected 1 pod [{}/web]: will not change interfaces: {cause}",
+            node.name
+        )
+    };
+    assert_eq!(
+        node.events("web", 1),
+        [rejected("interface net1 is asked for twice")]
+    );
+    node.ask("web", Some("a@net1,b@eth0"));
+    let events = node.events("web", 2);
+    assert!(
+        events.contains(&rejected("interface eth0 is taken by network cluster-net")),
+        "{events:?}"
+    );
+    // Nothing is done about it, so that what is there stays.
+    node.ask("web", Some("a@net1,b@net2"));
+    node.wait_for("web", &["a net1", "b net2"]);
+    assert_eq!(node.calls(), ["ADD net2 b"]);
+}
+
+#[test]
+fn a_status_that_is_mended_is_looked_at_again() {
+    let node = Node::started();
+    node.pod("web", "a@net1", &[("a", "net1")]);
+    node.annotate("web", STATUS, Some("[7]"));
+    node.events("web", 1);
+    assert!(node.calls().is_empty());
+    node.annotate("web", STATUS, Some(&node.status_of(&[])));
+    // The daemon has it, and tells so.
+    node.wait_for("web", &["a net1"]);
+    // And once more, after it was fulfilled.
+    node.annotate("web", STATUS, Some(&node.status_of(&[])));
+    node.wait_for("web", &["a net1"]);
+    assert_eq!(node.calls(), ["ADD net1 a", "ADD net1 a"]);
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! What fails, what is undone then, and what is tried again.
 
-use crate::fake::sandbox;
-use crate::node::{Node, strings};
+use crate::fake::{self, sandbox};
+use crate::node::{NETWORKS, Node, STATUS, api, strings};
+use crate::way::Fate;
+use serde_json::json;
+use stage::until;
+use std::time::Duration;
 
 const REFUSED: (u16, &str) = (400, r#"{"code":11,"msg":"no room"}"#);
 
@@ -78,8 +82,210 @@ fn what_nobody_can_be_told_of_is_taken_out_again() {
     let mut node = Node::new("reader");
     node.start();
     node.pod("web", "a@net1,b@net2", &[]);
-    node.wait_for_calls(&["ADD net1 a", "ADD net2 b", "DEL net2 b", "DEL net1 a"]);
-    assert_eq!(node.has("web"), strings(&[]));
+    // Each before the next attempt.
+    node.wait_for_calls(&["ADD net1 a", "DEL net1 a"].repeat(3));
+    assert!(!node.calls().contains(&"ADD net2 b".to_owned()));
+    let about = |reason: &str, text: &str| format!("{reason} 1 pod [{}/web]: {text}", node.name);
+    assert_eq!(
+        node.events("web", 2),
+        [
+            about(
+                "FailedAddingInterface",
+                "failed adding interface net1 to network: a"
+            ),
+            about("RemovedInterface", "removed interface net1 from network: a")
+        ]
+    );
+    // It is not that the status was lost: the role does not allow to write it.
+    let status = format!("{}/status", node.pod_path("web"));
+    let account = format!("system:serviceaccount:{}:controller", node.name);
+    let refused = api().requests_of(&account, 0);
+    assert!(
+        refused
+            .iter()
+            .any(|request| request.uri.starts_with(&status) && request.code == 403),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_status_whose_answer_is_lost_costs_no_network() {
+    let node = Node::started();
+    node.pod("web", "", &[]);
+    // The API server restarts right behind the write, for longer than a few attempts.
+    let (mut seen, mut left) = (false, 20);
+    node.way.is(move |method, path| {
+        if Node::is_status(method, path) && !seen {
+            seen = true;
+            return Fate::AnswerLost;
+        }
+        if seen && left > 0 && path.contains("/pods/web") {
+            left -= 1;
+            return Fate::Lost;
+        }
+        Fate::Answered
+    });
+    node.ask("web", Some("a@net1"));
+    let events = node.events("web", 1);
+    assert!(events[0].starts_with("AddedInterface 1 "), "{events:?}");
+    node.wait_for("web", &["a net1"]);
+    assert_eq!(node.calls(), ["ADD net1 a"]);
+}
+
+#[test]
+fn a_status_that_nobody_takes_for_long_costs_no_network() {
+    let mut node = Node::new("dynamic-networks-controller");
+    node.patience.status = Duration::from_millis(100);
+    node.start();
+    node.pod("web", "", &[]);
+    node.way.is(|method, path| {
+        if Node::is_status(method, path) {
+            Fate::Lost
+        } else {
+            Fate::Answered
+        }
+    });
+    node.ask("web", Some("a@net1"));
+    // The next attempts ask the daemon, which tells it again.
+    node.wait_for_calls(&["ADD net1 a"; 3]);
+    node.way.is_good();
+    node.wait_for("web", &["a net1"]);
+    assert!(node.calls().iter().all(|call| call == "ADD net1 a"));
+    let events = node.events("web", 1);
+    assert!(
+        events.len() == 1 && events[0].starts_with("AddedInterface 1 "),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn others_write_the_status_too() {
+    let node = Node::started();
+    node.pod("web", "", &[]);
+    let mut theirs = node.status_of(&[]);
+    theirs.insert_str(
+        theirs.len() - 1,
+        r#", {"of-theirs":9007199254740993, "name":"theirs", "interface":"net9"}"#,
+    );
+    let (pod, written) = (node.pod_path("web"), theirs.clone());
+    let mut first = true;
+    // Between the read and the write of it.
+    node.way.is(move |method, path| {
+        if first && Node::is_status(method, path) {
+            first = false;
+            let patch = json!({"metadata": {"annotations": {STATUS: written}}});
+            std::thread::scope(|scope| {
+                scope.spawn(|| api().patch(&pod, &patch).accepted());
+            });
+        }
+        Fate::Answered
+    });
+    node.ask("web", Some("a@net1"));
+    until("the status", || match node.has("web") {
+        has if has == ["theirs net9", "a net1"] => Ok(()),
+        has => Err(format!("{has:?}, {:?}", node.calls())),
+    });
+    let annotations = &node.get("web")["metadata"]["annotations"];
+    let status = annotations[STATUS].as_str().unwrap();
+    let entry = r#"{"of-theirs":9007199254740993, "name":"theirs", "interface":"net9"}"#;
+    assert!(status.contains(entry), "as they wrote it: {status}");
+    assert_eq!(node.calls(), ["ADD net1 a"]);
+}
+
+#[test]
+fn a_daemon_that_is_away_for_long_is_asked_for_nothing_else() {
+    let mut node = Node::new("dynamic-networks-controller");
+    node.patience.daemon = Duration::from_millis(300);
+    node.start();
+    node.pod("web", "", &[]);
+    node.stop_daemon();
+    node.ask("web", Some("a@net1"));
+    let failed = format!(
+        "FailedAddingInterface 1 pod [{}/web]: failed adding interface net1 to network: a",
+        node.name
+    );
+    assert_eq!(node.events("web", 1), [failed.as_str()]);
+    node.start_daemon();
+    // It is there, and not ready.
+    node.answer("ADD net1", 503, "not yet");
+    node.wait_for_calls(&["ADD net1 a"; 12]);
+    node.answer_as_usual();
+    node.wait_for("web", &["a net1"]);
+    assert!(node.calls().iter().all(|call| call == "ADD net1 a"));
+    let events = node.events("web", 2);
+    assert!(
+        events.len() == 2 && events[0].starts_with("AddedInterface 1 ") && events[1] == failed,
+        "nothing was removed that never came: {events:?}"
+    );
+}
+
+#[test]
+fn a_daemon_that_hangs_is_left_in_peace_for_a_while() {
+    let mut node = Node::new("dynamic-networks-controller");
+    node.patience.answer = Duration::from_millis(200);
+    node.start();
+    node.hold("ADD net1");
+    node.answer("ADD net2", REFUSED.0, REFUSED.1);
+    node.pod("web", "a@net1", &[]);
+    node.events("web", 2);
+    // By then the other would have been tried again, were it not for that.
+    node.pod("other", "b@net2", &[]);
+    let attempt = ["ADD net1 a", "DEL net1 a"];
+    let others = ["ADD net2 b", "DEL net2 b"].repeat(8);
+    node.wait_for_calls(&[&attempt[..], &others[..]].concat());
+    // Another wish is another matter.
+    node.release();
+    node.ask("web", Some("c@net3"));
+    node.wait_for("web", &["c net3"]);
+}
+
+#[test]
+fn a_pod_that_is_replaced_meanwhile_gets_nothing_of_the_one_before() {
+    let node = Node::started();
+    node.pod("web", "", &[]);
+    node.hold("ADD net1");
+    node.ask("web", Some("a@net1,b@net2"));
+    node.wait_for_calls(&["ADD net1 a"]);
+    node.delete_pod("web");
+    let sandbox = "sandbox-again";
+    let uid = node.pod_with(
+        "web",
+        &json!({NETWORKS: "c@net3", STATUS: node.status_of(&[])}),
+        &json!({}),
+    );
+    let item = fake::sandbox(sandbox, 0, 1);
+    node.sandboxes.lock().unwrap().insert(uid, vec![item]);
+    node.run_pod("web");
+    node.release();
+    until("the status", || match node.has("web") {
+        has if has == ["c net3"] => Ok(()),
+        has => Err(format!("{has:?}, {:?}", node.calls())),
+    });
+    // What was asked for by the pod that is gone is not gone on with.
+    assert_eq!(node.calls(), ["ADD net1 a", "ADD net3 c"]);
+    assert_eq!(
+        node.daemon.lock().unwrap().calls[1]["env"]["CNI_CONTAINERID"],
+        sandbox
+    );
+}
+
+#[test]
+fn a_wish_that_is_taken_back_meanwhile() {
+    let node = Node::started();
+    node.pod("web", "", &[]);
+    node.hold("ADD net1");
+    node.ask("web", Some("a@net1,b@net2"));
+    node.wait_for_calls(&["ADD net1 a"]);
+    node.ask("web", Some("a@net1"));
+    node.release();
+    node.wait_for("web", &["a net1"]);
+    node.ask("web", Some("a@net1,c@net3"));
+    node.wait_for("web", &["a net1", "c net3"]);
+    assert_eq!(
+        node.calls(),
+        ["ADD net1 a", "ADD net3 c"],
+        "the second network was never begun with"
+    );
 }
 
 #[test]
@@ -111,7 +317,7 @@ fn a_network_that_is_defined_late() {
     node.pod("web", "late@net1", &[]);
     node.events("web", 1);
     assert!(node.calls().is_empty(), "there is nothing to undo");
-    node.nad("late", &serde_json::json!({"type": "late"}));
+    node.nad("late", &json!({"type": "late"}));
     node.wait_for("web", &["late net1"]);
 }
 
@@ -124,10 +330,17 @@ fn a_pod_with_no_sandbox_and_with_dead_ones() {
     node.ask("web", Some("a@net1"));
     node.pod("other", "b@net2", &[]);
     node.wait_for("other", &["b net2"]);
-    let items = vec![sandbox("dead", 1, 9), sandbox("old", 0, 1), sandbox("new", 0, 5)];
+    let items = vec![
+        sandbox("dead", 1, 9),
+        sandbox("old", 0, 1),
+        sandbox("sandbox-web", 0, 5),
+    ];
     node.sandboxes.lock().unwrap().insert(uid, items);
     node.wait_for("web", &["a net1"]);
     let calls = node.daemon.lock().unwrap().calls.clone();
-    assert_eq!(calls.last().unwrap()["env"]["CNI_CONTAINERID"], "new");
-    assert_eq!(calls.last().unwrap()["env"]["CNI_NETNS"], "/run/netns/new");
+    assert_eq!(calls.last().unwrap()["env"]["CNI_CONTAINERID"], "sandbox-web");
+    assert_eq!(
+        calls.last().unwrap()["env"]["CNI_NETNS"],
+        "/run/netns/sandbox-web"
+    );
 }

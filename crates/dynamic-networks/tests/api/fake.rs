@@ -13,11 +13,12 @@ use kube_kit::cri::{Item, ListRequest, ListResponse, StatusRequest, StatusRespon
 use kube_kit::shutdown::Shutdown;
 use prost::Message;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::IntoFuture as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::net::UnixListener;
 
 /// A server on a thread of its own; ends when dropped, and leaves its socket behind as a killed one does.
@@ -106,11 +107,16 @@ async fn status(body: Bytes) -> Response {
     })
 }
 
-/// What the daemon was asked, and what it answers: by verb and interface, like `ADD net1`.
+/// A multus daemon: what it was asked, what it has done, and what it answers otherwise, by verb and interface, like
+/// `ADD net1`.
 #[derive(Default)]
 pub(crate) struct Daemon {
     pub(crate) calls: Vec<Value>,
+    /// Network, as `namespace/name`, by sandbox and interface.
+    pub(crate) plugged: BTreeMap<(String, String), String>,
     pub(crate) answers: BTreeMap<String, (u16, String)>,
+    /// What is not answered as long as it stands here.
+    pub(crate) held: BTreeSet<String>,
 }
 
 /// A multus daemon at this socket.
@@ -126,19 +132,33 @@ async fn delegate(State(state): State<Arc<Mutex<Daemon>>>, body: Bytes) -> (Stat
     let mut call: Value = serde_json::from_slice(&body).unwrap();
     let config = STANDARD.decode(call["config"].as_str().unwrap()).unwrap();
     call["config"] = serde_json::from_slice(&config).unwrap_or(Value::Null);
-    let env = call["env"].clone();
-    let (verb, ifname) = (
-        env["CNI_COMMAND"].as_str().unwrap(),
-        env["CNI_IFNAME"].as_str().unwrap(),
-    );
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let (env, attributes) = (call["env"].clone(), &call["interfaceAttributes"]);
+    let (verb, ifname) = (text(&env["CNI_COMMAND"]), text(&env["CNI_IFNAME"]));
+    let network = format!("{}/{}", text(&attributes["namespace"]), text(&attributes["name"]));
+    let what = format!("{verb} {ifname}");
+    state.lock().unwrap().calls.push(call);
+    // Whoever asked may go away meanwhile: then nothing is done.
+    while state.lock().unwrap().held.contains(&what) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let mut state = state.lock().unwrap();
-    state.calls.push(call);
-    if let Some((status, text)) = state.answers.get(&format!("{verb} {ifname}")) {
+    if let Some((status, text)) = state.answers.get(&what) {
         return (StatusCode::from_u16(*status).unwrap(), text.clone());
     }
+    let place = (text(&env["CNI_CONTAINERID"]), ifname.clone());
+    let there = state.plugged.get(&place).cloned();
+    if let Some(other) = there.filter(|there| *there != network) {
+        return (
+            StatusCode::BAD_REQUEST,
+            format!("interface {ifname} is of {other}\n"),
+        );
+    }
     if verb != "ADD" {
+        state.plugged.remove(&place);
         return (StatusCode::OK, String::new());
     }
+    state.plugged.insert(place, network);
     let result = json!({"cniVersion": "1.1.0",
         "interfaces": [{"name": "veth1"}, {"name": ifname, "mac": "02:00:00:00:00:0a", "sandbox": env["CNI_NETNS"]}],
         "ips": [{"interface": 1, "address": "10.0.0.7/24"}]});

@@ -1,7 +1,12 @@
-//! The controller beside a daemon that comes and goes.
+//! The controller beside others that come and go, and its own end.
 
-use crate::node::{DEADLINE, Node};
-use cluster::wait;
+use crate::node::Node;
+use crate::way::Fate;
+use clap::Parser;
+use dynamic_networks::{Args, curl};
+use stage::until;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
 
 #[test]
@@ -10,15 +15,14 @@ fn a_daemon_that_restarts_is_waited_for_and_harms_no_probe() {
     node.pod("web", "", &[]);
     node.stop_daemon();
     node.probe("/healthz").unwrap();
-    wait::until("not ready", DEADLINE, || match node.probe("/readyz") {
+    until("not ready", || match node.probe("/readyz") {
         Ok(()) => Err("ready".to_owned()),
         Err(answer) if answer.contains("the multus daemon does not answer") => Ok(()),
         Err(answer) => Err(answer),
-    })
-    .unwrap();
+    });
     node.ask("web", Some("a@net1"));
     // Somebody who listens and says nothing: the connection that the controller tries meanwhile.
-    std::fs::remove_file(node.path("multus.sock")).unwrap();
+    fs::remove_file(node.path("multus.sock")).unwrap();
     let tried = UnixListener::bind(node.path("multus.sock")).unwrap();
     drop(tried.accept().unwrap());
     drop(tried);
@@ -42,4 +46,146 @@ fn a_runtime_that_is_not_seen_any_more_ends_the_container() {
         answer.contains("the container runtime does not answer"),
         "{answer}"
     );
+}
+
+#[test]
+fn a_daemon_that_makes_its_directory_anew_ends_the_container() {
+    let mut node = Node::new("dynamic-networks-controller");
+    let directory = node.path("multus");
+    fs::create_dir(&directory).unwrap();
+    std::os::unix::fs::symlink(node.path("multus.sock"), directory.join("multus.sock")).unwrap();
+    // What is held open is what a mount shows.
+    let mounted = File::open(&directory).unwrap();
+    node.start_with(format!("/proc/self/fd/{}/multus.sock", mounted.as_raw_fd()).into());
+    node.probe("/healthz").unwrap();
+    // As the established daemon does at each start.
+    fs::remove_dir_all(&directory).unwrap();
+    fs::create_dir(&directory).unwrap();
+    let answer = node.probe("/healthz").unwrap_err();
+    assert!(
+        answer.contains("the directory of the multus socket is gone: only a new container sees the new one"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn pods_that_wait_keep_nobody_waiting() {
+    let node = Node::started();
+    node.hold("ADD net1");
+    for pod in ["w1", "w2", "w3", "w4", "w5", "w6"] {
+        node.pod(pod, "a@net1", &[]);
+    }
+    node.wait_for_calls(&["ADD net1 a"; 6]);
+    node.pod("quick", "b@net2", &[]);
+    node.wait_for("quick", &["b net2"]);
+    node.release();
+    node.wait_for("w6", &["a net1"]);
+}
+
+#[test]
+fn what_was_done_before_the_end_is_in_the_status() {
+    let mut node = Node::started();
+    node.pod("web", "", &[]);
+    node.hold("ADD net2");
+    node.ask("web", Some("a@net1,b@net2"));
+    node.wait_for_calls(&["ADD net1 a", "ADD net2 b"]);
+    assert_eq!(node.has("web"), ["a net1"]);
+    node.kill();
+    node.ask("web", Some(""));
+    node.release();
+    node.start();
+    node.wait_for("web", &[]);
+}
+
+#[test]
+fn what_was_begun_is_finished_before_the_end() {
+    let mut node = Node::started();
+    node.pod("web", "", &[]);
+    node.hold("ADD net1");
+    node.ask("web", Some("a@net1"));
+    node.wait_for_calls(&["ADD net1 a"]);
+    node.interrupt();
+    node.release();
+    node.stop();
+    assert_eq!(node.has("web"), ["a net1"]);
+    assert_eq!(node.events("web", 1).len(), 1);
+}
+
+#[test]
+fn a_kill_between_plug_and_status() {
+    let mut node = Node::started();
+    node.pod("web", "", &[]);
+    node.way.is(|method, path| {
+        if Node::is_status(method, path) {
+            Fate::Lost
+        } else {
+            Fate::Answered
+        }
+    });
+    node.ask("web", Some("a@net1"));
+    until("it is plugged in", || match node.plugged("web") {
+        plugged if plugged == ["a net1"] => Ok(()),
+        plugged => Err(format!("{plugged:?}")),
+    });
+    node.kill();
+    assert!(node.has("web").is_empty());
+    node.way.is_good();
+    node.start();
+    node.wait_for("web", &["a net1"]);
+    // The daemon told it again, and nobody was told twice.
+    assert_eq!(node.calls(), ["ADD net1 a", "ADD net1 a"]);
+    let events = node.events("web", 1);
+    assert!(
+        events.len() == 1 && events[0].starts_with("AddedInterface 1 "),
+        "{events:?}"
+    );
+}
+
+#[derive(Parser)]
+struct Dynamic {
+    #[command(flatten)]
+    args: Args,
+}
+
+#[derive(Parser)]
+struct Curl {
+    #[command(flatten)]
+    args: curl::Args,
+}
+
+fn run(work: impl Future<Output = anyhow::Result<()>>) -> Result<(), String> {
+    kube_kit::process::run(work)
+        .unwrap()
+        .map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn probes_as_they_are_deployed() {
+    let mut node = Node::started();
+    let (health, multus) = (node.path("health.sock"), node.path("multus.sock"));
+    let check = |what: &str| {
+        let socket = format!("--health-socket={}", health.display());
+        let Dynamic { args } = Dynamic::parse_from(["dynamic-networks", what, &socket]);
+        run(dynamic_networks::run(args))
+    };
+    let ask = || {
+        let socket = multus.display().to_string();
+        let line = ["curl", "--fail", "--unix-socket", &socket, "localhost/healthz"];
+        let Curl { args } = Curl::parse_from(line);
+        run(curl::run(args))
+    };
+    check("--check").unwrap();
+    check("--check=ready").unwrap();
+    ask().unwrap();
+    node.stop_daemon();
+    check("--check").unwrap();
+    let refused = check("--check=ready").unwrap_err();
+    assert!(
+        refused.starts_with("the multus daemon does not answer: "),
+        "{refused}"
+    );
+    assert!(ask().is_err());
+    node.stop();
+    let refused = check("--check").unwrap_err();
+    assert!(refused.contains("nobody answers at "), "{refused}");
 }

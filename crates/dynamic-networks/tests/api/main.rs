@@ -12,3 +12,4 @@ mod failures;
 mod fake;
 mod life;
 mod node;
+mod way;

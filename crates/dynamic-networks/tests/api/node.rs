@@ -1,61 +1,66 @@
 //! A node in a directory: a runtime, a daemon, a controller with the rights that it has in a cluster, and pods.
 
 use crate::fake::{self, Daemon, Sandboxes, Served};
-use cluster::{ApiServer, wait};
-use dynamic_networks::config::Config;
-use kube_kit::shutdown::Shutdown;
+use crate::way::Way;
+use axum::http::Method;
+use cluster::ApiServer;
+use dynamic_networks::config::{Config, Patience};
 use serde_json::{Value, json};
-use std::fs;
+use stage::{Admin, Task, until};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+pub(crate) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+pub(crate) const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+/// The rights of the controller, as they are deployed.
+const ROLE: &str = include_str!("../../../operator/src/components/multus_dynamic_networks/native-role.yaml");
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const DEFINITIONS: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/network-attachment-definitions.k8s.cni.cncf.io";
 
 /// The API server of this test run, with the NAD definition and the controller's role.
-pub(crate) fn api() -> &'static ApiServer {
-    static READY: OnceLock<&'static ApiServer> = OnceLock::new();
+pub(crate) fn api() -> &'static Admin {
+    static READY: OnceLock<Admin> = OnceLock::new();
     READY.get_or_init(|| {
-        let api = ApiServer::shared().unwrap();
-        let crd = serde_json::to_string(&api::net_attach_def::crd().unwrap()).unwrap();
-        api.kubectl().apply(&crd).unwrap();
-        let args = ["wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io"];
-        api.kubectl().run(args).unwrap();
-        // operands.md §2, object 2; and the same without the right to write
-        for (name, verbs) in [
-            ("dynamic-networks-controller", json!(["get", "list", "update", "watch"])),
-            ("reader", json!(["get", "list", "watch"])),
-        ] {
-            let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": name}, "rules": [
-                    {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"],
-                        "verbs": ["get", "list", "watch"]},
-                    {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": verbs},
-                    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]}]});
-            api.kubectl().apply(&role.to_string()).unwrap();
-        }
-        api
+        let admin = Admin::of(ApiServer::shared().unwrap());
+        admin.apply(&json!(api::net_attach_def::crd().unwrap()));
+        admin.wait_for("the definition", DEFINITIONS, |found| {
+            let conditions = found?["status"]["conditions"].as_array()?;
+            let is_served =
+                |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+            conditions.iter().any(is_served).then_some(())
+        });
+        admin.kubectl().apply(ROLE).unwrap();
+        // The same without the right to write.
+        let role = admin
+            .get(&format!("{ROLES}/dynamic-networks-controller"))
+            .unwrap();
+        let mut rules = role["rules"].clone();
+        rules
+            .as_array_mut()
+            .unwrap()
+            .retain(|rule| rule["resources"] != json!(["pods/status"]));
+        let reader = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "reader"}, "rules": rules});
+        admin.create(ROLES, &reader);
+        admin
     })
-}
-
-struct Running {
-    shutdown: Shutdown,
-    thread: JoinHandle<anyhow::Result<()>>,
 }
 
 /// A node, and the namespace of its pods, both of one name.
 pub(crate) struct Node {
+    running: Option<Task>,
     dir: tempfile::TempDir,
     pub(crate) name: String,
+    pub(crate) patience: Patience,
+    /// Between the controller and the API server.
+    pub(crate) way: Way,
     pub(crate) sandboxes: Sandboxes,
     pub(crate) daemon: Arc<Mutex<Daemon>>,
     served: Option<Served>,
     runtime: Option<Served>,
-    running: Option<Running>,
 }
 
 impl Node {
@@ -71,26 +76,24 @@ impl Node {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("dynamic{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir().unwrap();
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "controller", "namespace": name}});
+        api().namespace(&name, &[]);
         let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": "controller", "namespace": name}]});
-        for object in [namespace, account, binding] {
-            api().kubectl().apply(&object.to_string()).unwrap();
-        }
+        api().create(BINDINGS, &binding);
         let sandboxes = Sandboxes::default();
         let runtime = fake::runtime(&dir.path().join("cri.sock"), Arc::clone(&sandboxes));
         let mut node = Self {
+            running: None,
             dir,
             name,
+            patience: Patience::default(),
+            way: Way::default(),
             sandboxes,
             daemon: Arc::default(),
             served: None,
             runtime: Some(runtime),
-            running: None,
         };
         node.start_daemon();
         for network in ["a", "b", "c"] {
@@ -112,43 +115,50 @@ impl Node {
     }
 
     pub(crate) fn start(&mut self) {
-        let config = Config {
-            cri_socket: self.path("cri.sock"),
-            multus_socket: self.path("multus.sock"),
-        };
-        let (kubeconfig, name, health) = (self.kubeconfig(), self.name.clone(), self.health());
-        let shutdown = Shutdown::new();
-        let ends = shutdown.clone();
-        let thread = std::thread::spawn(move || {
-            let main = async {
-                let client = kube_kit::client::client_from("controller", Some(&kubeconfig)).await?;
-                dynamic_networks::serve(config, client, &name, &health, ends).await
-            };
-            kube_kit::process::run(main).unwrap()
-        });
-        self.running = Some(Running { shutdown, thread });
-        wait::until("the controller is ready", DEADLINE, || self.probe("/readyz")).unwrap();
+        self.start_with(self.path("multus.sock"));
     }
 
+    /// A controller that is told another way to the daemon's socket.
+    pub(crate) fn start_with(&mut self, multus_socket: PathBuf) {
+        let config = Config {
+            cri_socket: self.path("cri.sock"),
+            multus_socket,
+            patience: self.patience,
+        };
+        let account = format!("system:serviceaccount:{}:controller", self.name);
+        let (name, health, way) = (self.name.clone(), self.path("health.sock"), self.way.clone());
+        self.running = Some(Task::start(async move |shutdown| {
+            let client = way.client(stage::config(api().kubeconfig(), Some(&account)).await);
+            let served = dynamic_networks::serve(config, client, &name, &health, shutdown);
+            served.await.unwrap();
+        }));
+        until("the controller is ready", || self.probe("/readyz"));
+    }
+
+    /// Ends the controller as SIGTERM does, and waits for its end.
     pub(crate) fn stop(&mut self) {
-        let Running { shutdown, thread } = self.running.take().unwrap();
-        shutdown.trigger();
-        thread.join().unwrap().unwrap();
+        self.running = None;
+    }
+
+    /// Tells the controller to end.
+    pub(crate) fn interrupt(&self) {
+        self.running.as_ref().unwrap().interrupt();
+    }
+
+    /// Ends the controller as SIGKILL does.
+    pub(crate) fn kill(&mut self) {
+        self.running.take().unwrap().kill();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn health(&self) -> PathBuf {
-        self.path("health.sock")
-    }
-
     /// What a probe is answered.
     pub(crate) fn probe(&self, path: &str) -> Result<(), String> {
         use std::io::{Read as _, Write as _};
-        let mut stream =
-            std::os::unix::net::UnixStream::connect(self.health()).map_err(|error| error.to_string())?;
+        let mut stream = std::os::unix::net::UnixStream::connect(self.path("health.sock"))
+            .map_err(|error| error.to_string())?;
         let request =
             format!("POST {path} HTTP/1.1\r\nHost: dummy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         stream
@@ -165,29 +175,19 @@ impl Node {
         }
     }
 
-    fn kubeconfig(&self) -> PathBuf {
-        let kubectl = api().kubectl();
-        let token = kubectl
-            .run(["create", "token", "controller", "--namespace", &self.name])
-            .unwrap();
-        let mut config = kubectl.json(["config", "view", "--raw"]).unwrap();
-        config["users"][0]["user"] = json!({"token": token.trim()});
-        let path = self.path("kubeconfig");
-        fs::write(&path, config.to_string()).unwrap();
-        path
+    fn nads(&self) -> String {
+        let name = &self.name;
+        format!("/apis/k8s.cni.cncf.io/v1/namespaces/{name}/network-attachment-definitions")
     }
 
     pub(crate) fn nad(&self, name: &str, config: &Value) {
         let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
             "metadata": {"name": name, "namespace": self.name}, "spec": {"config": config.to_string()}});
-        api().kubectl().apply(&nad.to_string()).unwrap();
+        api().create(&self.nads(), &nad);
     }
 
     pub(crate) fn delete_nad(&self, name: &str) {
-        api()
-            .kubectl()
-            .delete(["network-attachment-definitions", name, "--namespace", &self.name])
-            .unwrap();
+        api().delete(&format!("{}/{name}", self.nads()));
     }
 
     /// A running pod of this node with a sandbox, that asks for `networks` and has these: network and interface. Returns
@@ -195,8 +195,14 @@ impl Node {
     pub(crate) fn pod(&self, name: &str, networks: &str, has: &[(&str, &str)]) -> String {
         let status = self.status_of(has);
         let uid = self.pod_with(name, &json!({NETWORKS: networks, STATUS: status}), &json!({}));
-        let item = fake::sandbox(&format!("sandbox-{name}"), 0, 1);
+        let sandbox = format!("sandbox-{name}");
+        let item = fake::sandbox(&sandbox, 0, 1);
         self.sandboxes.lock().unwrap().insert(uid.clone(), vec![item]);
+        for (network, ifname) in has {
+            let place = (sandbox.clone(), (*ifname).to_owned());
+            let mut daemon = self.daemon.lock().unwrap();
+            daemon.plugged.insert(place, self.network(network));
+        }
         self.run_pod(name);
         uid
     }
@@ -209,63 +215,54 @@ impl Node {
                 "terminationGracePeriodSeconds": 0}});
         let more = spec.as_object().cloned().unwrap();
         pod["spec"].as_object_mut().unwrap().extend(more);
-        api().kubectl().apply(&pod.to_string()).unwrap();
-        self.get(name)["metadata"]["uid"].as_str().unwrap().to_owned()
+        let created = api().create(&self.pods(), &pod);
+        created["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    fn pods(&self) -> String {
+        format!("/api/v1/namespaces/{}/pods", self.name)
+    }
+
+    pub(crate) fn pod_path(&self, name: &str) -> String {
+        format!("{}/{name}", self.pods())
     }
 
     pub(crate) fn run_pod(&self, name: &str) {
-        self.patch(name, "status", &json!({"status": {"phase": "Running"}}));
+        api().report(&self.pod_path(name), &json!({"phase": "Running"}));
     }
 
-    fn patch(&self, name: &str, subresource: &str, patch: &Value) {
-        let flag = format!("--subresource={subresource}");
-        let patch = patch.to_string();
-        let mut args = vec![
-            "patch",
-            "pod",
-            name,
-            "--namespace",
-            &self.name,
-            "--type=merge",
-            "--patch",
-            &patch,
-        ];
-        if !subresource.is_empty() {
-            args.push(&flag);
-        }
-        api().kubectl().run(args).unwrap();
+    pub(crate) fn delete_pod(&self, name: &str) {
+        api().delete(&self.pod_path(name));
+    }
+
+    pub(crate) fn annotate(&self, name: &str, key: &str, value: Option<&str>) {
+        let patch = json!({"metadata": {"annotations": {key: value}}});
+        api().patch(&self.pod_path(name), &patch).accepted();
     }
 
     /// Changes what a pod asks for; `None` takes the annotation away.
     pub(crate) fn ask(&self, name: &str, networks: Option<&str>) {
-        self.patch(
-            name,
-            "",
-            &json!({"metadata": {"annotations": {NETWORKS: networks}}}),
-        );
+        self.annotate(name, NETWORKS, networks);
     }
 
     pub(crate) fn touch(&self, name: &str, label: &str) {
-        self.patch(name, "", &json!({"metadata": {"labels": {"touched": label}}}));
+        let patch = json!({"metadata": {"labels": {"touched": label}}});
+        api().patch(&self.pod_path(name), &patch).accepted();
     }
 
-    fn status_of(&self, has: &[(&str, &str)]) -> String {
+    pub(crate) fn status_of(&self, has: &[(&str, &str)]) -> String {
         let default = json!({"name": "cluster-net", "interface": "eth0", "default": true, "dns": {}});
         let of = |(network, interface): &(&str, &str)| json!({"name": self.network(network), "interface": interface, "dns": {}});
         let entries: Vec<Value> = std::iter::once(default).chain(has.iter().map(of)).collect();
         json!(entries).to_string()
     }
 
-    fn network(&self, name: &str) -> String {
+    pub(crate) fn network(&self, name: &str) -> String {
         format!("{}/{name}", self.name)
     }
 
     pub(crate) fn get(&self, pod: &str) -> Value {
-        api()
-            .kubectl()
-            .get(["pod", pod, "--namespace", &self.name])
-            .unwrap()
-            .expect("a pod")
+        api().get(&self.pod_path(pod)).expect("a pod")
     }
 
     pub(crate) fn entries(&self, pod: &str) -> Vec<Value> {
@@ -291,21 +288,37 @@ impl Node {
             .collect()
     }
 
+    /// Waits until the status says that the pod has these, and the daemon that that is so.
     pub(crate) fn wait_for(&self, pod: &str, expected: &[&str]) {
-        wait::until("the status", DEADLINE, || {
-            let has = self.has(pod);
-            if has == expected {
+        until("the status", || {
+            let (has, mut plugged) = (self.has(pod), self.plugged(pod));
+            let mut sorted = has.clone();
+            (sorted.sort(), plugged.sort());
+            if has == expected && sorted == plugged {
                 Ok(())
             } else {
-                Err(format!("{has:?}, and {:?}", self.calls()))
+                Err(format!(
+                    "status {has:?}, plugged {plugged:?}, and {:?}",
+                    self.calls()
+                ))
             }
-        })
-        .unwrap();
+        });
         let first = &self.entries(pod)[0];
         assert_eq!(
             first["name"], "cluster-net",
             "the default network stays, and stays first"
         );
+    }
+
+    /// What the daemon has plugged into a pod: `network interface`.
+    pub(crate) fn plugged(&self, pod: &str) -> Vec<String> {
+        let (prefix, of_pod) = (format!("{}/", self.name), format!("sandbox-{pod}"));
+        let daemon = self.daemon.lock().unwrap();
+        let plugged = daemon.plugged.iter();
+        plugged
+            .filter(|((sandbox, _), _)| *sandbox == of_pod)
+            .map(|((_, ifname), network)| format!("{} {ifname}", network.trim_start_matches(&prefix)))
+            .collect()
     }
 
     /// What the daemon was asked: `VERB interface plugin`.
@@ -324,15 +337,23 @@ impl Node {
     }
 
     pub(crate) fn wait_for_calls(&self, expected: &[&str]) {
-        wait::until("the calls", DEADLINE, || {
+        until("the calls", || {
             let calls = self.calls();
             if calls.starts_with(&strings(expected)) {
                 Ok(())
             } else {
                 Err(format!("{calls:?}"))
             }
-        })
-        .unwrap();
+        });
+    }
+
+    /// From now on the daemon does not answer to this, such as `ADD net1`.
+    pub(crate) fn hold(&self, what: &str) {
+        self.daemon.lock().unwrap().held.insert(what.to_owned());
+    }
+
+    pub(crate) fn release(&self) {
+        self.daemon.lock().unwrap().held.clear();
     }
 
     pub(crate) fn answer(&self, what: &str, status: u16, text: &str) {
@@ -346,17 +367,9 @@ impl Node {
 
     /// Reason, count and text of the events about a pod, as soon as there are this many different ones.
     pub(crate) fn events(&self, pod: &str, count: usize) -> Vec<String> {
-        let selector = format!("involvedObject.name={pod}");
-        let args = [
-            "get",
-            "events",
-            "--namespace",
-            &self.name,
-            "--field-selector",
-            &selector,
-        ];
-        wait::until("events", DEADLINE, || {
-            let events = api().kubectl().json(args).map_err(|error| error.to_string())?;
+        until("events", || {
+            let mut events = api().list(&format!("/api/v1/namespaces/{}/events", self.name));
+            events.retain(|event| event["involvedObject"]["name"] == pod);
             let of = |event: &Value| {
                 assert_eq!(event["source"]["component"], "pod-networks-updates");
                 format!(
@@ -366,15 +379,19 @@ impl Node {
                     event["message"].as_str().unwrap()
                 )
             };
-            let mut found: Vec<String> = events["items"].as_array().unwrap().iter().map(of).collect();
+            let mut found: Vec<String> = events.iter().map(of).collect();
             found.sort();
             if found.len() >= count {
                 Ok(found)
             } else {
-                Err(format!("{found:?}"))
+                Err(format!("{found:?}, and {:?}", self.calls()))
             }
         })
-        .unwrap()
+    }
+
+    /// Whether this is a write of a pod's status.
+    pub(crate) fn is_status(method: &Method, path: &str) -> bool {
+        *method == Method::PUT && path.ends_with("/status")
     }
 }
 
@@ -383,10 +400,10 @@ pub(crate) fn strings(texts: &[&str]) -> Vec<String> {
 }
 
 impl Drop for Node {
+    /// Nothing keeps the controller from its end.
     fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.shutdown.trigger();
-            let _ = running.thread.join();
-        }
+        self.way.is_good();
+        kube_kit::lock(&self.daemon).held.clear();
+        self.running = None;
     }
 }
