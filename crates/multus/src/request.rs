@@ -4,8 +4,9 @@
 use crate::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cni::json::Object;
 use cni::selection::{NetworkSelection, SelectionError, parse_networks};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -171,26 +172,30 @@ pub enum Request {
     },
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// Its keys match as Go reads them: others than ours may be at the other end.
 struct Body {
-    #[serde(default)]
     env: BTreeMap<String, String>,
-    #[serde(default)]
-    config: Option<String>,
-    #[serde(default)]
+    config: String,
     interface_attributes: Option<Box<RawValue>>,
 }
 
 impl Body {
     fn parse(body: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(body).map_err(Error::Body)
+        fn part<T: DeserializeOwned + Default>(body: &Object, key: &str) -> Result<T, serde_json::Error> {
+            // Variables are no keys: they keep their case.
+            body.get(key)
+                .map_or_else(|| Ok(T::default()), |value| serde_json::from_str(value.get()))
+        }
+        let body: Object = serde_json::from_slice(body).map_err(Error::Body)?;
+        Ok(Self {
+            env: part(&body, "env").map_err(Error::Body)?,
+            config: part(&body, "config").map_err(Error::Body)?,
+            interface_attributes: body.get("interfaceAttributes").map(ToOwned::to_owned),
+        })
     }
 
     fn config(&self) -> Result<Vec<u8>, Error> {
-        STANDARD
-            .decode(self.config.as_deref().unwrap_or_default())
-            .map_err(Error::Config)
+        STANDARD.decode(&self.config).map_err(Error::Config)
     }
 
     fn command(&self) -> Result<&str, Error> {
@@ -287,7 +292,7 @@ fn pod_verb(command: &str) -> Result<PodVerb, Error> {
 /// The attributes have the keys of an element of the networks annotation: `ips`, `mac` and `cni-args` as established,
 /// the others by the same rules.
 fn wishes(attributes: Option<&RawValue>) -> Result<NetworkSelection, Error> {
-    let Some(attributes) = attributes.filter(|attributes| attributes.get() != "null") else {
+    let Some(attributes) = attributes else {
         return Ok(NetworkSelection::default());
     };
     let found = parse_networks(&format!("[{}]", attributes.get()), "").map_err(Error::Attributes)?;
@@ -380,6 +385,34 @@ mod tests {
             sandbox.to_string(),
             format!(r#"ContainerID:"c1" Netns:"/run/netns/a" IfName:"eth0" Args:"{ARGS}" Path:"""#)
         );
+    }
+
+    #[test]
+    fn keys_of_a_request_match_in_any_case() {
+        // multus#12 (the daemon's own requests)
+        let body = serde_json::json!({"Env": {"CNI_COMMAND": "ADD", "cni_containerid": "no", "CNI_CONTAINERID": "c1",
+            "CNI_NETNS": "/n", "CNI_ARGS": ARGS}, "CONFIG": "e30=", "interfaceattributes": {"MAC": "02:00:00:00:00:01"},
+            "other": 1});
+        let Request::Network {
+            sandbox,
+            config,
+            wishes,
+            ..
+        } = Request::decode_network(body.to_string().as_bytes()).unwrap()
+        else {
+            panic!("not about a network")
+        };
+        assert_eq!(
+            (sandbox.container_id.as_str(), config.as_slice()),
+            ("c1", &b"{}"[..])
+        );
+        assert_eq!(wishes.mac.as_deref(), Some("02:00:00:00:00:01"));
+        for none in ["null", "[]", "", "{\"env\":7}", "{\"env\":{\"a\":1}}"] {
+            let error = Request::decode(none.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with("failed to decode the request: "), "{error}");
+        }
+        let error = Request::decode(b"{\"env\":null}").unwrap_err().to_string();
+        assert!(error.contains("unexpected or missing CNI_COMMAND"), "{error}");
     }
 
     #[test]
