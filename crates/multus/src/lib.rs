@@ -50,7 +50,7 @@ pub mod default_route;
 pub mod delegate;
 pub mod device_info;
 pub mod devices;
-pub mod in_process;
+pub mod explain;
 mod leaving;
 pub mod locks;
 pub mod log;

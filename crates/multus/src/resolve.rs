@@ -221,16 +221,26 @@ impl<C: ClusterView> Resolver<'_, C> {
     async fn selected(&self, pod: &Pod, annotation: &str) -> Result<Vec<Delegate>, PodError> {
         let mut networks = Vec::new();
         for selection in parse_networks(annotation, &pod.namespace)? {
-            let target = &selection.namespace;
-            if !self.config.permits(&pod.namespace, target) {
-                return Err(PodError::Isolation {
-                    pod: pod.namespace.clone(),
-                    target: target.clone(),
-                });
-            }
-            networks.push(self.network(&selection).await?);
+            networks.push(self.permitted(&pod.namespace, &selection).await?);
         }
         Ok(networks)
+    }
+
+    /// One network that a pod of this namespace asks for, if it may.
+    pub async fn permitted(&self, pod: &str, selection: &NetworkSelection) -> Result<Delegate, PodError> {
+        let MultusConfig {
+            namespace_isolation,
+            global_namespaces,
+            ..
+        } = self.config;
+        let target = &selection.namespace;
+        if *namespace_isolation && *target != pod && !global_namespaces.contains(target) {
+            return Err(PodError::Isolation {
+                pod: pod.to_owned(),
+                target: target.clone(),
+            });
+        }
+        Ok(self.network(selection).await?)
     }
 
     async fn default_network(&self, annotation: &str) -> Result<Delegate, PodError> {
@@ -238,7 +248,8 @@ impl<C: ClusterView> Resolver<'_, C> {
         Ok(self.network(&selection).await?)
     }
 
-    async fn network(&self, selection: &NetworkSelection) -> Result<Delegate, NetworkError> {
+    /// A network with what is asked of it, without regard to who asks.
+    pub async fn network(&self, selection: &NetworkSelection) -> Result<Delegate, NetworkError> {
         let mut delegate = self.nad(&selection.namespace, &selection.name).await?;
         delegate.ask(selection).map_err(|source| NetworkError::Requests {
             network: delegate.display_name.clone(),

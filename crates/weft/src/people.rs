@@ -21,6 +21,7 @@ Looks at the network add-ons of a cluster, and at what their operator does
   kubectl weft status              how the add-ons are, and what to do
   kubectl weft diff -f cr.yaml     what a NetworkAddonsConfig would change
   kubectl weft render -f cr.yaml   what it means, without a cluster
+  kubectl weft explain pod NAME    which networks a pod gets, and what came of it
   kubectl weft macpool who MAC     which objects have a MAC address
   kubectl weft macpool usage       how full the range of MAC addresses is
   kubectl weft nmstate preview -f policy.yaml
@@ -34,6 +35,8 @@ const TROUBLE: u8 = 2;
 pub(crate) enum Command {
     #[command(flatten)]
     Operator(operator::cli::Command),
+    /// Show which networks a pod gets, from where, and what came of it
+    Explain(multus::explain::Args),
     /// Show who has a MAC address, and how full the pool is
     Macpool(kubemacpool::cli::Args),
     /// Show what a policy would change on the nodes
@@ -85,6 +88,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Operator(command) => {
             let answer = operator::cli::answer(command);
+            print(&answer.text, &answer.remarks, answer.code)
+        }
+        Command::Explain(args) => {
+            let answer = multus::explain::answer(args);
             print(&answer.text, &answer.remarks, answer.code)
         }
         Command::Macpool(args) => {

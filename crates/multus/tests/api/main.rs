@@ -11,6 +11,7 @@ mod attach;
 #[path = "../built/mod.rs"]
 mod built;
 mod devices;
+mod explain;
 mod figures;
 #[path = "../kubelet/mod.rs"]
 mod kubelet;

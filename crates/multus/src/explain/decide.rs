@@ -1,0 +1,512 @@
+//! Compares what a pod asks for, what the daemon makes of it, and what came of it.
+
+use super::facts::Facts;
+use super::gather::ON_THE_NODE;
+use super::report::{About, Attached, Network, Problem, Report};
+use crate::delegate::Delegate;
+use crate::names;
+use crate::resolve::{NetworkError, PodError, Resolver};
+use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORK_STATUS_ANNOTATION, NETWORKS_ANNOTATION, key};
+use cni::selection::{NetworkSelection, parse_default_network, parse_networks};
+use cni::status::{self, NetworkStatus};
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Plugins that change what others made: they leave no entry in the status.
+const CHANGERS: [&str; 6] = ["tuning", "passthru", "portmap", "bandwidth", "firewall", "sbr"];
+
+/// What there is to tell about a pod.
+pub(super) async fn report(facts: &Facts) -> Report {
+    let pod = &facts.pod;
+    let mut draft = Draft {
+        facts,
+        resolver: Resolver {
+            cluster: facts,
+            config: &facts.config,
+        },
+        networks: Vec::new(),
+        problems: Vec::new(),
+    };
+    if pod.spec.host_network {
+        draft.host_network();
+    } else {
+        draft.default_networks().await;
+        draft.selected_networks().await;
+        draft.names();
+        draft.resources();
+        draft.compare();
+    }
+    let mut notes = facts.notes.clone();
+    if let Err(cause) = &facts.config_from {
+        notes.push(format!(
+            "multus' configuration is not known, its defaults are assumed: {cause}"
+        ));
+    }
+    let Draft {
+        networks, problems, ..
+    } = draft;
+    Report {
+        pod: About {
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            node: pod.spec.node_name.clone(),
+            phase: pod.status.phase.clone(),
+            host_network: pod.spec.host_network,
+        },
+        networks,
+        problems,
+        events: facts.events.clone(),
+        notes,
+    }
+}
+
+struct Draft<'a> {
+    facts: &'a Facts,
+    resolver: Resolver<'a, Facts>,
+    networks: Vec<Network>,
+    problems: Vec<Problem>,
+}
+
+impl Draft<'_> {
+    fn problem(&mut self, about: impl Into<String>, problem: impl Into<String>, advice: impl Into<String>) {
+        self.problems.push(Problem {
+            about: about.into(),
+            problem: problem.into(),
+            advice: advice.into(),
+        });
+    }
+
+    fn host_network(&mut self) {
+        for annotation in [
+            self.facts.pod.networks().map(|_| NETWORKS_ANNOTATION),
+            self.facts
+                .pod
+                .default_network()
+                .map(|_| DEFAULT_NETWORK_ANNOTATION),
+        ] {
+            let Some(annotation) = annotation else { continue };
+            self.problem(
+                annotation,
+                "the pod uses its node's network: nothing is attached to it",
+                "Take the annotation away, or `hostNetwork: true`.",
+            );
+        }
+    }
+
+    /// The networks that multus gives without being asked by annotation `networks`.
+    async fn default_networks(&mut self) {
+        let config = self.resolver.config;
+        match self.facts.pod.default_network() {
+            Some(text) => match parse_default_network(text, &config.multus_namespace) {
+                Ok(selection) => {
+                    let found = self.resolver.network(&selection).await;
+                    self.add("default-network", &selection, found.map_err(PodError::from));
+                }
+                Err(error) => self.malformed(DEFAULT_NETWORK_ANNOTATION, &error.to_string()),
+            },
+            None => {
+                self.configured("cluster network", config.cluster_network.as_deref())
+                    .await
+            }
+        }
+        let namespace = &self.facts.pod.metadata.namespace;
+        if !config.system_namespaces.contains(namespace) {
+            for name in &config.default_networks {
+                self.configured("defaultNetworks", Some(name)).await;
+            }
+        }
+    }
+
+    /// A network of multus' own configuration. What is a file can't be seen from here.
+    async fn configured(&mut self, from: &str, name: Option<&str>) {
+        let multus = &self.resolver.config.multus_namespace;
+        let selection = |name: &str| NetworkSelection {
+            name: name.to_owned(),
+            namespace: multus.clone(),
+            ..NetworkSelection::default()
+        };
+        match name {
+            None | Some(ON_THE_NODE) => self.place(from, Network::default()),
+            Some(name) if name.contains('/') => self.place(
+                from,
+                Network {
+                    name: name.to_owned(),
+                    ..Network::default()
+                },
+            ),
+            Some(name) => {
+                let selection = selection(name);
+                match self.resolver.network(&selection).await {
+                    // It may as well be the name of a file's configuration.
+                    Err(NetworkError::Missing(_)) => self.place(
+                        from,
+                        Network {
+                            name: name.to_owned(),
+                            ..Network::default()
+                        },
+                    ),
+                    found => self.add(from, &selection, found.map_err(PodError::from)),
+                }
+            }
+        }
+    }
+
+    async fn selected_networks(&mut self) {
+        let namespace = &self.facts.pod.metadata.namespace;
+        let Some(text) = self.facts.pod.networks() else {
+            return;
+        };
+        let selections = match parse_networks(text, namespace) {
+            Ok(selections) => selections,
+            Err(error) => return self.malformed(NETWORKS_ANNOTATION, &error.to_string()),
+        };
+        if !self.facts.has_nads && !selections.is_empty() {
+            self.problem(
+                NETWORKS_ANNOTATION,
+                "this cluster knows no NetworkAttachmentDefinitions, so it has no multus",
+                "Deploy it by `spec: {multus: {}}` in the NetworkAddonsConfig, or by the manifests in deploy/multus.",
+            );
+        }
+        for (place, selection) in selections.iter().enumerate() {
+            let found = self.resolver.permitted(namespace, selection).await;
+            self.add(&format!("networks[{place}]"), selection, found);
+        }
+    }
+
+    fn malformed(&mut self, annotation: &str, error: &str) {
+        self.problem(
+            annotation,
+            error,
+            "Mend the annotation where the pod comes from (its Deployment, for example), so that a new pod has it.",
+        );
+    }
+
+    /// Adds a network in its place of the list, which decides about its interface.
+    fn place(&mut self, from: &str, network: Network) {
+        let place = self.networks.len();
+        let interface = match (network.interface.is_empty(), place) {
+            (false, _) => network.interface.clone(),
+            (true, 0) => names::MASTER_INTERFACE.to_owned(),
+            (true, _) => format!("net{place}"),
+        };
+        self.networks.push(Network {
+            interface,
+            from: from.to_owned(),
+            ..network
+        });
+    }
+
+    fn add(&mut self, from: &str, selection: &NetworkSelection, found: Result<Delegate, PodError>) {
+        let NetworkSelection { namespace, name, .. } = selection;
+        let mut network = Network {
+            interface: selection.interface.clone().unwrap_or_default(),
+            name: format!("{namespace}/{name}"),
+            asks: asks(selection),
+            ..Network::default()
+        };
+        let failure = match found {
+            Ok(delegate) => {
+                network.plugins = plugins(&delegate);
+                network.config = RawValue::from_string(delegate.config.object().to_json()).ok();
+                network.resource = delegate.resource_name;
+                None
+            }
+            // That file is on the pod's node, not here.
+            Err(PodError::Network(NetworkError::File { .. })) => None,
+            Err(error) => Some(error),
+        };
+        self.place(from, network);
+        let Some(error) = failure.filter(|_| self.facts.has_nads) else {
+            return;
+        };
+        let about = self.networks.last().map(about).unwrap_or_default();
+        let advice = match &error {
+            PodError::Isolation { pod, target } => format!(
+                "Put the definition into namespace {pod}, or add {target} to `globalNamespaces` of multus' configuration."
+            ),
+            PodError::Network(NetworkError::Missing(_)) => "Create it, or name another: `kubectl get \
+                 network-attachment-definitions --all-namespaces` lists those that there are."
+                .to_owned(),
+            _ => format!(
+                "Mend `spec.config`: `kubectl edit network-attachment-definition {name} --namespace {namespace}`."
+            ),
+        };
+        self.problem(about, error.to_string(), advice);
+    }
+
+    /// Two networks can't have one interface.
+    fn names(&mut self) {
+        let mut seen = BTreeSet::new();
+        let twice: Vec<_> = self
+            .networks
+            .iter()
+            .filter(|network| !seen.insert(network.interface.clone()))
+            .map(about)
+            .collect();
+        for about in twice {
+            self.problem(
+                about,
+                "another network of the pod has an interface of this name",
+                "Give each element of the annotation an interface of its own, or none a name.",
+            );
+        }
+    }
+
+    /// A network that needs a device gets one of those that the pod requests.
+    fn resources(&mut self) {
+        if !self.facts.pod.spec.resource_claims.is_empty() {
+            return;
+        }
+        let mut needed: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for network in &self.networks {
+            if let Some(resource) = &network.resource {
+                needed.entry(resource.clone()).or_default().push(about(network));
+            }
+        }
+        for (resource, networks) in needed {
+            let (wanted, has) = (networks.len() as u64, self.facts.pod.requests(&resource));
+            if has < wanted {
+                self.problem(
+                    networks.join(", "),
+                    format!("needs {wanted} of resource {resource}, and the pod requests {has}"),
+                    format!(
+                        "Set `resources.requests` and `resources.limits` of a container to {resource}: {wanted}, or let \
+                         `weft nad-webhook --inject-resources` do it."
+                    ),
+                );
+            }
+        }
+    }
+
+    /// What there is, against what should be.
+    fn compare(&mut self) {
+        let facts = self.facts;
+        let phase = facts.pod.status.phase.as_str();
+        let Some(text) = facts.pod.network_status() else {
+            return self.without_status(phase);
+        };
+        let entries = match status::parse(text) {
+            Ok(entries) => entries,
+            Err(error) => {
+                return self.problem(
+                    NETWORK_STATUS_ANNOTATION,
+                    kube_kit::client::chain(&error),
+                    "Somebody else than multus wrote it: a new pod gets a new one.",
+                );
+            }
+        };
+        let mut left: Vec<Option<NetworkStatus>> = entries.into_iter().map(Some).collect();
+        let mut missing = Vec::new();
+        for (place, network) in self.networks.iter_mut().enumerate() {
+            match take(&mut left, place, network) {
+                Some(entry) => {
+                    if network.name.is_empty() {
+                        network.name.clone_from(&entry.name);
+                    }
+                    network.attached = Some(Attached {
+                        interface: entry.interface.unwrap_or_default(),
+                        ips: entry.ips,
+                        mac: entry.mac.unwrap_or_default(),
+                    });
+                }
+                None if is_visible(network) => missing.push(about(network)),
+                None => {}
+            }
+        }
+        for about in missing {
+            self.problem(
+                about,
+                "it is asked for, and not attached",
+                "Networks are attached when a pod starts: recreate it. The dynamic networks controller attaches to \
+                 running pods what has an interface of its own name in every element.",
+            );
+        }
+        // Further interfaces of the default network are its own business.
+        for entry in left.into_iter().flatten().filter(|entry| !entry.default) {
+            let ours = self
+                .networks
+                .first()
+                .is_some_and(|master| master.name == entry.name);
+            if !ours {
+                let perhaps = if facts.config_from.is_err() {
+                    " in an annotation; it may be one of multus' defaultNetworks"
+                } else {
+                    ""
+                };
+                self.problem(
+                    format!("{} {}", entry.interface.unwrap_or_default(), entry.name),
+                    format!("it is attached, and not asked for{perhaps}"),
+                    "The annotation was changed after the pod started: the dynamic networks controller detaches it, \
+                     and so does a new pod.",
+                );
+            }
+        }
+        let differences: Vec<_> = self
+            .networks
+            .iter()
+            .flat_map(|network| differences(network).map(|text| (about(network), text)))
+            .collect();
+        for (about, text) in differences {
+            self.problem(
+                about,
+                text,
+                "The plugin did not do what was asked of it: its configuration must have the capability (`\"capabilities\": \
+                 {\"mac\": true, \"ips\": true}`), or the annotation was changed after the pod started.",
+            );
+        }
+    }
+
+    fn without_status(&mut self, phase: &str) {
+        let node = &self.facts.pod.spec.node_name;
+        let last = self
+            .facts
+            .events
+            .iter()
+            .rev()
+            .find(|event| event.kind == "Warning");
+        if let Some(event) = last
+            && phase == "Pending"
+        {
+            let (about, text) = (event.reason.clone(), event.message.clone());
+            let advice = if node.is_empty() {
+                "The scheduler says why; `kubectl describe pod` shows all of it.".to_owned()
+            } else {
+                format!("Kubelet tries again; the log of multus on node {node} says more.")
+            };
+            self.problem(about, text, advice);
+        } else if phase == "Running" && self.networks.len() > 1 {
+            self.problem(
+                NETWORK_STATUS_ANNOTATION,
+                "multus did not attach this pod",
+                format!(
+                    "It may be older than multus on its node: recreate it. `kubectl get pods --all-namespaces -l app=multus \
+                     --field-selector spec.nodeName={node}` shows whether multus is there."
+                ),
+            );
+        }
+    }
+}
+
+fn about(network: &Network) -> String {
+    format!("{} {}", network.interface, network.name)
+        .trim_end()
+        .to_owned()
+}
+
+fn plugins(delegate: &Delegate) -> Vec<String> {
+    match delegate.config.chain() {
+        None => vec![delegate.config.plugin_type()],
+        Some(chain) => chain
+            .iter()
+            .map(|plugin| plugin.read(key::TYPE).ok().flatten().unwrap_or_default())
+            .collect(),
+    }
+}
+
+/// Whether its attachment shows in the status.
+fn is_visible(network: &Network) -> bool {
+    network.plugins.is_empty()
+        || !network
+            .plugins
+            .iter()
+            .all(|plugin| CHANGERS.contains(&plugin.as_str()))
+}
+
+/// What a pod asks of a network beside the interface's name.
+fn asks(selection: &NetworkSelection) -> BTreeMap<&'static str, String> {
+    let NetworkSelection {
+        name: _,
+        namespace: _,
+        interface: _,
+        ips,
+        mac,
+        infiniband_guid,
+        port_mappings,
+        bandwidth,
+        cni_args,
+        device_id,
+        default_route,
+        ipam_claim_reference,
+    } = selection;
+    let json = |value: serde_json::Result<String>| value.ok();
+    let list = |texts: Vec<String>| Some(texts.join(", "));
+    let all = [
+        ("ips", (!ips.is_empty()).then(|| ips.join(", "))),
+        ("mac", mac.clone()),
+        ("infiniband-guid", infiniband_guid.clone()),
+        (
+            "portMappings",
+            if port_mappings.is_empty() {
+                None
+            } else {
+                json(serde_json::to_string(port_mappings))
+            },
+        ),
+        (
+            "bandwidth",
+            bandwidth
+                .as_ref()
+                .and_then(|limits| json(serde_json::to_string(limits))),
+        ),
+        ("cni-args", cni_args.as_ref().map(|args| args.to_json())),
+        ("deviceID", device_id.clone()),
+        (
+            "default-route",
+            default_route
+                .as_ref()
+                .and_then(|gateways| list(gateways.iter().map(ToString::to_string).collect())),
+        ),
+        ("ipam-claim-reference", ipam_claim_reference.clone()),
+    ];
+    all.into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
+        .collect()
+}
+
+/// Takes the entry of a network out of those that are left.
+fn take(left: &mut [Option<NetworkStatus>], place: usize, network: &Network) -> Option<NetworkStatus> {
+    let is_master = |entry: &NetworkStatus| place == 0 && entry.default;
+    let has_both = |entry: &NetworkStatus| {
+        entry.name == network.name && entry.interface.as_deref() == Some(network.interface.as_str())
+    };
+    let has_name = |entry: &NetworkStatus| place > 0 && !entry.default && entry.name == network.name;
+    let tests: [&dyn Fn(&NetworkStatus) -> bool; 3] = [&is_master, &has_both, &has_name];
+    let found = tests
+        .iter()
+        .find_map(|test| left.iter().position(|entry| entry.as_ref().is_some_and(test)));
+    left[found?].take()
+}
+
+/// Where the interface is another one than was asked for.
+fn differences(network: &Network) -> impl Iterator<Item = String> {
+    let mut texts = Vec::new();
+    if let Some(attached) = &network.attached {
+        if !attached.interface.is_empty() && attached.interface != network.interface {
+            texts.push(format!("its interface is {}", attached.interface));
+        }
+        let same_mac = |one: &str, other: &str| cni::mac::parse(one).ok() == cni::mac::parse(other).ok();
+        if let Some(mac) = network.asks.get("mac")
+            && !attached.mac.is_empty()
+            && !same_mac(mac, &attached.mac)
+        {
+            texts.push(format!("mac {mac} was asked for, and it has {}", attached.mac));
+        }
+        let asked = network.asks.get("ips").map(String::as_str).unwrap_or_default();
+        for ip in asked.split(", ").filter(|ip| !ip.is_empty()) {
+            let address = ip.split('/').next().unwrap_or(ip);
+            let parsed = |text: &str| text.parse::<std::net::IpAddr>().ok();
+            if !attached.ips.iter().any(|has| parsed(has) == parsed(address)) {
+                let has = if attached.ips.is_empty() {
+                    "none".to_owned()
+                } else {
+                    attached.ips.join(", ")
+                };
+                texts.push(format!("address {ip} was asked for, and it has {has}"));
+            }
+        }
+    }
+    texts.into_iter()
+}
+
+#[cfg(test)]
+mod tests;

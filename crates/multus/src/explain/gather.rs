@@ -1,0 +1,222 @@
+//! Reads a cluster: the pod, its events, the networks that it names, and what multus itself is told.
+
+use super::Error;
+use super::facts::{Event, Facts, PodObject};
+use crate::cluster::{LookupError, Nad};
+use crate::names;
+use crate::net_conf::{self, MultusConfig};
+use api::net_attach_def::NetworkAttachmentDefinition;
+use cni::json::Object;
+use cni::selection::{parse_default_network, parse_networks};
+use kube::{Api, Client};
+use kube_kit::client::message;
+use kube_kit::connection;
+use kube_kit::pod;
+use kube_kit::watch::Name;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// The ConfigMap of multus' daemon, in whatever namespace, and its key.
+const CONFIG_MAP: &str = "multus-daemon-config";
+const CONFIG_KEY: &str = "daemon-config.json";
+/// Stands for the network that the daemon finds on the node.
+pub(super) const ON_THE_NODE: &str = "/";
+/// Events with these reasons are about networks.
+const REASONS: [&str; 8] = [
+    names::REASON_ADDED,
+    names::REASON_FAILED,
+    names::REASON_NO_NETWORK,
+    "RemovedInterface",
+    "FailedRemovingInterface",
+    "InterfaceAddRejected",
+    "FailedCreatePodSandBox",
+    "FailedScheduling",
+];
+
+#[derive(Deserialize)]
+struct List<T> {
+    items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct ConfigMap {
+    metadata: super::facts::Metadata,
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EventObject {
+    #[serde(rename = "type")]
+    kind: String,
+    reason: String,
+    message: String,
+    last_timestamp: Option<String>,
+    event_time: Option<String>,
+    source: Source,
+    reporting_component: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Source {
+    component: String,
+}
+
+/// All that there is to know about a pod.
+pub(super) async fn about(client: &Client, namespace: &str, name: &str) -> Result<Facts, Error> {
+    let no_pod = || Error::NoPod {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    // Both become part of a path.
+    let is_name = |text: &str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+    };
+    if !is_name(namespace) || !is_name(name) {
+        return Err(no_pod());
+    }
+    let pod: PodObject = match read(client, &pod::path(&Name::new(namespace, name))).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            return Err(no_pod());
+        }
+        found => found.map_err(|error| connection::Error::of("pods", &error))?,
+    };
+    let mut notes = Vec::new();
+    let (config, config_from) = match multus(client, &mut notes).await {
+        Ok((namespace, config)) => (config, Ok(namespace)),
+        Err(cause) => (parse("{}").map_err(Error::Config)?, Err(cause)),
+    };
+    let (nads, has_nads) = nads(client, &pod, &config).await?;
+    let events = events(client, &pod).await.unwrap_or_else(|error| {
+        notes.push(format!("its events can't be read: {}", message(&error)));
+        Vec::new()
+    });
+    Ok(Facts {
+        pod,
+        config,
+        config_from,
+        nads,
+        has_nads,
+        events,
+        notes,
+    })
+}
+
+async fn read<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, kube::Error> {
+    let text = pod::get(client, path).await?;
+    serde_json::from_str(&text).map_err(kube::Error::SerdeError)
+}
+
+/// What the API server can tell of multus' configuration, and the namespace where it stands; the rest of it lies on the
+/// node.
+async fn multus(client: &Client, notes: &mut Vec<String>) -> Result<(String, MultusConfig), String> {
+    let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{CONFIG_MAP}");
+    let found: List<ConfigMap> = read(client, &path)
+        .await
+        .map_err(|error| format!("ConfigMaps can't be read: {}", message(&error)))?;
+    let mut found = found
+        .items
+        .into_iter()
+        .filter_map(|mut map| Some((map.metadata.namespace, map.data.remove(CONFIG_KEY)?)));
+    let (namespace, text) = found
+        .next()
+        .ok_or_else(|| format!("there is no ConfigMap {CONFIG_MAP} in any namespace"))?;
+    let others: Vec<_> = found.map(|(namespace, _)| namespace).collect();
+    if !others.is_empty() {
+        notes.push(format!(
+            "there are several ConfigMaps {CONFIG_MAP}: that of {namespace} is taken, not that of {}",
+            others.join(", ")
+        ));
+    }
+    match parse(&text) {
+        Ok(config) => Ok((namespace, config)),
+        Err(error) => Err(format!(
+            "ConfigMap {namespace}/{CONFIG_MAP} can't be understood: {error}"
+        )),
+    }
+}
+
+/// The daemon's keys, over those that it always finds on the node.
+pub(super) fn parse(text: &str) -> Result<MultusConfig, net_conf::Error> {
+    let daemon = Object::parse(text.as_bytes()).map_err(net_conf::Error::Parse)?;
+    let generated = format!(r#"{{"clusterNetwork":"{ON_THE_NODE}"}}"#);
+    let mut config = MultusConfig::parse(&net_conf::overlay(generated.as_bytes(), &daemon, true)?)?;
+    // Files of this machine are not those of the pod's node: none is found.
+    config.conf_dir = PathBuf::new();
+    Ok(config)
+}
+
+type Nads = BTreeMap<Name, Result<Nad, LookupError>>;
+
+/// The definitions that matter, and whether there can be any.
+async fn nads(client: &Client, pod: &PodObject, config: &MultusConfig) -> Result<(Nads, bool), Error> {
+    let mut found = BTreeMap::new();
+    for name in wanted(pod, config) {
+        let api: Api<NetworkAttachmentDefinition> = Api::namespaced(client.clone(), &name.namespace);
+        let nad = match api.get(&name.name).await {
+            Ok(nad) => Ok(Nad::from(nad)),
+            // Of a kind that is not known no name is repeated.
+            Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains(&*name.name) => {
+                return Ok((found, false));
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(LookupError(status.message.clone())),
+            Err(error) => return Err(connection::Error::of("network-attachment-definitions", &error).into()),
+        };
+        found.insert(name, nad);
+    }
+    Ok((found, true))
+}
+
+/// What annotations and configuration name. What can't be understood names nothing here, and is told of later.
+fn wanted(pod: &PodObject, config: &MultusConfig) -> BTreeSet<Name> {
+    let namespace = &pod.metadata.namespace;
+    let multus = config.multus_namespace.as_str();
+    let mut selected = parse_networks(pod.networks().unwrap_or_default(), namespace).unwrap_or_default();
+    selected.extend(
+        pod.default_network()
+            .and_then(|text| parse_default_network(text, multus).ok()),
+    );
+    let selected = selected
+        .into_iter()
+        .map(|selection| Name::new(selection.namespace, selection.name));
+    let configured = config.cluster_network.iter().chain(&config.default_networks);
+    let configured = configured
+        .filter(|name| !name.contains('/'))
+        .map(|name| Name::new(multus, name.as_str()));
+    selected
+        .chain(configured)
+        .filter(|name| !name.name.is_empty())
+        .collect()
+}
+
+async fn events(client: &Client, pod: &PodObject) -> Result<Vec<Event>, kube::Error> {
+    let metadata = &pod.metadata;
+    let path = format!(
+        "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.uid%3D{}",
+        metadata.namespace, metadata.uid
+    );
+    let found: List<EventObject> = read(client, &path).await?;
+    let mut events: Vec<_> = found
+        .items
+        .into_iter()
+        .filter(|event| REASONS.contains(&event.reason.as_str()))
+        .map(|event| Event {
+            time: event.last_timestamp.or(event.event_time).unwrap_or_default(),
+            kind: event.kind,
+            reason: event.reason,
+            message: event.message,
+            source: if event.source.component.is_empty() {
+                event.reporting_component
+            } else {
+                event.source.component
+            },
+        })
+        .collect();
+    events.sort_by(|one, other| one.time.cmp(&other.time));
+    Ok(events)
+}

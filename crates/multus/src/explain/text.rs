@@ -1,0 +1,228 @@
+//! A report for people.
+
+use super::report::{Attached, Network, Report};
+use std::fmt::Write as _;
+
+const WIDTH: usize = 80;
+/// How many events are shown, and how much of each: some repeat whole objects.
+const EVENTS: usize = 10;
+const LONGEST: usize = 400;
+
+/// The report as text.
+pub(super) fn of(report: &Report) -> String {
+    let mut text = head(report);
+    if !report.networks.is_empty() {
+        text.push('\n');
+        text.push_str(&table(report));
+    }
+    if !report.problems.is_empty() {
+        text.push_str("\nProblems\n");
+        for problem in &report.problems {
+            let what = format!("{}: {}", problem.about, clipped(&problem.problem));
+            text.push_str(&wrapped(&what, 2));
+            text.push_str(&wrapped(&format!("To do: {}", problem.advice), 4));
+        }
+    }
+    let described: Vec<_> = report.networks.iter().filter(|it| it.config.is_some()).collect();
+    if !described.is_empty() {
+        text.push_str("\nConfigurations\n");
+    }
+    for network in described {
+        let _ = writeln!(text, "  {} {}", network.interface, network.name);
+        if !network.asks.is_empty() {
+            let asks = network.asks.iter().map(|(key, value)| format!("{key} {value}"));
+            text.push_str(&wrapped(
+                &format!("the pod asks for {}", asks.collect::<Vec<_>>().join("; ")),
+                4,
+            ));
+        }
+        if let Some(resource) = &network.resource {
+            text.push_str(&wrapped(&format!("it needs a device of {resource}"), 4));
+        }
+        if let Some(config) = &network.config {
+            text.push_str(&broken(&cni::json::compact(config.get()), 4));
+        }
+    }
+    if !report.events.is_empty() {
+        text.push_str("\nEvents\n");
+        let skipped = report.events.len().saturating_sub(EVENTS);
+        for event in report.events.iter().skip(skipped) {
+            let line = format!(
+                "{} {} {}: {}",
+                event.time,
+                event.kind,
+                event.reason,
+                clipped(&event.message)
+            );
+            text.push_str(&wrapped(&line, 2));
+        }
+    }
+    if report.problems.is_empty() {
+        text.push_str(verdict(report));
+    }
+    // Who may create pods and networks does not steer the terminals of those who look at them.
+    text.replace(|c: char| c.is_control() && c != '\n', "?")
+}
+
+fn head(report: &Report) -> String {
+    let pod = &report.pod;
+    let place = match (pod.node.is_empty(), pod.host_network) {
+        (true, _) => ", on no node yet".to_owned(),
+        (false, true) => format!(" on node {}, whose network it uses", pod.node),
+        (false, false) => format!(" on node {}", pod.node),
+    };
+    format!("Pod {}/{}: {}{place}\n", pod.namespace, pod.name, pod.phase)
+}
+
+fn verdict(report: &Report) -> &'static str {
+    let is_attached = report.networks.iter().any(|network| network.attached.is_some());
+    if report.pod.host_network {
+        "\nNothing is attached, and nothing is asked for.\n"
+    } else if is_attached {
+        "\nThe pod has what it asks for.\n"
+    } else if report.networks.len() < 2 {
+        "\nThe pod asks for no networks, and multus tells of none.\n"
+    } else {
+        "\nNothing is wrong with what the pod asks for; nothing is attached yet.\n"
+    }
+}
+
+fn table(report: &Report) -> String {
+    let head = ["INTERFACE", "NETWORK", "FROM", "PLUGINS", "ATTACHED"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head)
+        .chain(report.networks.iter().map(row))
+        .collect();
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn row(network: &Network) -> [String; 5] {
+    let or = |text: &str, other: &str| if text.is_empty() { other } else { text }.to_owned();
+    [
+        network.interface.clone(),
+        or(&network.name, "?"),
+        network.from.clone(),
+        or(&network.plugins.join(", "), "not seen"),
+        network.attached.as_ref().map_or_else(|| "no".to_owned(), got),
+    ]
+}
+
+fn got(attached: &Attached) -> String {
+    let Attached { ips, mac, .. } = attached;
+    match (ips.is_empty(), mac.is_empty()) {
+        (false, _) => ips.join(", "),
+        (true, false) => mac.clone(),
+        (true, true) => "yes".to_owned(),
+    }
+}
+
+fn clipped(text: &str) -> String {
+    let text = text.replace('\n', " ");
+    if text.len() <= LONGEST {
+        return text;
+    }
+    format!("{}...", &text[..text.floor_char_boundary(LONGEST)])
+}
+
+/// A text on lines that are indented, those that continue it by two more.
+fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut line = " ".repeat(indent);
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push_str(&line);
+            lines.push('\n');
+            line = " ".repeat(indent + 2);
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    lines.push_str(&line);
+    lines.push('\n');
+    lines
+}
+
+/// JSON on indented lines that end after commas: what is copied from them is the same JSON.
+fn broken(json: &str, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut line = String::new();
+    for piece in pieces(json) {
+        if !line.is_empty() && indent + line.chars().count() + piece.chars().count() > WIDTH {
+            let _ = writeln!(lines, "{:indent$}{line}", "");
+            line.clear();
+        }
+        line.push_str(piece);
+    }
+    let _ = writeln!(lines, "{:indent$}{line}", "");
+    lines
+}
+
+/// JSON cut behind each comma that is not part of a text.
+fn pieces(json: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let (mut start, mut in_text, mut escaped) = (0, false, false);
+    for (at, byte) in json.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' if !in_text => {
+                pieces.push(&json[start..=at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    pieces.push(&json[start..]);
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_broken_behind_commas_alone() {
+        let json = r#"{"a":"x, y \" , z","b":[1,2],"c":{"d":null}}"#;
+        assert_eq!(
+            pieces(json),
+            [
+                r#"{"a":"x, y \" , z","#,
+                r#""b":[1,"#,
+                "2],",
+                r#""c":{"d":null}}"#
+            ]
+        );
+        let long = format!("[{}]", vec!["123456789"; 20].join(","));
+        let lines = broken(&long, 4);
+        assert!(lines.lines().all(|line| line.len() <= WIDTH), "{lines}");
+        assert_eq!(lines.lines().map(str::trim).collect::<String>(), long);
+    }
+
+    #[test]
+    fn texts_are_wrapped_between_words() {
+        let lines = wrapped(&"word ".repeat(30), 2);
+        assert!(lines.lines().all(|line| line.len() <= WIDTH), "{lines}");
+        assert!(lines.starts_with("  word") && lines.lines().nth(1).unwrap().starts_with("    word"));
+        assert_eq!(wrapped("", 2), "  \n");
+    }
+}
