@@ -8,12 +8,14 @@
 //! [`Object`] is the other half: a config that is handed on keeps its text. Only the keys that are set change; unknown
 //! keys, their order, and numbers beyond 2^53 survive.
 
+mod fields;
 mod node;
 mod object;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use fields::fields_of;
 pub use node::Node;
 pub use object::Object;
 

@@ -29,6 +29,16 @@ use linux::{link::Link, route::Socket};
 use self::config::Config;
 use crate::{messages::Explain as _, names::BRIDGE, record::Records};
 
+/// The keys of a config.
+pub(crate) fn keys() -> &'static [&'static str] {
+    config::keys()
+}
+
+/// Whether an ADD would take the config.
+pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+    Config::read(call).map(drop)
+}
+
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
 pub struct Bridge;

@@ -42,6 +42,16 @@ use crate::{
 /// names costs as much as some tries.
 const TRIES: usize = 8;
 
+/// The keys of `ipam`.
+pub(crate) fn ipam_keys() -> &'static [&'static str] {
+    config::ipam_keys()
+}
+
+/// Whether an ADD would take the config.
+pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+    Config::read(call).map(drop)
+}
+
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
 pub struct HostLocal;

@@ -23,6 +23,7 @@ mod hash;
 pub mod host_local;
 mod interface;
 mod ipam;
+pub mod lint;
 pub mod loopback;
 pub mod mark;
 mod masquerade;

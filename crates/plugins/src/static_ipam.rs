@@ -66,6 +66,16 @@ struct WireAddress {
     gateway: String,
 }
 
+/// The keys of `ipam`.
+pub(crate) fn ipam_keys() -> &'static [&'static str] {
+    cni::json::fields_of::<WireIpam>()
+}
+
+/// Whether an ADD would take the config.
+pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+    read(call).map(drop)
+}
+
 /// What to assign, all sources taken together.
 #[derive(Debug, PartialEq, Eq)]
 struct Assignment {

@@ -35,6 +35,16 @@ use crate::{
     pod::Pod,
 };
 
+/// The keys of a config.
+pub(crate) fn keys() -> &'static [&'static str] {
+    config::keys()
+}
+
+/// Whether an ADD would take the config, the node's list of allowed settings apart.
+pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+    Config::read(call).map(drop)
+}
+
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
 pub struct Tuning;

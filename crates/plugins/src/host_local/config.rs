@@ -54,6 +54,11 @@ pub(super) struct Config {
     pub(super) resolv_conf: Option<PathBuf>,
 }
 
+/// The keys of `ipam`.
+pub(super) fn ipam_keys() -> &'static [&'static str] {
+    cni::json::fields_of::<WireIpam>()
+}
+
 impl Config {
     /// Reads and checks the config of a call.
     pub(super) fn read(call: &Call) -> Result<Self, Error> {

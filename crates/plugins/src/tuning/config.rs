@@ -111,6 +111,11 @@ pub(super) struct Config {
     pub(super) data_dir: PathBuf,
 }
 
+/// The keys of a config.
+pub(super) fn keys() -> &'static [&'static str] {
+    json::fields_of::<Wire>()
+}
+
 impl Config {
     /// Reads and validates the config of an ADD or CHECK.
     pub(super) fn read(call: &Call) -> Result<Self, Error> {

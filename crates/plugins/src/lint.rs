@@ -1,0 +1,189 @@
+//! What can be said of a config before anybody is attached by it: whether our plugins would refuse it, and what they
+//! would not look at.
+
+use cni::Version;
+use cni::config::NetworkConfig;
+use cni::env::{Request, Variables, Verb};
+use cni::json::{Object, folds_to};
+use cni::names::key;
+use cni::plugin::Call;
+
+use crate::messages::{NO_IPAM, NO_RANGES};
+use crate::names::{BRIDGE, HOST_LOCAL, STATIC, TUNING};
+use crate::{bridge, host_local, plugin_by_name, static_ipam, tuning};
+
+/// Keys that a config of any plugin may have: of the protocol, and what multus adds.
+const COMMON: [&str; 11] = [
+    key::CNI_VERSION,
+    key::NAME,
+    key::TYPE,
+    key::CAPABILITIES,
+    "ipam",
+    "dns",
+    "args",
+    key::RUNTIME_CONFIG,
+    key::PREV_RESULT,
+    "deviceID",
+    "pciBusID",
+];
+/// An interface of this name is in no config; some names are part of what is checked.
+const INTERFACE: &str = "net1";
+/// The capability by which ranges come with the call.
+const IP_RANGES: &str = "ipRanges";
+
+/// What is to be said about the config of one plugin.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Lint {
+    /// Why the plugin would refuse every attachment.
+    pub errors: Vec<String>,
+    /// Keys that nobody looks at, with what would have to.
+    pub unknown: Vec<(String, String)>,
+}
+
+/// Looks at the config of one plugin and of its IPAM plugin, as far as they are ours. It must not need what only comes
+/// with a call.
+pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
+    let mut lint = Lint::default();
+    let call = call(config, version);
+    let plugin = plugin_by_name(config.plugin()).map_or("", |plugin| plugin.name());
+    let (refused, keys) = match plugin {
+        BRIDGE => (bridge::examine(&call), bridge::keys()),
+        TUNING => (tuning::examine(&call), tuning::keys()),
+        _ => (Ok(()), &[][..]),
+    };
+    if let Err(error) = refused {
+        lint.errors.push(format!("plugin {}: {error}", config.plugin()));
+    }
+    if !keys.is_empty() {
+        lint.unknown(config.plugin(), &config.object, &[keys, &COMMON]);
+    }
+    let ipam = config.ipam_plugin();
+    let (refused, keys) = match ipam {
+        HOST_LOCAL => (host_local::examine(&call), host_local::ipam_keys()),
+        STATIC => (static_ipam::examine(&call), static_ipam::ipam_keys()),
+        _ => (Ok(()), &[][..]),
+    };
+    match refused {
+        Err(error) if error.msg == NO_RANGES && config.has_capability(IP_RANGES) => {}
+        // Said already, in better words, by whoever reads its type.
+        Err(error) if error.msg == NO_IPAM => {}
+        Err(error) => lint.errors.push(format!("IPAM plugin {ipam}: {error}")),
+        Ok(()) => {}
+    }
+    let ipam_object = config
+        .object
+        .get("ipam")
+        .map(|text| Object::parse(text.get().as_bytes()));
+    if let Some(Ok(object)) = ipam_object
+        && !keys.is_empty()
+    {
+        lint.unknown(ipam, &object, &[keys, &[key::TYPE]]);
+    }
+    lint
+}
+
+impl Lint {
+    fn unknown(&mut self, plugin: &str, object: &Object, known: &[&[&str]]) {
+        let is_known = |key: &str| known.iter().copied().flatten().any(|field| folds_to(key, field));
+        let unknown = object.iter().map(|(key, _)| key).filter(|key| !is_known(key));
+        self.unknown
+            .extend(unknown.map(|key| (plugin.to_owned(), key.to_owned())));
+    }
+}
+
+/// An ADD of nobody.
+fn call(config: &NetworkConfig, version: Version) -> Call {
+    Call {
+        plugin: "",
+        request: Request {
+            verb: Verb::Add,
+            container_id: "lint".to_owned(),
+            netns: None,
+            ifname: INTERFACE.to_owned(),
+            args: String::new(),
+            path: Vec::new(),
+            netns_override: false,
+        },
+        config: config.clone(),
+        version,
+        stdin: Vec::new(),
+        variables: Variables::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(config: &str) -> Lint {
+        let config = NetworkConfig::parse(config.as_bytes()).unwrap();
+        lint(&config, Version::V1_0_0)
+    }
+
+    fn errors(config: &str) -> Vec<String> {
+        of(config).errors
+    }
+
+    #[test]
+    fn good_configs_have_nothing() {
+        for config in [
+            r#"{"type":"bridge"}"#,
+            r#"{"cniVersion":"1.0.0","name":"n","type":"cnv-bridge","bridge":"br1","VLAN":7,"macspoofchk":true,
+                "capabilities":{"mac":true},"args":{"cni":{"mac":"02:00:00:00:00:01"}},
+                "ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}"#,
+            r#"{"type":"tuning","sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1"},"mtu":1400,"txQLen":7}"#,
+            r#"{"type":"macvlan","anything":1,"ipam":{"type":"static","addresses":[{"address":"10.1.0.1/24"}]}}"#,
+            r#"{"type":"macvlan","ipam":{"type":"whereabouts","range":"nonsense","x":1}}"#,
+            r#"{"type":"bridge","capabilities":{"ipRanges":true},"ipam":{"type":"host-local"}}"#,
+            r#"{"type":"bridge","ipam":{}}"#,
+        ] {
+            assert_eq!(of(config), Lint::default(), "{config}");
+        }
+    }
+
+    #[test]
+    fn what_our_plugins_would_refuse() {
+        for (config, text) in [
+            (
+                r#"{"type":"bridge","vlan":5000}"#,
+                "plugin bridge: invalid VLAN ID 5000 (must be between 0 and 4094)",
+            ),
+            (
+                r#"{"type":"cnv-bridge","hairpinMode":true,"promiscMode":true}"#,
+                "plugin cnv-bridge: cannot set hairpin mode and promiscuous mode at the same time",
+            ),
+            (
+                r#"{"type":"tuning","sysctl":{"a":"1","a":"2"}}"#,
+                "plugin tuning: duplicated sysctl keys are not allowed",
+            ),
+            (
+                r#"{"type":"bridge","ipam":{"type":"host-local"}}"#,
+                "IPAM plugin host-local: no IP ranges specified",
+            ),
+            (
+                r#"{"type":"macvlan","ipam":{"type":"static","addresses":[{"address":"10.1.0.1"}]}}"#,
+                "IPAM plugin static: the 'address' field is expected to be in CIDR notation, got: '10.1.0.1'",
+            ),
+        ] {
+            assert_eq!(errors(config), [text], "{config}");
+        }
+        let wrong_type = errors(r#"{"type":"bridge","mtu":"big"}"#);
+        assert!(
+            wrong_type[0].starts_with("plugin bridge: failed to load netconf: "),
+            "{wrong_type:?}"
+        );
+    }
+
+    #[test]
+    fn what_nobody_looks_at() {
+        let lint = of(
+            r#"{"type":"bridge","bridg":"br1","IsGateway":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24","gatway":"x"}}"#,
+        );
+        let pair = |plugin: &str, key: &str| (plugin.to_owned(), key.to_owned());
+        assert_eq!(
+            lint.unknown,
+            [pair("bridge", "bridg"), pair("host-local", "gatway")]
+        );
+        assert!(lint.errors.is_empty());
+    }
+}
