@@ -98,7 +98,7 @@ impl Attachment {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// A network comes.
-    Plug(Wanted),
+    Plug(Box<Wanted>),
     /// A network goes.
     Unplug(Attachment),
 }
@@ -204,7 +204,7 @@ pub fn plan(networks: &str, status: &str, namespace: &str) -> Result<Vec<Step>, 
     let missing = named
         .into_iter()
         .filter(|wanted| !there.contains(&wanted.attachment()))
-        .map(Step::Plug);
+        .map(|wanted| Step::Plug(Box::new(wanted)));
     Ok(first
         .into_iter()
         .chain(missing)

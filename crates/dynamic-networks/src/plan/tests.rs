@@ -117,7 +117,7 @@ fn nothing_is_done_on_the_ground_of_what_can_not_be_read() {
 
 fn wanted() -> Wanted {
     match plan("a@net1", "", "ns").unwrap().remove(0) {
-        Step::Plug(wanted) => wanted,
+        Step::Plug(wanted) => *wanted,
         Step::Unplug(gone) => panic!("{gone:?}"),
     }
 }

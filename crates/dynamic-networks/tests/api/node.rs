@@ -293,7 +293,8 @@ impl Node {
         until("the status", || {
             let (has, mut plugged) = (self.has(pod), self.plugged(pod));
             let mut sorted = has.clone();
-            (sorted.sort(), plugged.sort());
+            sorted.sort();
+            plugged.sort();
             if has == expected && sorted == plugged {
                 Ok(())
             } else {

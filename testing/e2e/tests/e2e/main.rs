@@ -17,6 +17,7 @@
 mod attach;
 mod crash;
 mod dump;
+mod hot_plug;
 mod mac_pool;
 mod node_network;
 mod node_network_kill;
