@@ -5,8 +5,9 @@
 
 mod device_info;
 pub mod plug;
+mod plug_routes;
 
-use crate::default_route::{self, Ecmp, Fates};
+use crate::default_route::{self, DefaultRoute, Ecmp, Fates};
 use crate::delegate::{Config, Delegate};
 use crate::net_conf::MultusConfig;
 use crate::request::{PodVerb, Sandbox};
@@ -17,6 +18,7 @@ use cni::chain::{Attachment, Chain, Runner};
 use cni::error::internal;
 use cni::json::Object;
 use cni::result::CniResult;
+use cni::version::Version;
 use serde_json::value::RawValue;
 use std::io;
 
@@ -27,6 +29,12 @@ pub trait PodNetns {
 
     /// Gives the interface's default routes their fate.
     fn reroute(&mut self, interface: &str, fates: Fates) -> Result<(), RouteError>;
+
+    /// All default routes.
+    fn defaults(&mut self) -> Result<Vec<DefaultRoute>, RouteError>;
+
+    /// Adds a default route that was there before; that it is there is fine.
+    fn restore(&mut self, route: &DefaultRoute) -> Result<(), RouteError>;
 }
 
 /// The namespace can't be looked at.
@@ -153,7 +161,7 @@ impl<R: Runner> Attacher<'_, R> {
         for (index, delegate) in delegates.iter().enumerate() {
             let ifname = delegate.interface_name(index, self.sandbox);
             let network = delegate.config.name();
-            let (result, device_info) = match self.add_one(index, delegate, &ifname, netns) {
+            let (mut result, device_info) = match self.add_one(index, delegate, &ifname, netns) {
                 Ok(added) => added,
                 Err(error) => {
                     // What was refused did not run, and the interface of its name is somebody else's.
@@ -173,11 +181,14 @@ impl<R: Runner> Attacher<'_, R> {
                 }
             };
             let fates = fates.get(index).copied().filter(|fates| !fates.keeps_all());
-            if let Some(fates) = fates.filter(|_| !result.interfaces.is_empty() || !result.ips.is_empty())
-                && let Err(error) = self.reroute(delegate, &ifname, fates, netns)
-            {
-                self.roll_back(&delegates[..=index]);
-                return Err(AddError::Route(error));
+            if let Some(fates) = fates.filter(|_| !result.interfaces.is_empty() || !result.ips.is_empty()) {
+                match self.reroute(delegate, &ifname, fates, netns) {
+                    Ok(rerouted) => result = rerouted,
+                    Err(error) => {
+                        self.roll_back(&delegates[..=index]);
+                        return Err(AddError::Route(error));
+                    }
+                }
             }
             attached.push(Attached {
                 display_name: delegate.display_name.clone(),
@@ -426,13 +437,14 @@ impl<R: Runner> Attacher<'_, R> {
         })
     }
 
+    /// Gives the default routes of a network their fate, in the namespace and in its result, which comes back so.
     fn reroute(
         &self,
         delegate: &Delegate,
         ifname: &str,
         fates: Fates,
         netns: &mut impl PodNetns,
-    ) -> Result<(), String> {
+    ) -> Result<CniResult, String> {
         netns.reroute(ifname, fates).map_err(|error| error.to_string())?;
         let name = delegate.config.name();
         let key = Key {
@@ -440,9 +452,12 @@ impl<R: Runner> Attacher<'_, R> {
             container_id: &self.sandbox.container_id,
             ifname,
         };
-        let edited = self
-            .cache()
-            .edit_result(key, |result| default_route::edit(result, fates));
+        let mut text = String::new();
+        let edited = self.cache().edit_result(key, |result| {
+            default_route::edit(result, fates)?;
+            text = result.to_json();
+            Ok(())
+        });
         let failed = |cause: &dyn std::fmt::Display| {
             let replaces = [fates.v4, fates.v6]
                 .iter()
@@ -453,7 +468,10 @@ impl<R: Runner> Attacher<'_, R> {
             )
         };
         match edited {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                // The cache holds what was converted to a version that we know.
+                CniResult::parse(text.as_bytes(), Version::LATEST).map_err(|error| failed(&error))
+            }
             Ok(false) => Err(failed(&"cannot get result from cache")),
             Err(error) => Err(failed(&error)),
         }

@@ -3,6 +3,7 @@
 
 use crate::delegate::Delegate;
 use cni::json::{self, Object};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -39,6 +40,21 @@ impl Fates {
     }
 }
 
+/// A default route as a pod has it, in the main table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DefaultRoute {
+    /// The interface that it leads out of.
+    pub interface: String,
+    /// Whether it is one for IPv4, else for IPv6.
+    pub ipv4: bool,
+    /// Over which gateway; without one everything is on the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    /// Lower wins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
+}
+
 /// More than one gateway of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("multus does not support ECMP for default-route")]
@@ -72,6 +88,11 @@ pub fn plan(delegates: &[Delegate]) -> Result<Vec<Fates>, Ecmp> {
     };
     let (v4, v6) = (family(true)?, family(false)?);
     Ok(v4.into_iter().zip(v6).map(|(v4, v6)| Fates { v4, v6 }).collect())
+}
+
+/// Which default routes of others a network takes over: those of IPv4, those of IPv6.
+pub fn claims(delegate: &Delegate) -> (bool, bool) {
+    (claim(delegate, true).is_some(), claim(delegate, false).is_some())
 }
 
 fn claim(delegate: &Delegate, is_v4: bool) -> Option<Fate> {

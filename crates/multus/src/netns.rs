@@ -2,7 +2,7 @@
 //! in the namespace that it was opened in.
 
 use crate::attach::{NetnsError, PodNetns, RouteError};
-use crate::default_route::{Fate, Fates};
+use crate::default_route::{DefaultRoute, Fate, Fates};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::address::Family;
 use linux::netns::NetNs;
@@ -71,27 +71,75 @@ impl PodNetns for KernelNetns {
         }
         Ok(())
     }
+
+    fn defaults(&mut self) -> Result<Vec<DefaultRoute>, RouteError> {
+        let socket = self.socket().map_err(RouteError::Delete)?;
+        defaults(socket).map_err(|error| RouteError::Delete(error.to_string()))
+    }
+
+    fn restore(&mut self, route: &DefaultRoute) -> Result<(), RouteError> {
+        let socket = self.socket().map_err(RouteError::Set)?;
+        let failed = |error: linux::Error| RouteError::Set(error.to_string());
+        let link = socket.link_by_name(&route.interface).map_err(failed)?.index;
+        let everything = if route.ipv4 {
+            IpNet::V4(Ipv4Net::default())
+        } else {
+            IpNet::V6(Ipv6Net::default())
+        };
+        let route = Route {
+            link: Some(link),
+            gateway: route.gateway,
+            priority: route.metric,
+            ..Route::to(everything)
+        };
+        add(socket, &route).map_err(failed)
+    }
+}
+
+fn defaults(socket: &mut Socket) -> linux::Result<Vec<DefaultRoute>> {
+    let mut found = Vec::new();
+    for (family, ipv4) in [(Family::V4, true), (Family::V6, false)] {
+        for route in socket.routes(family)? {
+            let Some(link) = route.link.filter(|link| is_default(&route, *link)) else {
+                continue;
+            };
+            found.push(DefaultRoute {
+                interface: socket.link_by_index(link)?.name,
+                ipv4,
+                gateway: route.gateway,
+                metric: route.priority,
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// Only the main table: what a plugin put into a table of its own is reached by rules, and is none of our business.
+fn is_default(route: &Route, link: u32) -> bool {
+    route.dst.prefix_len() == 0
+        && route.link == Some(link)
+        && route.table.is_none_or(|table| table == MAIN_TABLE)
+}
+
 fn remove_defaults(socket: &mut Socket, link: u32, family: Family) -> linux::Result<()> {
-    let is_default = |route: &&Route| {
-        route.dst.prefix_len() == 0
-            && route.link == Some(link)
-            && route.table.is_none_or(|table| table == MAIN_TABLE)
-    };
     let routes = socket.routes(family)?;
     routes
         .iter()
-        .filter(is_default)
+        .filter(|route| is_default(route, link))
         .try_for_each(|route| socket.delete_route(route))
 }
 
 fn add_default(socket: &mut Socket, link: u32, default: IpNet, gateway: IpAddr) -> linux::Result<()> {
-    let mut route = Route::to(default);
-    route.link = Some(link);
-    route.gateway = Some(gateway);
-    match socket.add_route(&route) {
+    let route = Route {
+        link: Some(link),
+        gateway: Some(gateway),
+        ..Route::to(default)
+    };
+    add(socket, &route)
+}
+
+fn add(socket: &mut Socket, route: &Route) -> linux::Result<()> {
+    match socket.add_route(route) {
         Err(error) if error.is_exists() => Ok(()),
         other => other,
     }

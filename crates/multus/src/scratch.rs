@@ -2,6 +2,7 @@
 //! neither pod nor NAD nor API server (multus.md §9). The format is the established one, to the key: what one daemon
 //! attached the other must be able to detach.
 
+use crate::default_route::DefaultRoute;
 use crate::delegate::{self, Config, Delegate, Requests};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -132,7 +133,7 @@ struct Stored {
     bytes: String,
 }
 
-/// What DEL needs of a stored delegate.
+/// What later calls need of a stored delegate.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Restored {
@@ -146,6 +147,8 @@ struct Restored {
     infiniband_guid: String,
     #[serde(rename = "ipRequest")]
     ips: Vec<String>,
+    #[serde(rename = "default-route")]
+    default_route: Option<Vec<String>>,
     #[serde(rename = "deviceID")]
     device_id: String,
     #[serde(rename = "resourceName")]
@@ -286,6 +289,13 @@ fn restore(stored: Restored) -> Result<Delegate, Error> {
             mac: present(stored.mac),
             infiniband_guid: present(stored.infiniband_guid),
             ips: stored.ips,
+            // No address that is none hinders a DEL.
+            default_route: stored.default_route.map(|gateways| {
+                gateways
+                    .iter()
+                    .filter_map(|gateway| gateway.parse().ok())
+                    .collect()
+            }),
             ..Requests::default()
         },
         resource_name: present(stored.resource_name),
@@ -295,6 +305,8 @@ fn restore(stored: Restored) -> Result<Delegate, Error> {
 
 /// Key of the interface's name in an element.
 const INTERFACE: &str = "ifnameRequest";
+/// Key, ours, of the default routes that the pod had in the place of this network's.
+const REPLACED_ROUTES: &str = "replacedRoutes";
 
 /// A scratch file's elements as they were written, whoever wrote them, so that one can come or go and the others stay
 /// as they are.
@@ -313,14 +325,26 @@ impl Records {
         Self::parse(&encode(delegates, &[]).map_err(Error::Encode)?)
     }
 
-    /// Adds a network that names its interface, in the place of what was recorded for that interface.
-    pub fn put(&mut self, delegate: &Delegate) -> Result<(), Error> {
+    /// Adds a network that names its interface, in the place of what was recorded for that interface, and with the default
+    /// routes that it replaces.
+    pub fn put(&mut self, delegate: &Delegate, replaced: &[DefaultRoute]) -> Result<(), Error> {
         if let Some(interface) = &delegate.requests.interface {
             self.remove(interface)?;
         }
         let Self(mut new) = Self::of(std::slice::from_ref(delegate))?;
+        if let Some(element) = new.first_mut().filter(|_| !replaced.is_empty()) {
+            element.set(REPLACED_ROUTES, &replaced).map_err(Error::Parse)?;
+        }
         self.0.append(&mut new);
         Ok(())
+    }
+
+    /// The default routes that the network of an interface replaced.
+    pub fn replaced(&self, interface: &str) -> Vec<DefaultRoute> {
+        let mut places = self.0.iter().enumerate().skip(1);
+        let found = places.find(|(place, element)| interface_of(*place, element) == interface);
+        let routes = found.and_then(|(_, element)| element.read(REPLACED_ROUTES).ok().flatten());
+        routes.unwrap_or_default()
     }
 
     /// Removes the network of an interface, unless it is the master, the first one. Those behind it move up, so they get
@@ -502,11 +526,11 @@ mod tests {
         let established =
             r#"[{"Name":"a","Bytes":"e30=","unknown":9007199254740993},{"Name":"b","x":1},{"Name":"c"}]"#;
         let mut records = Records::parse(established.as_bytes()).unwrap();
-        records.put(&plugged("hot0")).unwrap();
+        records.put(&plugged("hot0"), &[]).unwrap();
         let text = String::from_utf8(records.to_text()).unwrap();
         assert!(text.starts_with(&established[..established.len() - 1]), "{text}");
         // A second attempt leaves one record.
-        records.put(&plugged("hot0")).unwrap();
+        records.put(&plugged("hot0"), &[]).unwrap();
         assert_eq!(records.0.len(), 4);
 
         // The second network goes: the third one keeps its interface.

@@ -3,7 +3,9 @@
 //! What is plugged in stands in the sandbox's scratch file like what ADD attached, and that before its plugin is called:
 //! so the pod's DEL detaches it, whatever happens in between.
 
+use super::plug_routes::replaced_by;
 use super::{Attached, Attacher, PodNetns, Refusal, check_free, refused};
+use crate::default_route::{self, DefaultRoute, Fates};
 use crate::delegate::Delegate;
 use crate::names::MASTER_INTERFACE;
 use crate::scratch::{self, Records};
@@ -106,6 +108,14 @@ enum Record {
     Whole(Records, Vec<Delegate>),
 }
 
+/// A sandbox's networks, to which one is to be added.
+struct Known {
+    records: Records,
+    delegates: Vec<Delegate>,
+    /// Whether there is no scratch file yet.
+    is_new: bool,
+}
+
 impl<R: Runner> Attacher<'_, R> {
     /// Attaches one network, which names its interface. `defaults` are the networks that every pod gets: they go into the
     /// record of a sandbox whose own network nobody knows, or the pod's DEL would forget it. `None` when that is so and
@@ -133,16 +143,13 @@ impl<R: Runner> Attacher<'_, R> {
                 }
                 Some(_) => return Err(other_network(&ifname, &old, &delegate.display_name)),
                 // Cut off half-way, or its interface is gone: what is left of it goes before it is forgotten.
-                None => {
-                    self.del_one(place, &old)?;
-                    self.forget(&ifname);
-                }
+                None => self.detach(place, &old, &ifname, netns)?,
             },
         }
         check_free(delegate, &ifname, netns)?;
         match self.records(defaults, netns)? {
-            Some((records, is_new)) => {
-                let attached = self.plug_recorded(delegate, &ifname, records, is_new)?;
+            Some(known) => {
+                let attached = self.plug_beside(known, delegate, &ifname, netns)?;
                 Ok(Some(Plugged::Now(Box::new(attached))))
             }
             None => Ok(None),
@@ -155,9 +162,7 @@ impl<R: Runner> Attacher<'_, R> {
         let ifname = &self.sandbox.ifname;
         match self.owner_of(ifname)? {
             Owner::Network(place, delegate) if asked.means(&delegate) => {
-                self.del_one(place, &delegate)?;
-                self.forget(ifname);
-                Ok(())
+                self.detach(place, &delegate, ifname, netns)
             }
             Owner::Network(_, delegate) => Err(other_network(ifname, &delegate, asked)),
             Owner::Pod => Err(of_the_pod(ifname)),
@@ -182,6 +187,22 @@ impl<R: Runner> Attacher<'_, R> {
             Owner::Pod => Err(of_the_pod(ifname)),
             Owner::Nobody => self.check_one(PLACE, &told?),
         }
+    }
+
+    /// Detaches what is recorded, and forgets it when that succeeded.
+    fn detach(
+        &self,
+        place: usize,
+        delegate: &Delegate,
+        ifname: &str,
+        netns: &mut impl PodNetns,
+    ) -> Result<(), Error> {
+        self.del_one(place, delegate)?;
+        if let Record::Whole(records, delegates) = self.record().map_err(unsynced)? {
+            self.give_back(&records.replaced(ifname), &delegates, netns);
+        }
+        self.forget(ifname);
+        Ok(())
     }
 
     /// Refuses what no plugin can be called with, before anything is written.
@@ -245,15 +266,21 @@ impl<R: Runner> Attacher<'_, R> {
         })
     }
 
-    /// The record that a network is to be added to, and whether the sandbox had none. `None` when the pod's own network
-    /// is known to nobody, and the defaults were not given either.
+    /// What a network is to be added to. `None` when the pod's own network is known to nobody, and the defaults were not
+    /// given either.
     fn records(
         &self,
         defaults: Option<&[Delegate]>,
         netns: &mut impl PodNetns,
-    ) -> Result<Option<(Records, bool)>, Error> {
+    ) -> Result<Option<Known>, Error> {
         let is_new = match self.record().map_err(unsynced)? {
-            Record::Whole(records, _) => return Ok(Some((records, false))),
+            Record::Whole(records, delegates) => {
+                return Ok(Some(Known {
+                    records,
+                    delegates,
+                    is_new: false,
+                }));
+            }
             Record::Missing => true,
             Record::Corrupt => false,
         };
@@ -281,18 +308,33 @@ impl<R: Runner> Attacher<'_, R> {
         if !is_new && let Some(scratch) = self.scratch() {
             scratch.set_aside().map_err(unsynced)?;
         }
-        Ok(Some((records, is_new)))
+        Ok(Some(Known {
+            records,
+            delegates: known,
+            is_new,
+        }))
     }
 
-    fn plug_recorded(
+    fn plug_beside(
         &self,
+        known: Known,
         delegate: &Delegate,
         ifname: &str,
-        mut records: Records,
-        is_new: bool,
+        netns: &mut impl PodNetns,
     ) -> Result<Attached, Error> {
-        let network = delegate.config.name();
-        records.put(delegate).map_err(|error| unsaved(&error.into()))?;
+        let Known {
+            mut records,
+            delegates,
+            is_new,
+        } = known;
+        let mut all = delegates.clone();
+        all.push(delegate.clone());
+        let fates = default_route::plan(&all).map_err(internal)?;
+        let fates = fates.last().copied().filter(|fates| !fates.keeps_all());
+        let replaced = replaced_by(delegate, netns).map_err(internal)?;
+        records
+            .put(delegate, &replaced)
+            .map_err(|error| unsaved(&error.into()))?;
         self.keep(&records).map_err(unsynced)?;
         let forget = || match self.scratch() {
             Some(scratch) if is_new => {
@@ -302,31 +344,52 @@ impl<R: Runner> Attacher<'_, R> {
             }
             _ => self.forget(ifname),
         };
-        let error = match self.invoke_add(PLACE, delegate) {
-            Ok((result, device_info)) => match self.sync_one(delegate, ifname) {
-                Ok(()) => {
-                    return Ok(Attached {
-                        display_name: delegate.display_name.clone(),
-                        network,
-                        ifname: ifname.to_owned(),
-                        result,
-                        device_info,
-                    });
-                }
-                Err(error) => unsynced(error),
-            },
+        let error = match self.begin(delegate, &replaced, &delegates, fates, netns) {
+            Ok(attached) => return Ok(attached),
             Err(Refusal::Before(error)) => {
+                self.give_back(&replaced, &delegates, netns);
                 forget();
                 return Err(error);
             }
             Err(Refusal::ByPlugin(error)) => error,
         };
-        match self.del_one(PLACE, delegate) {
+        let undone = self.del_one(PLACE, delegate);
+        self.give_back(&replaced, &delegates, netns);
+        match undone {
             Ok(()) => forget(),
             // The record stays: the pod's DEL tries again, and the next attempt before that.
             Err(left) => tracing::warn!(sandbox = %self.sandbox, error = %left, "cannot undo the attachment"),
         }
         Err(error)
+    }
+
+    /// Attaches what is recorded. Errors after a plugin was called are its own, as far as undoing goes.
+    fn begin(
+        &self,
+        delegate: &Delegate,
+        replaced: &[DefaultRoute],
+        others: &[Delegate],
+        fates: Option<Fates>,
+        netns: &mut impl PodNetns,
+    ) -> Result<Attached, Refusal> {
+        let ifname = delegate.interface_name(PLACE, self.sandbox);
+        self.make_way(replaced, others, netns)
+            .map_err(|error| Refusal::Before(internal(error)))?;
+        let (mut result, device_info) = self.invoke_add(PLACE, delegate)?;
+        if let Some(fates) = fates.filter(|_| !result.interfaces.is_empty() || !result.ips.is_empty()) {
+            result = self
+                .reroute(delegate, &ifname, fates, netns)
+                .map_err(|error| Refusal::ByPlugin(Error::internal(error)))?;
+        }
+        self.sync_one(delegate, &ifname)
+            .map_err(|error| Refusal::ByPlugin(unsynced(error)))?;
+        Ok(Attached {
+            display_name: delegate.display_name.clone(),
+            network: delegate.config.name(),
+            ifname,
+            result,
+            device_info,
+        })
     }
 
     fn keep(&self, records: &Records) -> io::Result<()> {

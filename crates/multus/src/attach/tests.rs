@@ -1,6 +1,7 @@
 mod del;
 mod devices;
 mod plug;
+mod plug_routes;
 
 use super::*;
 use crate::default_route::Fate;
@@ -83,6 +84,7 @@ struct FakeNetns {
     gone: bool,
     taken: BTreeSet<&'static str>,
     rerouted: Vec<(String, Fates)>,
+    defaults: Vec<DefaultRoute>,
 }
 
 impl PodNetns for FakeNetns {
@@ -98,7 +100,36 @@ impl PodNetns for FakeNetns {
 
     fn reroute(&mut self, interface: &str, fates: Fates) -> Result<(), RouteError> {
         self.rerouted.push((interface.into(), fates));
+        for (ipv4, fate) in [(true, fates.v4), (false, fates.v6)] {
+            if fate == Fate::Keep {
+                continue;
+            }
+            self.defaults
+                .retain(|route| route.interface != interface || route.ipv4 != ipv4);
+            if let Fate::Replace(gateway) = fate {
+                self.defaults.push(default_over(interface, &gateway.to_string()));
+            }
+        }
         Ok(())
+    }
+
+    fn defaults(&mut self) -> Result<Vec<DefaultRoute>, RouteError> {
+        Ok(self.defaults.clone())
+    }
+
+    fn restore(&mut self, route: &DefaultRoute) -> Result<(), RouteError> {
+        self.defaults.push(route.clone());
+        Ok(())
+    }
+}
+
+fn default_over(interface: &str, gateway: &str) -> DefaultRoute {
+    let gateway: std::net::IpAddr = gateway.parse().unwrap();
+    DefaultRoute {
+        interface: interface.into(),
+        ipv4: gateway.is_ipv4(),
+        gateway: Some(gateway),
+        metric: None,
     }
 }
 
@@ -350,7 +381,12 @@ fn default_routes_move_in_the_namespace_and_in_the_cache() {
     let mut bench = Bench::new();
     let mut asking = single("b");
     asking.requests.default_route = Some(vec!["10.1.1.254".parse().unwrap()]);
-    bench.add(&[single("a"), asking]).unwrap();
+    let attached = bench.add(&[single("a"), asking]).unwrap();
+    // What the status is made of.
+    assert!(attached[0].result.routes.is_empty());
+    let routes = &attached[1].result.routes;
+    assert_eq!(routes.len(), 1);
+    assert_eq!(routes[0].gw, Some("10.1.1.254".parse().unwrap()));
     let gateway = "10.1.1.254".parse().unwrap();
     let expected = [
         (

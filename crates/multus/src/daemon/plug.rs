@@ -247,12 +247,6 @@ fn network(
     let mut delegate = Delegate::new(nad(wishes).unwrap_or_else(|| config.name()), config);
     delegate.ask(wishes).map_err(|error| unusable(&error))?;
     delegate.requests.interface = ifname.map(str::to_owned);
-    if delegate.requests.default_route.take().is_some() {
-        tracing::warn!(
-            network = delegate.display_name,
-            "default-route is not changed while a pod runs: left as it is"
-        );
-    }
     Ok(delegate)
 }
 

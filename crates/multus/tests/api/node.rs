@@ -6,6 +6,7 @@ use kube_kit::shutdown::Shutdown;
 use linux::link::VethSpec;
 use linux::netns::NetNs;
 use linux::route::Socket;
+use linux::routes::Route;
 use multus::daemon_config::DaemonConfig;
 use multus::device_info::DeviceInfo;
 use multus::{Stop, serve};
@@ -426,17 +427,40 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Puts an interface into its namespace.
+    /// Netlink in its namespace.
+    pub(crate) fn socket(&self) -> Socket {
+        self.held.run(Socket::open).unwrap().unwrap()
+    }
+
+    /// Puts an interface that is up into its namespace.
     pub(crate) fn add_interface(&self, name: &str) {
+        let peer_name = &format!("{name}-peer");
         let spec = VethSpec {
             name,
             mac: None,
             mtu: None,
-            peer_name: "peer",
+            peer_name,
             peer_ns: None,
         };
-        let mut socket = self.held.run(Socket::open).unwrap().unwrap();
+        let mut socket = self.socket();
         socket.create_veth(&spec).unwrap();
+        for end in [name, peer_name] {
+            let link = socket.link_by_name(end).unwrap();
+            socket.set_up(&link).unwrap();
+        }
+    }
+
+    /// Gives an interface an address and, over a gateway, the way out.
+    pub(crate) fn add_way_out(&self, name: &str, address: &str, gateway: &str) {
+        let mut socket = self.socket();
+        let link = socket.link_by_name(name).unwrap();
+        socket.add_address(&link, address.parse().unwrap()).unwrap();
+        let route = Route {
+            gateway: Some(gateway.parse().unwrap()),
+            link: Some(link.index),
+            ..Route::to("0.0.0.0/0".parse().unwrap())
+        };
+        socket.add_route(&route).unwrap();
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::node::{Node, Sandbox};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use linux::address::Family;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -322,4 +323,51 @@ fn a_pods_end_waits_for_what_is_being_plugged_in() {
     assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
     assert_eq!(fs::read_dir(node.path("cni/results")).unwrap().count(), 0);
     assert!(!node.path("cni/c1").exists());
+}
+
+#[test]
+fn the_way_out_of_a_pod_that_runs_moves_and_comes_back() {
+    // multus#54 (a network that is plugged in, in the kernel)
+    let node = Node::started();
+    let sandbox = attached(&node, "web", &json!({}));
+    sandbox.add_interface("eth0");
+    sandbox.add_way_out("eth0", "10.0.0.2/24", "10.0.0.1");
+    let ways_out = || -> Vec<String> {
+        let mut socket = sandbox.socket();
+        let routes = socket.routes(Family::V4).unwrap();
+        let defaults = routes.iter().filter(|route| route.dst.prefix_len() == 0);
+        defaults.map(|route| route.gateway.unwrap().to_string()).collect()
+    };
+    let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
+    let wishes = json!({"name": "hot", "namespace": node.name, "default-route": ["10.1.1.254"]});
+    let gate = node.gate("c1", "ADD", "b");
+    let (code, answer) = std::thread::scope(|scope| {
+        let plug = scope.spawn(|| call(&node, "ADD", &sandbox, "hot0", config, &wishes));
+        node.called("c1", "ADD b");
+        // A plugin that wants the place finds it free.
+        assert!(ways_out().is_empty());
+        sandbox.add_interface("hot0");
+        let mut socket = sandbox.socket();
+        let link = socket.link_by_name("hot0").unwrap();
+        socket.add_address(&link, "10.1.1.2/24".parse().unwrap()).unwrap();
+        gate.open();
+        plug.join().unwrap()
+    });
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(ways_out(), ["10.1.1.254"]);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(
+        answer["Result"]["routes"],
+        json!([{"dst": "0.0.0.0/0", "gw": "10.1.1.254"}])
+    );
+
+    let mut socket = sandbox.socket();
+    let link = socket.link_by_name("hot0").unwrap();
+    socket.delete_link(&link).unwrap();
+    assert_eq!(
+        call(&node, "DEL", &sandbox, "hot0", "", &wishes),
+        (200, String::new())
+    );
+    assert_eq!(ways_out(), ["10.0.0.1"]);
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b"]);
 }

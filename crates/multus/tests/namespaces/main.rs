@@ -17,7 +17,7 @@ use linux::netns::NetNs;
 use linux::route::Socket;
 use linux::routes::Route;
 use multus::attach::PodNetns as _;
-use multus::default_route::{Fate, Fates};
+use multus::default_route::{DefaultRoute, Fate, Fates};
 use multus::netns::KernelNetns;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -211,6 +211,49 @@ fn routes_of_other_tables_and_other_destinations_stay() {
         left.iter()
             .any(|route| route.dst == everything && route.table == Some(100))
     );
+}
+
+#[test]
+fn a_default_route_that_was_taken_away_comes_back() {
+    let mut pod = Pod::new();
+    pod.add_default(0, "10.0.0.1");
+    pod.add_default(0, "fd00::1");
+    let everything: IpNet = "0.0.0.0/0".parse().unwrap();
+    let on_link = Route {
+        link: Some(pod.indexes[1]),
+        priority: Some(50),
+        ..Route::to(everything)
+    };
+    pod.socket.add_route(&on_link).unwrap();
+    let mut netns = pod.netns();
+    let all = netns.defaults().unwrap();
+    let metrics: Vec<_> = all
+        .iter()
+        .map(|route| (&*route.interface, route.metric))
+        .collect();
+    assert!(metrics.contains(&("net1", Some(50))), "{metrics:?}");
+    assert_eq!(all.len(), 3);
+    let before = pod.socket.routes(Family::V4).unwrap();
+    let both = Fates {
+        v4: Fate::Remove,
+        v6: Fate::Remove,
+    };
+    for interface in ["eth0", "net1"] {
+        netns.reroute(interface, both).unwrap();
+    }
+    assert_eq!(netns.defaults().unwrap(), []);
+    for route in &all {
+        // Twice, because a call may be cut off.
+        netns.restore(route).unwrap();
+        netns.restore(route).unwrap();
+    }
+    assert_eq!(netns.defaults().unwrap(), all);
+    assert_eq!(pod.socket.routes(Family::V4).unwrap().len(), before.len());
+    let gone = DefaultRoute {
+        interface: "gone".into(),
+        ..all[0].clone()
+    };
+    netns.restore(&gone).unwrap_err();
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn on(bench: &Bench, ifname: &str) -> Sandbox {
 }
 
 /// What became of it, in a pod whose own network may have to be told.
-fn outcome(
+pub(super) fn outcome(
     bench: &mut Bench,
     delegate: &Delegate,
     defaults: Option<&[Delegate]>,
@@ -26,12 +26,12 @@ fn outcome(
     attacher.plug(delegate, defaults, &mut bench.netns)
 }
 
-fn plug(bench: &mut Bench, delegate: &Delegate) -> Result<CniResult, Error> {
+pub(super) fn plug(bench: &mut Bench, delegate: &Delegate) -> Result<CniResult, Error> {
     let plugged = outcome(bench, delegate, None)?;
     Ok(plugged.expect("a pod whose network is known").result().clone())
 }
 
-fn unplug(bench: &mut Bench, ifname: &str, asked: &Asked) -> Result<(), Error> {
+pub(super) fn unplug(bench: &mut Bench, ifname: &str, asked: &Asked) -> Result<(), Error> {
     let sandbox = on(bench, ifname);
     let attacher = Attacher {
         runner: &bench.fake,
@@ -52,7 +52,7 @@ fn check(bench: &Bench, ifname: &str, asked: &Asked, told: Result<Delegate, Erro
 }
 
 /// What a caller says who knows the NAD and its configuration.
-fn asked(name: &str) -> Asked {
+pub(super) fn asked(name: &str) -> Asked {
     Asked {
         nad: Some(format!("ns/{name}")),
         network: Some(name.into()),
@@ -76,7 +76,7 @@ fn sharing(nad: &str, plugin: &str, ifname: &str) -> Delegate {
     delegate
 }
 
-fn named(name: &str, ifname: &str) -> Delegate {
+pub(super) fn named(name: &str, ifname: &str) -> Delegate {
     let mut delegate = single(name);
     delegate.requests.interface = Some(ifname.into());
     delegate

@@ -1,0 +1,176 @@
+//! `default-route` of networks that are plugged in.
+
+use super::plug::{asked, named, plug, unplug};
+use super::*;
+
+/// A network that wants to be the way out, by these gateways or by its own.
+fn asking(name: &str, ifname: &str, gateways: &[&str]) -> Delegate {
+    let mut delegate = named(name, ifname);
+    let gateways = gateways.iter().map(|gateway| gateway.parse().unwrap());
+    delegate.requests.default_route = Some(gateways.collect());
+    delegate
+}
+
+/// A pod with a default route of each family.
+fn running() -> Bench {
+    let mut bench = Bench::new();
+    bench.add(&[single("a"), single("b")]).unwrap();
+    bench.netns.defaults = vec![
+        default_over("eth0", "10.0.0.254"),
+        default_over("eth0", "fd00::1"),
+    ];
+    bench
+}
+
+impl Bench {
+    fn defaults(&self) -> Vec<(&str, String)> {
+        let all = self.netns.defaults.iter();
+        all.map(|route| {
+            let gateway = route.gateway.map(|gateway| gateway.to_string());
+            (&*route.interface, gateway.unwrap_or_default())
+        })
+        .collect()
+    }
+
+    fn cached_routes(&self, file: &str) -> Value {
+        let text = fs::read_to_string(self.dir.path().join("multus/results").join(file)).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["result"]["routes"].clone()
+    }
+
+    fn replaced(&self) -> Value {
+        let text = fs::read_to_string(self.scratch()).unwrap();
+        let stored: Value = serde_json::from_str(&text).unwrap();
+        stored.as_array().unwrap().last().unwrap()["replacedRoutes"].clone()
+    }
+}
+
+#[test]
+fn the_way_out_moves_and_comes_back() {
+    // multus#54, multus#92 (a network that is plugged in)
+    let mut bench = running();
+    let result = plug(&mut bench, &asking("c", "hot0", &["10.1.1.254"])).unwrap();
+    let v6 = ("eth0", "fd00::1".to_owned());
+    assert_eq!(bench.defaults(), [v6.clone(), ("hot0", "10.1.1.254".to_owned())]);
+    // What the status and the next CHECK are told.
+    assert_eq!(result.routes.len(), 1);
+    assert_eq!(result.routes[0].gw, Some("10.1.1.254".parse().unwrap()));
+    assert_eq!(bench.cached_routes("a-c1-eth0"), Value::Null);
+    assert_eq!(
+        bench.cached_routes("c-c1-hot0"),
+        json!([{"dst": "0.0.0.0/0", "gw": "10.1.1.254"}])
+    );
+    // Without a default route of its own it still says so.
+    assert_eq!(
+        bench.cached_routes("b-c1-net1"),
+        json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}])
+    );
+    assert_eq!(
+        bench.replaced(),
+        json!([{"interface": "eth0", "ipv4": true, "gateway": "10.0.0.254"}])
+    );
+
+    bench.netns.defaults.retain(|route| route.interface != "hot0");
+    unplug(&mut bench, "hot0", &asked("c")).unwrap();
+    assert_eq!(bench.defaults(), [v6, ("eth0", "10.0.0.254".to_owned())]);
+    assert_eq!(
+        bench.cached_routes("a-c1-eth0"),
+        json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}])
+    );
+}
+
+#[test]
+fn a_way_out_that_the_pod_has_by_then_is_left_alone() {
+    let mut bench = running();
+    plug(&mut bench, &asking("c", "hot0", &["10.1.1.254"])).unwrap();
+    bench.netns.defaults = vec![default_over("tun0", "10.9.9.9")];
+    unplug(&mut bench, "hot0", &asked("c")).unwrap();
+    assert_eq!(bench.defaults(), [("tun0", "10.9.9.9".to_owned())]);
+}
+
+#[test]
+fn a_network_that_brings_its_own_finds_the_place_free() {
+    let mut bench = running();
+    plug(&mut bench, &asking("c", "hot0", &[])).unwrap();
+    // The plugin of this test installs none in the namespace.
+    assert_eq!(bench.defaults(), []);
+    assert_eq!(
+        bench.cached_routes("c-c1-hot0"),
+        json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}])
+    );
+    unplug(&mut bench, "hot0", &asked("c")).unwrap();
+    assert_eq!(bench.defaults().len(), 2);
+}
+
+#[test]
+fn a_failed_attachment_leaves_the_way_out_as_it_was() {
+    for failing in [&["ADD c"][..], &["ADD c", "DEL c"]] {
+        let mut bench = running();
+        bench.fake.failing.extend(failing);
+        plug(&mut bench, &asking("c", "hot0", &["10.1.1.254", "fd01::1"])).unwrap_err();
+        let rerouted: Vec<_> = bench
+            .netns
+            .rerouted
+            .iter()
+            .map(|(interface, _)| &**interface)
+            .collect();
+        assert_eq!(rerouted, ["eth0"]);
+        assert_eq!(
+            bench.defaults(),
+            [("eth0", "10.0.0.254".to_owned()), ("eth0", "fd00::1".to_owned())]
+        );
+        assert_eq!(
+            bench.cached_routes("a-c1-eth0"),
+            json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}, {"dst": "::0/0", "gw": "fd00::1"}])
+        );
+    }
+}
+
+#[test]
+fn what_a_killed_daemon_took_away_is_given_back_first() {
+    let mut bench = running();
+    plug(&mut bench, &asking("c", "hot0", &["10.1.1.254"])).unwrap();
+    // Killed after it made way, before there was an interface.
+    bench.netns.defaults = vec![default_over("eth0", "fd00::1")];
+    plug(&mut bench, &named("c", "hot0")).unwrap();
+    assert_eq!(bench.fake.names()[2..], ["ADD c", "DEL c", "ADD c"]);
+    assert_eq!(
+        bench.defaults(),
+        [("eth0", "fd00::1".to_owned()), ("eth0", "10.0.0.254".to_owned())]
+    );
+}
+
+#[test]
+fn one_gateway_a_family_among_all_networks() {
+    // multus#55 (of a pod that runs)
+    let mut bench = Bench::new();
+    let mut first = single("b");
+    first.requests.default_route = Some(vec!["10.1.1.254".parse().unwrap()]);
+    bench.add(&[single("a"), first]).unwrap();
+    let before = fs::read(bench.scratch()).unwrap();
+    let error = plug(&mut bench, &asking("c", "hot0", &["10.2.2.254"])).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "multus does not support ECMP for default-route"
+    );
+    assert_eq!(fs::read(bench.scratch()).unwrap(), before);
+    assert_eq!(bench.fake.names(), ["ADD a", "ADD b"]);
+    plug(&mut bench, &asking("c", "hot0", &["fd02::1"])).unwrap();
+    // One that claims nothing doesn't become the way out beside those that do.
+    plug(&mut bench, &named("d", "hot1")).unwrap();
+    let last = bench.netns.rerouted.last().unwrap();
+    let removed = Fates {
+        v4: Fate::Remove,
+        v6: Fate::Remove,
+    };
+    assert_eq!(last, &("hot1".to_owned(), removed));
+    assert_eq!(bench.cached_routes("d-c1-hot1"), Value::Null);
+}
+
+#[test]
+fn nobody_asks_nothing_is_looked_at() {
+    // multus#56 (of a pod that runs)
+    let mut bench = running();
+    plug(&mut bench, &named("c", "hot0")).unwrap();
+    assert!(bench.netns.rerouted.is_empty());
+    assert_eq!(bench.replaced(), Value::Null);
+}
