@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: figures, never a judgement.
 
+mod attach;
 mod audit;
 mod cni;
 mod footprint;
@@ -22,6 +23,8 @@ enum Command {
     Footprint,
     /// Time that our CNI plugins take, against Debian's and the bare kernel; needs root
     Cni(cni::Args),
+    /// Multus: ADD and DEL through shim and daemon against calling the plugin, memory of both; needs root
+    Attach(attach::Args),
     /// The operator: time to deploy and to repair, requests while nothing happens, memory among foreign objects
     Operator(operator::Args),
     /// The MAC pool: reviews over TLS, starts among virtual machines, memory, API calls; needs root
@@ -34,6 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         Command::Footprint => footprint::run(),
         Command::Cni(args) => cni::run(args),
+        Command::Attach(args) => attach::run(args),
         Command::Operator(args) => operator::run(args),
         Command::Macpool(args) => macpool::run(args),
         Command::Nmstate(args) => nmstate::run(args),

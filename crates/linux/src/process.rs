@@ -2,9 +2,11 @@
 
 use std::{
     ffi::CString,
+    fs::{File, OpenOptions},
     os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
     path::Path,
     process::Command,
+    sync::Arc,
 };
 
 use rustix::{
@@ -35,6 +37,40 @@ pub fn chroot(command: &mut Command, root: &Path) -> Result<()> {
         command.pre_exec(hook);
     }
     Ok(())
+}
+
+/// The open door of a cgroup: its `cgroup.procs`.
+#[derive(Debug)]
+pub struct Door(File);
+
+impl Door {
+    /// Opens it.
+    pub fn open(processes: &Path) -> Result<Self> {
+        OpenOptions::new()
+            .write(true)
+            .open(processes)
+            .map(Door)
+            .map_err(|e| Error::io("open cgroup", processes.display().to_string(), &e))
+    }
+
+    /// Makes `command` run in the cgroup, or where it would have run when the kernel refuses.
+    pub fn lead(self: &Arc<Self>, command: &mut Command) {
+        let door = Arc::clone(self);
+        let hook = move || {
+            // Zero is the process that writes it.
+            let _ = rustix::io::write(&door.0, b"0");
+            Ok(())
+        };
+        #[allow(
+            unsafe_code,
+            reason = "there is no safe way to run code between fork and exec"
+        )]
+        // SAFETY: the hook makes one system call on a file that was opened before the fork; it neither allocates nor
+        // takes a lock.
+        unsafe {
+            command.pre_exec(hook);
+        }
+    }
 }
 
 /// Makes `root` the root directory of the calling thread, for good, and puts it there: what a child would see after

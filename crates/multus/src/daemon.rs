@@ -17,6 +17,7 @@ use crate::daemon_config::DaemonConfig;
 use crate::delegate::Delegate;
 use crate::in_process::{Known, Plugins};
 use crate::locks::SandboxLocks;
+use crate::memory_limit;
 use crate::messages::of_pod;
 use crate::metrics::Metrics;
 use crate::net_conf::{self, MultusConfig};
@@ -30,6 +31,7 @@ use cni::config::{NetworkConfig, ValidAttachment};
 use cni::error::{code, internal};
 use cni::exec::Invoker;
 use kube_kit::events::Kind;
+use linux::process::Door;
 use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
@@ -51,6 +53,8 @@ pub struct Daemon<C> {
     detachers: Workers,
     /// Plugins that need no process.
     known: Arc<Known>,
+    /// Where those that need one are not limited with this one.
+    way_out: Option<Arc<Door>>,
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
@@ -58,6 +62,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
     pub fn new(config: Arc<DaemonConfig>, cluster: Arc<C>) -> Self {
         let workers = Workers::new(config.concurrency);
         let detachers = Workers::new(config.concurrency);
+        let root = config.chroot_dir.as_deref().unwrap_or(Path::new("/"));
+        let way_out = memory_limit::way_out(root).map(Arc::new);
         Self {
             config,
             cluster,
@@ -65,6 +71,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             workers,
             detachers,
             known: Arc::default(),
+            way_out,
         }
     }
 
@@ -235,19 +242,23 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let path = env::var_os("CNI_PATH").unwrap_or_default();
         let mut dirs = vec![config.bin_dir.clone()];
         dirs.extend(env::split_paths(&path).filter(|dir| dir != Path::new("")));
-        let prepare = self.config.chroot_dir.clone().map(|root| -> cni::exec::Prepare {
-            Arc::new(move |command| {
-                // Fails for a path with a zero byte only; such a root can't be configured in JSON and opened as well.
-                if let Err(error) = linux::process::chroot(command, &root) {
-                    tracing::error!(%error, "cannot change the root of a plugin");
-                }
-            })
+        let (root, way_out) = (self.config.chroot_dir.clone(), self.way_out.clone());
+        let prepare: cni::exec::Prepare = Arc::new(move |command| {
+            if let Some(way_out) = &way_out {
+                way_out.lead(command);
+            }
+            // Fails for a path with a zero byte only; such a root can't be configured in JSON and opened as well.
+            if let Some(root) = &root
+                && let Err(error) = linux::process::chroot(command, root)
+            {
+                tracing::error!(%error, "cannot change the root of a plugin");
+            }
         });
         Plugins {
             invoker: Invoker {
                 dirs,
                 base: cni::env::variables(),
-                prepare,
+                prepare: Some(prepare),
             },
             root: self.config.chroot_dir.clone(),
             known: Arc::clone(&self.known),

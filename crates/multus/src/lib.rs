@@ -53,7 +53,7 @@ pub mod devices;
 pub mod explain;
 mod leaving;
 pub mod locks;
-pub mod log;
+mod memory_limit;
 pub mod messages;
 pub mod metrics;
 pub mod names;

@@ -45,13 +45,25 @@ pub(crate) struct Call<'a> {
     pub(crate) container_id: &'a str,
     pub(crate) ifname: &'a str,
     pub(crate) netns: &'a Path,
+    /// `CNI_ARGS`.
+    pub(crate) args: &'a str,
     pub(crate) config: &'a str,
 }
 
+/// `CNI_ARGS` where nobody looks at them.
+pub(crate) const ARGS: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=pod";
+
 impl Plugins {
-    /// Calls a plugin in the namespace of `host`. The clock runs from before the process is started until its
-    /// output is read and its end is known. An error is what the plugin said.
+    /// Calls a plugin in the namespace of `host`, else as [`Plugins::call_here`].
     pub(crate) fn call(&self, host: &Host, call: &Call<'_>) -> Result<Sample, String> {
+        host.ns
+            .run(|| self.call_here(call))
+            .map_err(|error| error.to_string())?
+    }
+
+    /// Calls a plugin in the namespace of this thread. The clock runs from before the process is started until its
+    /// output is read and its end is known. An error is what the plugin said.
+    pub(crate) fn call_here(&self, call: &Call<'_>) -> Result<Sample, String> {
         let mut command = Command::new(self.dir.join(call.plugin));
         command
             .env_clear()
@@ -60,18 +72,12 @@ impl Plugins {
             .env("CNI_NETNS", call.netns)
             .env("CNI_IFNAME", call.ifname)
             .env("CNI_PATH", &self.dir)
-            .env(
-                "CNI_ARGS",
-                "IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=pod",
-            )
+            .env("CNI_ARGS", call.args)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let (output, sample) = host
-            .ns
-            .run(|| measured(UsageWho::RUSAGE_CHILDREN, || run(&mut command, call.config)))
-            .map_err(|error| error.to_string())?;
+        let (output, sample) = measured(UsageWho::RUSAGE_CHILDREN, || run(&mut command, call.config));
         let output = output.map_err(|error| format!("cannot run {}: {error}", self.dir.display()))?;
         if output.status.success() {
             Ok(sample)

@@ -10,7 +10,7 @@ use cluster::{Progress, run};
 use linux::link::VethSpec;
 use nix::sys::resource::UsageWho;
 
-use crate::call::{Call, Plugins, Verb, measured};
+use crate::call::{ARGS, Call, Plugins, Verb, measured};
 use crate::case::{Case, IFNAME, NETWORK, Port, What, container_id, leases, spoof_rules};
 use crate::stage::{Container, Host, Stage};
 use crate::statistics::{Sample, summary};
@@ -200,6 +200,7 @@ impl<'a> Contestant<'a> {
             container_id,
             ifname,
             netns: &container.path,
+            args: ARGS,
             config: &config,
         };
         plugins.call(&self.host, &call)
@@ -274,7 +275,7 @@ impl<'a> Contestant<'a> {
 /// Pauses for a random part of a few ticks of the kernel's clock. Removing a link waits for grace periods, which end
 /// on ticks: without this, whoever comes next would always begin on one, and a millisecond of its own work would
 /// count as none or as a whole tick.
-fn wait_for_any_phase() {
+pub(crate) fn wait_for_any_phase() {
     let random = linux::random::bytes().map_or(0, u16::from_ne_bytes);
     std::thread::sleep(PHASE * u32::from(random) / (u32::from(u16::MAX) + 1));
 }

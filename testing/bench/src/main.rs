@@ -11,6 +11,7 @@
 //! makes, one write, reads and a wait, the same for both, and a few netlink requests for the kernel's floor, whose
 //! encoding takes microseconds.
 
+mod attach;
 mod call;
 mod case;
 mod contest;
@@ -49,6 +50,9 @@ struct Args {
     /// Pairs of attachments a case, one by each
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
+    /// Measure the way through multus instead, with this `weft`: `cargo xtask bench attach`
+    #[arg(long, value_name = "WEFT", conflicts_with = "cases")]
+    attach: Option<PathBuf>,
     /// Cases to measure, all by default
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
@@ -86,6 +90,17 @@ fn measure(args: &Args) -> anyhow::Result<()> {
         pairs: args.pairs,
     };
     println!("{}", facts(args, &packages)?);
+    if let Some(weft) = &args.attach {
+        let pairs = usize::try_from(args.pairs).unwrap_or(usize::MAX);
+        return attach::measure(
+            weft,
+            &args.ours,
+            &arena.theirs.dir,
+            pairs,
+            scratch.path(),
+            &mut steps,
+        );
+    }
     let mut stage = Stage::enter()?;
     for case in cases {
         let outcome = arena.measure(case, &mut stage, &mut steps)?;

@@ -15,7 +15,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let mut command = harness::build("cni-bench", image::CNI)?;
+    let mut command = harness::build("cni-bench", &[image::CNI])?;
     command.arg("--ours").arg(image::cni_binary());
     command.args(["--pairs", &args.pairs.to_string()]);
     for case in &args.cases {

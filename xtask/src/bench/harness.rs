@@ -13,7 +13,7 @@ use crate::{image, paths, test};
 const PACKAGE: &str = "cni-bench";
 
 /// Builds the program that measures, and what it is to measure.
-pub(super) fn build(harness: &str, measured: image::Program) -> anyhow::Result<Command> {
+pub(super) fn build(harness: &str, measured: &[image::Program]) -> anyhow::Result<Command> {
     if !test::is_root() {
         bail!("only root can make the network namespaces that this takes; run it as root");
     }
@@ -28,7 +28,7 @@ pub(super) fn build(harness: &str, measured: image::Program) -> anyhow::Result<C
         &mut steps,
     )?;
     let _ = fs::remove_file(&log);
-    image::compile(&[measured], &mut steps)?;
+    image::compile(measured, &mut steps)?;
     Ok(Command::new(paths::target().join("debug").join(harness)))
 }
 

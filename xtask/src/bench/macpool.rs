@@ -18,7 +18,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let mut command = harness::build("macpool-bench", image::WEFT)?;
+    let mut command = harness::build("macpool-bench", &[image::WEFT])?;
     let numbers: Vec<_> = args.vms.iter().map(usize::to_string).collect();
     command.arg("--ours").arg(image::weft_binary());
     command.args(["--vms", &numbers.join(",")]);

@@ -431,3 +431,21 @@ fn the_threads_of_the_daemon_stay_where_they_are() {
         assert_eq!(root, Path::new("/"));
     });
 }
+
+#[test]
+fn a_program_is_led_into_the_cgroup_or_runs_where_it_is() {
+    on_a_host(Way::Programs, |host| {
+        // A file takes what a cgroup would.
+        let place = Path::new("/run/cgroup.procs");
+        fs::write(place, "").unwrap();
+        let door = Arc::new(linux::process::Door::open(place).unwrap());
+        host.plugins.invoker.prepare = Some(Arc::new(move |command| door.lead(command)));
+        let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "passthru"});
+        assert_eq!(host.call("ADD", &config)["cniVersion"], "1.0.0");
+        assert_eq!(fs::read_to_string(place).unwrap(), "0");
+        // What takes nothing.
+        let full = Arc::new(linux::process::Door::open(Path::new("/dev/full")).unwrap());
+        host.plugins.invoker.prepare = Some(Arc::new(move |command| full.lead(command)));
+        assert_eq!(host.call("ADD", &config)["cniVersion"], "1.0.0");
+    });
+}

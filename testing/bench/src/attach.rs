@@ -1,0 +1,499 @@
+//! Measures the way of a pod through multus against calling its plugin directly: `cargo xtask bench attach`.
+//!
+//! ```text
+//!   this process ──ADD, DEL──> plugin                                       directly
+//!        │
+//!        ├─────ADD, DEL──> multus-shim ──> weft multus-daemon ──> plugin    through the daemon
+//!        │                                        │
+//!        └── an API server that answers at once <─┘
+//! ```
+//!
+//! The daemon is the image's, chrooted as in its container; what it writes for a crash of the machine lies on a real
+//! file system. The plugin that does nothing shows what shim and daemon cost by themselves: `passthru`, once as a part
+//! of the daemon and once, under its other name and with the mark of another build, as a program.
+
+mod api;
+mod daemon;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use cluster::{Progress as _, Steps};
+use linux::link::{BridgeSpec, Mac};
+use linux::route::Socket;
+use rustix::mount::{MountPropagationFlags, mount_bind_recursive, mount_change};
+use serde_json::{Value, json};
+
+use self::daemon::{Daemon, Place, field, read_proc};
+use crate::call::{Call, Plugins, Verb};
+use crate::case::{BRIDGE, container_id};
+use crate::contest::wait_for_any_phase;
+use crate::stage::{Container, Stage};
+use crate::statistics::{Sample, Summary, summary};
+
+/// Where everything in memory is.
+const DIR: &str = "/run/bench";
+/// How many call at once.
+const CONCURRENCY: [usize; 3] = [1, 4, 16];
+/// Attachments after which memory is measured again, and by how many.
+const MANY: usize = 2000;
+const CROWD: usize = 4;
+/// Until a daemon that has nothing to do has nothing to do.
+const REST: Duration = Duration::from_secs(3);
+/// Calls of the shim whose memory is looked at.
+const LOOKS: u32 = 20;
+/// Before the number of the build in the mark of `weft-cni`.
+const MARK: &[u8] = b"\x07weft-cni, build ";
+/// Rounds after which the kernel is given the time to remove their namespaces.
+const BATCH: usize = 50;
+
+/// What is measured.
+struct Case {
+    name: &'static str,
+    network: Value,
+    /// Whether its pods have a second network.
+    second: bool,
+}
+
+/// All of them.
+fn cases(theirs: bool, state: &Path) -> Vec<Case> {
+    let of = |kind: &str, keys: Value| {
+        let mut network = json!({ "cniVersion": "1.0.0", "name": "bench", "type": kind });
+        if let (Some(network), Value::Object(keys)) = (network.as_object_mut(), keys) {
+            network.extend(keys);
+        }
+        network
+    };
+    let bridge = |kind: &str| of(kind, json!({ "bridge": BRIDGE }));
+    let addresses = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.64.0.0/16" }]],
+        "dataDir": state.join("leases") });
+    let case = |name, network| Case {
+        name,
+        network,
+        second: false,
+    };
+    let mut cases = vec![
+        case("nothing, a program", of("cnv-passthru", json!({}))),
+        case("nothing, in the daemon", of("passthru", json!({}))),
+        case("bridge, a program", bridge("cnv-bridge")),
+        case("bridge, in the daemon", bridge("bridge")),
+        Case {
+            second: true,
+            ..case(
+                "bridge + host-local, and a second bridge",
+                of("bridge", json!({ "bridge": BRIDGE, "ipam": addresses })),
+            )
+        },
+    ];
+    if theirs {
+        cases.insert(4, case("bridge, Debian's", bridge("debian-bridge")));
+    }
+    cases
+}
+
+/// Measures all cases and prints them.
+pub(crate) fn measure(
+    weft: &Path,
+    plugins: &Path,
+    theirs: &Path,
+    pairs: usize,
+    scratch: &Path,
+    steps: &mut Steps,
+) -> anyhow::Result<()> {
+    let mut stage = Stage::enter()?;
+    // What is mounted later is seen below the root too.
+    mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)
+        .context("cannot share mounts")?;
+    let dir = Path::new(DIR);
+    let (bin, root) = (dir.join("bin"), dir.join("root"));
+    for folder in [&bin, &root] {
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    install(plugins, &bin)?;
+    let their_bridge = theirs.join("bridge");
+    if their_bridge.exists() {
+        symlink(&their_bridge, bin.join("debian-bridge")).context("cannot link their plugin")?;
+    }
+    mount_bind_recursive("/", &root).context("cannot mount the root")?;
+    let mut host = Socket::open()?;
+    let lo = host.link_by_name("lo")?;
+    host.set_up(&lo)?;
+    host.create_bridge(&BridgeSpec {
+        name: BRIDGE,
+        mtu: None,
+        mac: Some(Mac::random()?),
+        vlan_filtering: false,
+    })?;
+    let bridge = host.link_by_name(BRIDGE)?;
+    host.set_up(&bridge)?;
+
+    let second = json!({ "cniVersion": "1.0.0", "name": "second", "type": "bridge", "bridge": BRIDGE });
+    let address = api::serve(&second)?;
+    let place = Place {
+        program: weft
+            .canonicalize()
+            .with_context(|| format!("cannot find {}", weft.display()))?,
+        dir: dir.to_owned(),
+        state: scratch.join("state"),
+        bin: bin.clone(),
+        root,
+        kubeconfig: kubeconfig(dir, &address.to_string())?,
+    };
+    let arena = Arena {
+        plugins: Plugins {
+            dir: bin,
+            environment: Vec::new(),
+        },
+        place,
+        pairs,
+        used: AtomicUsize::new(0),
+    };
+    println!("{}", arena.shim(&mut stage)?);
+    println!(
+        "{:<42}{:>5}{:>24}{:>24}{:>16}",
+        "", "", "ADD ms (median)", "DEL ms (median)", "pairs/s"
+    );
+    println!(
+        "{:<42}{:>5}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
+        "", "at", "direct", "multus", "own", "direct", "multus", "own", "direct", "multus"
+    );
+    for case in cases(their_bridge.exists(), &arena.place.state) {
+        arena.measure(&case, &mut stage, steps)?;
+    }
+    println!("\n{}", arena.memory(&mut stage, steps)?);
+    Ok(())
+}
+
+/// Our plugins under their names, and under their other names as if of another build.
+fn install(program: &Path, bin: &Path) -> anyhow::Result<()> {
+    let mut content = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+    let place = |name: &str, content: &[u8]| -> anyhow::Result<()> {
+        let path = bin.join(name);
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).context("cannot make it a program")
+    };
+    place("weft-cni", &content)?;
+    for name in ["passthru", "bridge", "host-local", "multus-shim"] {
+        symlink("weft-cni", bin.join(name)).with_context(|| format!("cannot link {name}"))?;
+    }
+    let mark = content.windows(MARK.len()).position(|part| part == MARK);
+    let digit = mark.context("weft-cni carries no mark")? + MARK.len();
+    content[digit] ^= 1;
+    place("other-build", &content)?;
+    for name in ["cnv-passthru", "cnv-bridge"] {
+        symlink("other-build", bin.join(name)).with_context(|| format!("cannot link {name}"))?;
+    }
+    Ok(())
+}
+
+fn kubeconfig(dir: &Path, address: &str) -> anyhow::Result<PathBuf> {
+    let path = dir.join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{ "name": "c", "cluster": { "server": format!("http://{address}") } }],
+        "users": [{ "name": "c", "user": {} }],
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "c" } }],
+    });
+    fs::write(&path, config.to_string()).context("cannot write the kubeconfig")?;
+    Ok(path)
+}
+
+struct Arena {
+    plugins: Plugins,
+    place: Place,
+    pairs: usize,
+    /// Attachments so far.
+    used: AtomicUsize,
+}
+
+/// Who is called.
+#[derive(Clone, Copy)]
+struct Contestant<'a> {
+    plugin: &'a str,
+    config: &'a str,
+    /// Whether the pod has a second network.
+    second: bool,
+}
+
+/// What pairs of calls took.
+#[derive(Default)]
+struct Times {
+    add: Vec<Sample>,
+    del: Vec<Sample>,
+}
+
+impl Arena {
+    fn call(
+        &self,
+        who: Contestant<'_>,
+        verb: Verb,
+        container: &Container,
+        id: &str,
+    ) -> Result<Sample, String> {
+        let number = usize::from_str_radix(&id[id.len() - 6..], 16).unwrap_or_default();
+        let pod = number * 2 % api::PODS + usize::from(who.second);
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={}",
+            api::NAMESPACE,
+            api::pod_name(pod),
+            api::pod_uid(pod)
+        );
+        self.plugins.call_here(&Call {
+            verb,
+            plugin: who.plugin,
+            container_id: id,
+            ifname: "eth0",
+            netns: &container.path,
+            args: &args,
+            config: who.config,
+        })
+    }
+
+    /// An id that nobody had before.
+    fn id(&self) -> String {
+        let number = self.used.fetch_add(1, Ordering::Relaxed);
+        container_id(0, u32::try_from(number).unwrap_or_default())
+    }
+
+    fn measure(&self, case: &Case, stage: &mut Stage, steps: &mut Steps) -> anyhow::Result<()> {
+        steps.step(case.name);
+        let daemon = Daemon::start(&self.place, &case.network)?;
+        let config = case.network.to_string();
+        let direct = Contestant {
+            plugin: case.network["type"].as_str().unwrap_or_default(),
+            config: &config,
+            second: case.second,
+        };
+        let multus = Contestant {
+            plugin: "multus-shim",
+            config: &daemon.config,
+            ..direct
+        };
+        for at in CONCURRENCY {
+            let (times, rates) = if at == 1 {
+                self.in_turn([direct, multus], stage)?
+            } else {
+                self.at_once([direct, multus], at, stage)?
+            };
+            let name = if at == 1 { case.name } else { "" };
+            println!("{}", line(name, at, &times, rates));
+        }
+        let [_, sample] = self.in_turn([direct, multus], stage)?.0;
+        println!(
+            "{:<42}     shim's CPU: {:.2} ms",
+            "",
+            summary(&sample.add).cpu.as_secs_f64() * 1e3
+        );
+        Ok(())
+    }
+
+    /// Pairs of one and the other in turn, by nobody else disturbed.
+    fn in_turn(&self, who: [Contestant<'_>; 2], stage: &mut Stage) -> anyhow::Result<([Times; 2], [f64; 2])> {
+        let mut times = [Times::default(), Times::default()];
+        let mut used = Vec::new();
+        for round in 0..=self.pairs {
+            let containers = [stage.container()?, stage.container()?];
+            let ids = [self.id(), self.id()];
+            for verb in [Verb::Add, Verb::Del] {
+                for turn in 0..2 {
+                    let place = (turn + round) % 2;
+                    wait_for_any_phase();
+                    let sample = self
+                        .call(who[place], verb, &containers[place], &ids[place])
+                        .map_err(anyhow::Error::msg)?;
+                    // The first one warms caches up.
+                    if round > 0 {
+                        match verb {
+                            Verb::Add => times[place].add.push(sample),
+                            Verb::Del => times[place].del.push(sample),
+                        }
+                    }
+                }
+            }
+            used.extend(containers);
+            if round % BATCH == BATCH - 1 {
+                stage.remove(std::mem::take(&mut used), Vec::new())?;
+            }
+        }
+        stage.remove(used, Vec::new())?;
+        let rates = times.each_ref().map(|times| {
+            let of = |samples: &[Sample]| {
+                samples
+                    .iter()
+                    .map(|sample| sample.wall.as_secs_f64())
+                    .sum::<f64>()
+            };
+            rate(times.add.len(), of(&times.add) + of(&times.del))
+        });
+        Ok((times, rates))
+    }
+
+    /// Pairs by so many callers at once, first of the one, then of the other.
+    fn at_once(
+        &self,
+        who: [Contestant<'_>; 2],
+        callers: usize,
+        stage: &mut Stage,
+    ) -> anyhow::Result<([Times; 2], [f64; 2])> {
+        let mut times = [Times::default(), Times::default()];
+        let mut rates = [0.0; 2];
+        for place in 0..2 {
+            let containers = (0..callers)
+                .map(|_| stage.container())
+                .collect::<anyhow::Result<Vec<_>>>()?;
+            let began = Instant::now();
+            times[place] = self.crowd(who[place], &containers, self.pairs.max(callers))?;
+            rates[place] = rate(times[place].add.len(), began.elapsed().as_secs_f64());
+            stage.remove(containers, Vec::new())?;
+        }
+        Ok((times, rates))
+    }
+
+    /// So many pairs, by one caller a container.
+    fn crowd(&self, who: Contestant<'_>, containers: &[Container], pairs: usize) -> anyhow::Result<Times> {
+        let (left, times) = (AtomicUsize::new(pairs), Mutex::new(Times::default()));
+        let caller = |container: &Container| -> Result<(), String> {
+            let take = |left: usize| left.checked_sub(1);
+            while left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+                .is_ok()
+            {
+                let id = self.id();
+                let add = self.call(who, Verb::Add, container, &id)?;
+                let del = self.call(who, Verb::Del, container, &id)?;
+                if let Ok(mut times) = times.lock() {
+                    times.add.push(add);
+                    times.del.push(del);
+                }
+            }
+            Ok(())
+        };
+        let outcome: Result<(), String> = std::thread::scope(|scope| {
+            let callers: Vec<_> = containers
+                .iter()
+                .map(|container| scope.spawn(move || caller(container)))
+                .collect();
+            callers.into_iter().try_for_each(|caller| {
+                caller
+                    .join()
+                    .unwrap_or_else(|_| Err("a caller panicked".to_owned()))
+            })
+        });
+        outcome.map_err(anyhow::Error::msg)?;
+        times
+            .into_inner()
+            .map_err(|_| anyhow::anyhow!("a caller panicked"))
+    }
+
+    /// Peak of the shim's memory, with a daemon that looks at it before it answers.
+    fn shim(&self, stage: &mut Stage) -> anyhow::Result<String> {
+        let sockets = Path::new(DIR).join("looking");
+        fs::create_dir_all(&sockets).context("no directory for a socket")?;
+        let listener = UnixListener::bind(sockets.join("multus.sock")).context("cannot listen")?;
+        let config =
+            json!({ "cniVersion": "1.0.0", "name": "n", "type": "multus-shim", "daemonSocketDir": sockets });
+        let container = stage.container()?;
+        let mut peak = 0;
+        for _ in 0..LOOKS {
+            let mut shim = Command::new(self.plugins.dir.join("multus-shim"))
+                .env_clear()
+                .envs([
+                    ("CNI_COMMAND", "ADD"),
+                    ("CNI_CONTAINERID", "c1"),
+                    ("CNI_IFNAME", "eth0"),
+                ])
+                .env("CNI_NETNS", &container.path)
+                .env("CNI_PATH", &self.plugins.dir)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .context("cannot run the shim")?;
+            if let Some(mut stdin) = shim.stdin.take() {
+                stdin
+                    .write_all(config.to_string().as_bytes())
+                    .context("the shim does not read")?;
+            }
+            let (mut connection, _) = listener.accept().context("the shim does not call")?;
+            let mut begin = [0; 16];
+            connection
+                .read_exact(&mut begin)
+                .context("the shim does not ask")?;
+            let status = read_proc(shim.id(), "status")?;
+            let answer = r#"{"Result":{"cniVersion":"1.1.0","dns":{}}}"#;
+            write!(
+                connection,
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}",
+                answer.len()
+            )
+            .context("the shim does not listen")?;
+            drop(connection);
+            let ended = shim.wait().context("the shim does not end")?;
+            if !ended.success() {
+                bail!("the shim fails: {ended}");
+            }
+            peak = peak.max(field(&status, "VmHWM:"));
+        }
+        Ok(format!("shim: {peak} KiB of memory at its peak"))
+    }
+
+    /// The daemon's memory, before and after many attachments, and its time on processors for each.
+    fn memory(&self, stage: &mut Stage, steps: &mut Steps) -> anyhow::Result<String> {
+        steps.step("memory of the daemon");
+        let cases = cases(false, &self.place.state);
+        let case = cases.last().context("no case")?;
+        let daemon = Daemon::start(&self.place, &case.network)?;
+        let who = Contestant {
+            plugin: "multus-shim",
+            config: &daemon.config,
+            second: case.second,
+        };
+        std::thread::sleep(REST);
+        let idle = daemon.memory()?;
+        let containers = (0..CROWD)
+            .map(|_| stage.container())
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let before = daemon.cpu()?;
+        self.crowd(who, &containers, MANY)?;
+        let cpu = daemon.cpu()?.saturating_sub(before);
+        std::thread::sleep(REST);
+        let after = daemon.memory()?;
+        stage.remove(containers, Vec::new())?;
+        let each = cpu.as_secs_f64() * 1e3 / f64::from(u32::try_from(MANY).unwrap_or(u32::MAX));
+        Ok(format!(
+            "daemon with {} pods on its node: {} KiB Pss idle ({} anonymous), {} KiB after {MANY} attachments ({} anonymous)\n\
+             \"{}\": {each:.2} ms of the daemon's CPU for ADD and DEL",
+            api::PODS,
+            idle.0,
+            idle.1,
+            after.0,
+            after.1,
+            case.name,
+        ))
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a few thousand pairs at most")]
+fn rate(pairs: usize, seconds: f64) -> f64 {
+    pairs as f64 / seconds.max(f64::MIN_POSITIVE)
+}
+
+fn line(name: &str, at: usize, times: &[Times; 2], rates: [f64; 2]) -> String {
+    let mut text = format!("{name:<42}{at:>5}");
+    let median = |summary: Summary| summary.median.as_secs_f64() * 1e3;
+    for verb in [
+        |times: &Times| summary(&times.add),
+        |times: &Times| summary(&times.del),
+    ] {
+        let [direct, multus] = times.each_ref().map(|times| median(verb(times)));
+        text.push_str(&format!("{direct:>8.2}{multus:>8.2}{:>+8.2}", multus - direct));
+    }
+    text + &format!("{:>8.0}{:>8.0}", rates[0], rates[1])
+}

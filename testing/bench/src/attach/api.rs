@@ -1,0 +1,144 @@
+//! As much of an API server as a multus daemon asks for, which answers at once: pods that wait to be attached, one
+//! network, and a place for statuses and events.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+/// Namespace of all objects.
+pub(super) const NAMESPACE: &str = "bench";
+/// The node that all pods are on.
+pub(super) const NODE: &str = "node";
+/// Pods of a full node: half of them with the cluster's network alone, half with one more.
+pub(super) const PODS: usize = 110;
+/// Name of the network that the latter ask for.
+const NETWORK: &str = "more";
+const RESOURCE_VERSION: &str = "7";
+
+/// Name of a pod.
+pub(super) fn pod_name(number: usize) -> String {
+    format!("pod-{number}")
+}
+
+/// UID of a pod.
+pub(super) fn pod_uid(number: usize) -> String {
+    format!("00000000-0000-4000-8000-{number:012}")
+}
+
+/// Serves from now on, until the process ends. `network` is the configuration of the second network.
+pub(super) fn serve(network: &Value) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen")?;
+    let address = listener.local_addr().context("cannot listen")?;
+    let nad = json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": NETWORK, "namespace": NAMESPACE, "uid": "nad", "resourceVersion": RESOURCE_VERSION },
+        "spec": { "config": network.to_string() },
+    });
+    std::thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let nad = nad.clone();
+            // One that breaks is the other side's matter.
+            std::thread::spawn(move || answer_all(&connection, &nad));
+        }
+    });
+    Ok(address)
+}
+
+fn pod(number: usize) -> Value {
+    let mut annotations = json!({});
+    if number % 2 == 1 {
+        annotations = json!({ "k8s.v1.cni.cncf.io/networks": NETWORK });
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": pod_name(number), "namespace": NAMESPACE, "uid": pod_uid(number),
+            "resourceVersion": RESOURCE_VERSION, "annotations": annotations,
+            "labels": { "app": "bench", "pod-template-hash": "5d8f7c9b66" },
+            "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "bench-5d8f7c9b66", "uid": "rs",
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "nodeName": NODE, "serviceAccountName": "default", "restartPolicy": "Always",
+            "containers": [{ "name": "main", "image": "registry.example/app:1", "imagePullPolicy": "IfNotPresent" }],
+        },
+        "status": { "phase": "Pending", "qosClass": "BestEffort" },
+    })
+}
+
+fn list(kind: &str, items: &[Value]) -> Value {
+    json!({ "apiVersion": "v1", "kind": kind, "metadata": { "resourceVersion": RESOURCE_VERSION }, "items": items })
+}
+
+fn answer_all(connection: &TcpStream, nad: &Value) -> std::io::Result<()> {
+    connection.set_nodelay(true)?;
+    let mut reader = BufReader::new(connection);
+    let mut writer = connection;
+    loop {
+        let mut first = String::new();
+        if reader.read_line(&mut first)? == 0 {
+            return Ok(());
+        }
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            if line.trim().is_empty() {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse().unwrap_or_default();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        let mut words = first.split(' ');
+        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if path.contains("watch=") {
+            // Nothing ever changes: the answer begins, and does not end.
+            write!(
+                writer,
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )?;
+            std::io::copy(&mut reader, &mut std::io::sink())?;
+            return Ok(());
+        }
+        let (status, text) = match method {
+            "GET" => get(path, nad),
+            // Statuses and events are taken as they are.
+            _ => ("200 OK", String::from_utf8_lossy(&body).into_owned()),
+        };
+        write!(
+            writer,
+            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
+            text.len()
+        )?;
+    }
+}
+
+fn get(path: &str, nad: &Value) -> (&'static str, String) {
+    let path = path.split('?').next().unwrap_or_default();
+    let found = if path == "/api/v1/pods" {
+        Some(list("PodList", &(0..PODS).map(pod).collect::<Vec<_>>()))
+    } else if path.ends_with("/network-attachment-definitions") {
+        Some(list("NetworkAttachmentDefinitionList", std::slice::from_ref(nad)))
+    } else {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        (0..PODS).find(|number| pod_name(*number) == name).map(pod)
+    };
+    match found {
+        Some(object) => ("200 OK", object.to_string()),
+        None => (
+            "404 Not Found",
+            json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
+                "message": "not found" })
+            .to_string(),
+        ),
+    }
+}

@@ -1,0 +1,124 @@
+//! A multus daemon that is measured.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use cluster::wait;
+use serde_json::{Value, json};
+
+use super::api;
+
+/// How long it may take to be ready.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Where a daemon and what it needs is.
+pub(super) struct Place {
+    /// The program of all daemons.
+    pub(super) program: PathBuf,
+    /// A directory in memory, below which everything else is but what has to survive.
+    pub(super) dir: PathBuf,
+    /// What the daemon and its plugins keep, on a real file system.
+    pub(super) state: PathBuf,
+    /// Plugins.
+    pub(super) bin: PathBuf,
+    /// The host's root, as containers have it.
+    pub(super) root: PathBuf,
+    /// How to reach the API server.
+    pub(super) kubeconfig: PathBuf,
+}
+
+/// A running daemon. Dropping it kills it.
+pub(super) struct Daemon {
+    child: Child,
+    /// What runtimes call the shim with.
+    pub(super) config: String,
+}
+
+impl Daemon {
+    /// Starts one whose pods all get `network`, and waits until it is ready.
+    pub(super) fn start(place: &Place, network: &Value) -> anyhow::Result<Self> {
+        let configs = place.dir.join("net.d");
+        let _ = fs::remove_dir_all(&configs);
+        fs::create_dir_all(&configs).context("no directory for configurations")?;
+        let primary =
+            json!({ "cniVersion": network["cniVersion"], "name": network["name"], "plugins": [network] });
+        fs::write(configs.join("10-primary.conflist"), primary.to_string()).context("no primary network")?;
+        let sockets = place.dir.join("multus");
+        let config = json!({
+            "cniVersion": "1.0.0", "chrootDir": place.root, "binDir": place.bin, "cniDir": place.state.join("multus"),
+            "cniConfigDir": configs, "multusAutoconfigDir": configs, "multusConfigFile": "auto",
+            "socketDir": sockets, "daemonSocketDir": sockets, "logToStderr": true, "logLevel": "verbose",
+        });
+        let file = place.dir.join("daemon-config.json");
+        fs::write(&file, config.to_string()).context("no configuration")?;
+        let log = place.dir.join("daemon.log");
+        let output = File::create(&log).context("no log")?;
+        let child = Command::new(&place.program)
+            .args(["multus-daemon", "--config"])
+            .arg(&file)
+            .env("KUBECONFIG", &place.kubeconfig)
+            .env("MULTUS_NODE_NAME", api::NODE)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().context("no log")?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("cannot run {}", place.program.display()))?;
+        let mut daemon = Self {
+            child,
+            config: String::new(),
+        };
+        let written = configs.join("00-multus.conf");
+        let ready = wait::until("the daemon serves", PATIENCE, || {
+            UnixStream::connect(sockets.join("multus.sock")).map_err(|error| error.to_string())?;
+            fs::read_to_string(&written).map_err(|error| error.to_string())
+        });
+        daemon.config = ready.with_context(|| fs::read_to_string(&log).unwrap_or_default())?;
+        Ok(daemon)
+    }
+
+    /// Kibibytes of memory: proportional, and anonymous.
+    pub(super) fn memory(&self) -> anyhow::Result<(u64, u64)> {
+        let rollup = self.proc("smaps_rollup")?;
+        Ok((field(&rollup, "Pss:"), field(&rollup, "Anonymous:")))
+    }
+
+    /// Time on processors so far.
+    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
+        let stat = self.proc("stat")?;
+        // The second field, a name, may hold spaces; the others can't.
+        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        let times = fields.split(' ').skip(11).take(2);
+        let ticks: u64 = times.filter_map(|time| time.parse::<u64>().ok()).sum();
+        Ok(Duration::from_micros(
+            ticks * 1_000_000 / rustix::param::clock_ticks_per_second(),
+        ))
+    }
+
+    fn proc(&self, file: &str) -> anyhow::Result<String> {
+        read_proc(self.child.id(), file)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A file of the kernel about a process.
+pub(super) fn read_proc(process: u32, file: &str) -> anyhow::Result<String> {
+    let path = Path::new("/proc").join(process.to_string()).join(file);
+    fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The number behind a name.
+pub(super) fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,20 @@
+//! `cargo xtask bench attach`: the image's multus daemon and shim, by the program in `testing/bench`.
+
+use super::harness;
+use crate::image;
+
+/// How often to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Pairs of ADD and DEL a case and number of callers, directly and through multus
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut command = harness::build("cni-bench", &[image::WEFT, image::CNI])?;
+    command.arg("--attach").arg(image::weft_binary());
+    command.arg("--ours").arg(image::cni_binary());
+    command.args(["--pairs", &args.pairs.to_string()]);
+    harness::run(command)
+}
