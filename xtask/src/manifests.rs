@@ -62,7 +62,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         dir.join("chart").display()
     );
     eprintln!(
-        "beside them: the same files by version (manifests/), an OLM bundle (bundle/), node state alone (nmstate/)"
+        "beside them: the same files by version (manifests/), an OLM bundle (bundle/), node state alone (nmstate/), \
+         multus alone (multus/)"
     );
     Ok(())
 }

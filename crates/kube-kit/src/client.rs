@@ -12,9 +12,10 @@ use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
+use tokio::sync::watch;
 use tower::layer::layer_fn;
 use tower::retry::RetryLayer;
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, ServiceBuilder, service_fn};
 
 use crate::metrics::Requests;
 
@@ -136,6 +137,17 @@ pub fn counted(config: Config, requests: &Requests) -> Result<Client, kube::Erro
     let layer = layer_fn(|service| requests.count(host, service));
     let builder = ClientBuilder::new(service, config.default_namespace);
     Ok(builder.with_layer(&layer).build())
+}
+
+/// A client that is whatever client `current` holds at the moment of each request: credentials are replaced that way. What
+/// was begun by an earlier one, such as a watch, goes on by it.
+pub fn following(current: watch::Receiver<Client>) -> Client {
+    let namespace = current.borrow().default_namespace().to_owned();
+    let service = service_fn(move |request| {
+        let client = current.borrow().clone();
+        async move { client.send(request).await }
+    });
+    Client::new(service, namespace)
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {

@@ -176,14 +176,15 @@ impl Cluster {
     }
 
     /// Whether the API server refuses us altogether. It does when the objects that gave us access are gone, and they go
-    /// before the daemon when multus is removed from the cluster. No answer is no refusal.
-    pub async fn is_refused(&self, patience: Duration, node: Option<&str>) -> bool {
+    /// before the daemon when multus is removed from the cluster. No answer is no refusal. `by_token`: not to be known
+    /// (401) is one too, because tokens end with their account.
+    pub async fn is_refused(&self, patience: Duration, node: Option<&str>, by_token: bool) -> bool {
         let fields = node
             .map(|node| format!("&fieldSelector=spec.nodeName%3D{node}"))
             .unwrap_or_default();
         let path = format!("/api/v1/pods?limit=1{fields}");
         match timeout(patience, pod::get(&self.client, &path)).await {
-            Ok(Err(kube::Error::Api(status))) => matches!(status.code, 401 | 403),
+            Ok(Err(kube::Error::Api(status))) => status.code == 403 || by_token && status.code == 401,
             _ => false,
         }
     }

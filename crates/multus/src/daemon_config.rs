@@ -1,6 +1,7 @@
 //! `daemon-config.json`: what the daemon itself reads of it (multus.md §7.6). Every key of the file is also laid over
 //! each request's configuration, see [`crate::net_conf`].
 
+use crate::certificate;
 use crate::device_info::DeviceInfo;
 use crate::devices::Kubelet;
 use crate::log::{Log, LogOptions};
@@ -26,9 +27,6 @@ pub enum Error {
     /// `connectionLimit` would let nobody in.
     #[error("connection limit must be greater than 0, got {0}")]
     ConnectionLimit(i64),
-    /// Asked for, and not there.
-    #[error("perNodeCertificate is not supported: the daemon uses its service account")]
-    PerNodeCertificate,
 }
 
 /// Where `00-multus.conf` comes from.
@@ -71,6 +69,8 @@ pub struct DaemonConfig {
     pub kubelet: Kubelet,
     /// Where files about them are; the same on every host.
     pub device_info: DeviceInfo,
+    /// The certificate of the node, when one is wanted.
+    pub per_node_certificate: Option<PerNodeCertificate>,
     /// Keys that go into `00-multus.conf` as they are.
     pub passed: Passed,
     /// In a process that works on one call alone, what it was called with (`CNI_ARGS`).
@@ -134,10 +134,26 @@ struct Keys {
     daemon_socket_dir: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PerNodeCertificate {
+/// `perNodeCertificate`: how the daemon is known to the API server, when not by its service account.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PerNodeCertificate {
     enabled: bool,
+    bootstrap_kubeconfig: String,
+    cert_dir: String,
+    cert_duration: String,
+}
+
+impl PerNodeCertificate {
+    /// Checked, for the node that the daemon is on.
+    pub fn settings(&self, node: Option<&str>) -> Result<certificate::Settings, certificate::Error> {
+        certificate::Settings::new(
+            node,
+            &self.bootstrap_kubeconfig,
+            &self.cert_dir,
+            &self.cert_duration,
+        )
+    }
 }
 
 impl DaemonConfig {
@@ -150,12 +166,6 @@ impl DaemonConfig {
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
         let object = Object::parse(text).map_err(Error::Parse)?;
         let keys: Keys = json::from_slice(text).map_err(Error::Parse)?;
-        if keys
-            .per_node_certificate
-            .is_some_and(|certificate| certificate.enabled)
-        {
-            return Err(Error::PerNodeCertificate);
-        }
         let concurrency = match keys.connection_limit {
             None => DEFAULT_CONCURRENCY,
             Some(limit) => usize::try_from(limit)
@@ -186,6 +196,9 @@ impl DaemonConfig {
             ),
             kubelet: path(&keys.kubelet_root_dir).map_or_else(Kubelet::default, Kubelet::at),
             device_info: DeviceInfo::default(),
+            per_node_certificate: keys
+                .per_node_certificate
+                .filter(|certificate| certificate.enabled),
             passed: Passed {
                 bin_dir: keys.bin_dir,
                 cni_version: keys.cni_version,
@@ -286,6 +299,20 @@ mod tests {
         assert_eq!(config.kubelet, Kubelet::at("/k".into()));
         assert_eq!(config.chroot_dir.as_deref(), Some(Path::new("/h")));
         assert_eq!(config.master_cni.as_deref(), Some("10-a.conf"));
+    }
+
+    #[test]
+    fn a_certificate_of_the_node_is_for_those_who_ask() {
+        let parse = |text: &str| DaemonConfig::parse(text.as_bytes()).unwrap().per_node_certificate;
+        assert!(parse(r#"{"perNodeCertificate":{"enabled":false,"certDir":"/c"}}"#).is_none());
+        let wanted = parse(
+            r#"{"perNodeCertificate":{"enabled":true,"bootstrapKubeconfig":"/k","certDir":"/c","certDuration":"24h"}}"#,
+        );
+        let settings = wanted.unwrap().settings(Some("n1")).unwrap();
+        assert_eq!(
+            settings,
+            certificate::Settings::new(Some("n1"), "/k", "/c", "24h").unwrap()
+        );
     }
 
     #[test]

@@ -41,6 +41,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub mod attach;
+pub mod certificate;
 pub mod cluster;
 pub mod conf_file;
 pub mod conf_keeper;
@@ -167,11 +168,23 @@ async fn start(config: DaemonConfig) -> Result<(), Stop> {
     let shutdown = Shutdown::on_signals()
         .context("signal handlers")
         .map_err(Stop::with(3))?;
-    let client = kube_kit::client::client(names::COMPONENT)
+    let client = client(&config, node.as_deref())
         .await
         .context("Kubernetes client")
         .map_err(Stop::with(3))?;
     serve(config, client, node.as_deref(), shutdown).await
+}
+
+/// By a certificate of the node where the configuration says so, else by the service account.
+async fn client(config: &DaemonConfig, node: Option<&str>) -> anyhow::Result<kube::Client> {
+    let Some(wanted) = &config.per_node_certificate else {
+        return Ok(kube_kit::client::client(names::COMPONENT).await?);
+    };
+    let settings = wanted.settings(node)?;
+    let keeper = certificate::Keeper::start(settings).await?;
+    let client = keeper.client();
+    tokio::spawn(keeper.keep());
+    Ok(client)
 }
 
 /// The daemon with everything given from outside: what [`run`] runs, and tests.
@@ -206,7 +219,9 @@ pub async fn serve(
     };
     phase.send_replace(Phase::Draining);
     if ended.is_ok() && config.conf_source == ConfSource::Auto {
-        if cluster.is_refused(REFUSAL_WAIT, node).await {
+        // The end of a certificate says nothing about multus.
+        let by_token = config.per_node_certificate.is_none();
+        if cluster.is_refused(REFUSAL_WAIT, node, by_token).await {
             tracing::info!(
                 "multus was removed from the cluster: removing {}",
                 names::CONF_FILE

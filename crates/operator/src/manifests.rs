@@ -5,6 +5,7 @@
 //! rules ──────┘          ├─> templates of the Helm chart                            (chart)
 //!                        ├─> the MAC pool alone                                     (mac_pool)
 //!                        ├─> the node state operator alone                          (node_state)
+//!                        ├─> multus alone                                           (multus_alone)
 //!                        └─> what templates of parent operators ask for             (templator)
 //! ```
 
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 mod chart;
 mod csv;
 pub mod mac_pool;
+pub mod multus_alone;
 pub mod node_state;
 mod release;
 mod template;

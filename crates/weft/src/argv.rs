@@ -7,13 +7,15 @@ use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
 /// probes of the established deployment execute.
-const NAMES: [(&str, &str); 11] = [
+const NAMES: [(&str, &str); 13] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
     ("multus-daemon", "multus-daemon"),
     ("multus", "multus"),
     ("thin_entrypoint", "thin-entrypoint"),
+    ("kubeconfig_generator", "kubeconfig-generator"),
+    ("cert-approver", "cert-approver"),
     ("install_multus", "install-multus"),
     ("bridge-marker", "bridge-marker"),
     ("dynamic-networks-controller", "dynamic-networks"),

@@ -77,6 +77,8 @@ enum Command {
     #[command(hide = true)]
     Multus(multus::thin::Args),
     ThinEntrypoint(multus::thin::entrypoint::Args),
+    KubeconfigGenerator(multus::certificate::generator::Args),
+    CertApprover(multus::certificate::approver::Args),
     DynamicNetworks(dynamic_networks::Args),
     #[command(hide = true)]
     Curl(dynamic_networks::curl::Args),
@@ -142,6 +144,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::ThinEntrypoint(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(multus::thin::entrypoint::run(args))?
+        }
+        Command::KubeconfigGenerator(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(multus::certificate::generator::run(args))?
+        }
+        Command::CertApprover(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(multus::certificate::approver::run(args))?
         }
         Command::DynamicNetworks(args) => {
             logging::start(Format::Text, logging::DEFAULT);

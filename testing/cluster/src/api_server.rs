@@ -93,6 +93,11 @@ impl ApiServer {
         self.kubectl.kubeconfig()
     }
 
+    /// Certificate and key of the authority by which it knows clients, for tests that play the signer.
+    pub fn authority(&self) -> [PathBuf; 2] {
+        ["ca.crt", "ca.key"].map(|name| self.dir.join("pki").join(name))
+    }
+
     /// The record of all requests, one JSON object a line.
     pub fn audit_log(&self) -> PathBuf {
         self.dir.join("audit.log")

@@ -7,6 +7,8 @@ use std::path::Path;
 pub enum Trust<'a> {
     /// By a certificate of this authority (PEM), in base64.
     Authority(&'a str),
+    /// By an authority that the host trusts anyway.
+    System,
     /// Not at all.
     Nothing,
 }
@@ -46,8 +48,9 @@ fn config(
     (cluster, name, context): (&str, &str, &str),
 ) -> String {
     let trust = match trust {
-        Trust::Authority(authority) => format!("certificate-authority-data: {authority}"),
-        Trust::Nothing => "insecure-skip-tls-verify: true".to_owned(),
+        Trust::Authority(authority) => format!("    certificate-authority-data: {authority}\n"),
+        Trust::System => String::new(),
+        Trust::Nothing => "    insecure-skip-tls-verify: true\n".to_owned(),
     };
     format!(
         "# Kubeconfig of the multus CNI plugin, written by its pod on this node.
@@ -57,8 +60,7 @@ clusters:
 - name: {cluster}
   cluster:
     server: {server}
-    {trust}
-users:
+{trust}users:
 - name: {name}
   user:
 {user}contexts:

@@ -8,8 +8,7 @@
 )]
 
 mod attach;
-#[path = "../built/mod.rs"]
-mod built;
+mod certificates;
 mod devices;
 mod explain;
 mod figures;

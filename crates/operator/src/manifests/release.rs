@@ -8,13 +8,14 @@
 //! chart/                                                  the Helm chart
 //! kubemacpool.yaml, …                                     the MAC pool alone
 //! nmstate/                                                the node state operator alone
+//! multus/                                                 multus alone
 //! ```
 
 use serde_json::json;
 
 use super::{
-    Choice, Error, Install, chart, csv, documents, mac_pool, node_state, parts, render_admission,
-    render_files, yaml,
+    Choice, Error, Install, chart, csv, documents, mac_pool, multus_alone, node_state, parts,
+    render_admission, render_files, yaml,
 };
 use crate::names;
 
@@ -58,6 +59,8 @@ pub(super) fn release(
     files.extend(pool.map(|(name, content)| (name.to_owned(), content)));
     let alone = node_state::render(install)?.into_iter();
     files.extend(alone.map(|(name, content)| (format!("{}/{name}", node_state::FOLDER), content)));
+    let alone = multus_alone::render(install)?.into_iter();
+    files.extend(alone.map(|(name, content)| (format!("{}/{name}", multus_alone::FOLDER), content)));
     Ok(files)
 }
 

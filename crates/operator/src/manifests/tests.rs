@@ -414,11 +414,17 @@ fn checked_in_files_are_fresh() {
     let operator = render_install(&install).expect("an installation");
     let admission = render_admission().expect("the admission policy");
     let pool = mac_pool::render(&install).expect("the pool");
+    let multus = multus_alone::render(&install).expect("multus alone");
     for (dir, name, fresh) in operator
         .into_iter()
         .chain(admission)
         .map(|(name, fresh)| ("install", name, fresh))
         .chain(pool.into_iter().map(|(name, fresh)| ("", name, fresh)))
+        .chain(
+            multus
+                .into_iter()
+                .map(|(name, fresh)| (multus_alone::FOLDER, name, fresh)),
+        )
     {
         let dir = deploy.join(dir);
         let path = dir.join(name);

@@ -100,6 +100,36 @@ fn it_answers_to_the_names_of_the_programs_that_it_replaces() {
 }
 
 #[test]
+fn under_the_name_multus_it_is_a_plugin() {
+    // multus.md §8.1, §10.9
+    let root = tempfile::tempdir().expect("a directory");
+    let multus = root.path().join("multus");
+    symlink(env!("CARGO_BIN_EXE_weft"), &multus).expect("a link");
+    for flag in ["--version", "-v"] {
+        let output = run(&multus, &[flag]);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.starts_with("multus: version:"), "{printed}");
+        assert!(output.status.success());
+    }
+    let output = run(&multus, &[]);
+    assert!(output.status.success());
+    assert_eq!(
+        error(&output),
+        "meta-plugin that delegates to other CNI plugins\n\
+         CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"
+    );
+    let called = Command::new(&multus)
+        .env("CNI_COMMAND", "VERSION")
+        .env("CNI_PATH", "/x")
+        .output()
+        .expect("it runs");
+    assert_eq!(
+        String::from_utf8_lossy(&called.stdout),
+        "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n"
+    );
+}
+
+#[test]
 fn builds_of_parent_operators_find_their_generators() {
     let root = tempfile::tempdir().expect("a directory");
     let named = |name: &str| {
@@ -351,6 +381,9 @@ fn help_names_every_command() {
         "operator",
         "manifest-templator",
         "csv-generator",
+        "thin-entrypoint",
+        "kubeconfig-generator",
+        "cert-approver",
         "install-multus",
         "install-plugins",
         "bridge-marker",
