@@ -13,6 +13,7 @@ pub use webhook::manager::{InvalidSettings, Settings, is_wanted};
 pub async fn run(settings: &Settings, client: Client, shutdown: &Shutdown) {
     let names = Names {
         configuration: WEBHOOK_CONFIGURATION,
+        kinds: manager::MUTATING,
         authority: AUTHORITY,
         service: SERVICE,
     };

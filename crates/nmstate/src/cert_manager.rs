@@ -9,6 +9,7 @@ use crate::{Args, names, settings};
 /// What the objects are called.
 pub const NAMES: Names = Names {
     configuration: names::WEBHOOK_CONFIGURATION,
+    kinds: manager::MUTATING,
     authority: names::WEBHOOK_AUTHORITY,
     service: names::WEBHOOK_SERVICE,
 };
@@ -22,6 +23,7 @@ fn names_with(prefix: Option<String>) -> Names {
     let with = |name: &str| -> &'static str { Box::leak(format!("{prefix}-{name}").into_boxed_str()) };
     Names {
         configuration: with(NAMES.configuration),
+        kinds: NAMES.kinds,
         authority: with(NAMES.authority),
         service: with(NAMES.service),
     }

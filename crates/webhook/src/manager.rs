@@ -19,7 +19,7 @@ use kube_kit::{
     cache::{self, Cache, Changes, Lookup},
     kube::Client,
     merge::Policy,
-    object::{self, ObjectId},
+    object::{self, Kind, ObjectId},
     queue::Queue,
     shutdown::Shutdown,
     watch::{Change, Options},
@@ -33,11 +33,16 @@ pub use settings::{InvalidSettings, Settings, is_wanted};
 /// Longest pause before a failed attempt is repeated.
 const RETRY: Duration = Duration::from_secs(10);
 
+/// The kinds of most installations: webhooks that change objects.
+pub const MUTATING: &[Kind] = &[object::MUTATING_WEBHOOK_CONFIGURATION];
+
 /// What the objects are called.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Names {
     /// The webhook configuration; the authority has its name.
     pub configuration: &'static str,
+    /// Kinds of configurations of that name; any of them may be there or not.
+    pub kinds: &'static [Kind],
     /// The Secret of the authority.
     pub authority: &'static str,
     /// The Service in front of the server, and the server's Secret, as long as the configuration names no other Service
@@ -95,7 +100,7 @@ impl<'a> Manager<'a> {
             objects,
             applier: Applier::with_cache(
                 client,
-                Policy::owned_by(object::MUTATING_WEBHOOK_CONFIGURATION.kind),
+                Policy::owned_by(names.kinds.first().map_or("", |kind| kind.kind)),
                 cache,
             ),
             changes,
@@ -152,17 +157,32 @@ impl<'a> Manager<'a> {
 
     async fn keep(&mut self) {
         self.look_again = None;
-        let Lookup::Present(configuration) = self.applier.cache().lookup(&self.objects.configuration) else {
+        let cache = self.applier.cache();
+        let present = self
+            .objects
+            .configurations
+            .iter()
+            .filter_map(|id| match cache.lookup(id) {
+                Lookup::Present(configuration) => Some((id, configuration)),
+                Lookup::Absent | Lookup::Unknown => None,
+            });
+        let present: Vec<_> = present.collect();
+        let Some((first, live)) = present.first() else {
             // What would be issued now would be issued anew as soon as it is there.
-            tracing::info!(id = %self.objects.configuration, "waiting for the webhook configuration");
+            tracing::info!(
+                name = self.names.configuration,
+                "waiting for the webhook configuration"
+            );
             self.queue.succeeded(&());
             return;
         };
-        self.elsewhere = other_service(&configuration, &self.identity);
+        self.elsewhere = present
+            .iter()
+            .find_map(|(_, configuration)| other_service(configuration, &self.identity));
         if self.elsewhere.is_some() {
             return;
         }
-        let objects = owned(self.names, &self.objects, &configuration);
+        let objects = owned(&self.objects, first, live);
         let intervals = &self.settings.intervals;
         match certificates::keep(&self.applier, &objects, &self.identity, intervals).await {
             Ok(kept) => {
@@ -193,16 +213,19 @@ fn objects(objects: Names, settings: &Settings, service: &str) -> Objects {
     Objects {
         authority: secret(objects.authority, names::OPAQUE),
         serving: secret(service, names::TLS),
-        configuration: object::MUTATING_WEBHOOK_CONFIGURATION.object(None, objects.configuration),
+        configurations: objects
+            .kinds
+            .iter()
+            .map(|kind| kind.object(None, objects.configuration))
+            .collect(),
     }
 }
 
 /// The same objects, whose Secrets go with the webhook configuration: nobody else has a use for them.
-fn owned(names: Names, objects: &Objects, configuration: &Value) -> Objects {
-    let kind = object::MUTATING_WEBHOOK_CONFIGURATION;
+fn owned(objects: &Objects, id: &ObjectId, configuration: &Value) -> Objects {
     let owner = json!([{
-        "apiVersion": kind.api_version(), "kind": kind.kind,
-        "name": names.configuration, "uid": configuration["metadata"]["uid"],
+        "apiVersion": id.api_version(), "kind": id.kind,
+        "name": id.name, "uid": configuration["metadata"]["uid"],
     }]);
     let mut objects = objects.clone();
     for secret in [&mut objects.authority, &mut objects.serving] {
@@ -225,14 +248,14 @@ fn other_service(configuration: &Value, identity: &Identity) -> Option<String> {
     (!known).then_some(first)
 }
 
-fn ids(objects: &Objects) -> [ObjectId; 3] {
+fn ids(objects: &Objects) -> impl Iterator<Item = ObjectId> {
     let Objects {
         authority,
         serving,
-        configuration,
+        configurations,
     } = objects;
-    let of = |secret: &Value| ObjectId::of(secret);
-    [of(authority), of(serving), configuration.clone()]
+    let secrets = [authority, serving].map(ObjectId::of);
+    secrets.into_iter().chain(configurations.iter().cloned())
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Reconciler {
         let objects = Objects {
             authority,
             serving,
-            configuration: issued.configuration,
+            configurations: vec![issued.configuration],
         };
         let intervals = general::intervals(&spec);
         let kept = certificates::keep(&self.applier, &objects, &issued.identity, &intervals).await;

@@ -36,8 +36,8 @@ pub struct Objects {
     pub authority: Value,
     /// The Secret of the server as it is rendered, without its data.
     pub serving: Value,
-    /// The configuration of the webhooks; it need not be there.
-    pub configuration: ObjectId,
+    /// The configurations of the webhooks; none of them need be there.
+    pub configurations: Vec<ObjectId>,
 }
 
 /// What was brought about.
@@ -87,13 +87,17 @@ pub async fn keep(
 ) -> Result<Kept, Error> {
     /// One for what is planned, one to see that nothing is left.
     const ROUNDS: usize = 2;
+    let mut configurations = Vec::new();
+    for id in &objects.configurations {
+        configurations.extend(live(applier, id).await?);
+    }
     let mut keeper = Keeper {
         applier,
         identity,
         intervals,
         authority: Secret::read(applier, &objects.authority, AUTHORITY_KEYS).await?,
         serving: Secret::read(applier, &objects.serving, SERVING_KEYS).await?,
-        configuration: live(applier, &objects.configuration).await?,
+        configurations,
         created: Vec::new(),
     };
     let now = SystemTime::now();
@@ -130,7 +134,7 @@ struct Keeper<'a> {
     intervals: &'a Intervals,
     authority: Secret<'a>,
     serving: Secret<'a>,
-    configuration: Option<Value>,
+    configurations: Vec<Value>,
     created: Vec<ObjectId>,
 }
 
@@ -143,11 +147,11 @@ struct Secret<'a> {
 
 impl Keeper<'_> {
     fn state(&self) -> State {
-        let webhooks = self.configuration.as_ref().and_then(webhooks);
+        let webhooks = self.configurations.iter().filter_map(webhooks);
         State {
             authority: self.authority.pair(),
             serving: self.serving.pair(),
-            bundles: webhooks.into_iter().flatten().map(ca_bundle).collect(),
+            bundles: webhooks.flatten().map(ca_bundle).collect(),
         }
     }
 
@@ -179,7 +183,7 @@ impl Keeper<'_> {
 
     /// Labels, owners and annotations: nobody else may write the bundles any more.
     async fn tidy(&mut self, now: SystemTime) -> Result<(), Error> {
-        if self.configuration.as_ref().is_some_and(is_injected) {
+        if self.configurations.iter().any(is_injected) {
             self.write_bundles(now).await?;
         }
         for secret in [&mut self.authority, &mut self.serving] {
@@ -189,26 +193,25 @@ impl Keeper<'_> {
     }
 
     async fn write_bundles(&mut self, now: SystemTime) -> Result<(), Error> {
-        let Some(live) = &self.configuration else {
-            return Ok(());
-        };
         let authority = self.authority.pair().and_then(|pair| read::authority(&pair, now));
-        let mut wanted = live.clone();
-        for webhook in wanted
-            .get_mut("webhooks")
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
-            let found = read::certificates(&ca_bundle(webhook));
-            let extended = bundle::extended(authority.as_ref(), &found, now);
-            if extended != found {
-                webhook["clientConfig"]["caBundle"] = json!(STANDARD.encode(bundle::to_pem(&extended)));
+        for live in &mut self.configurations {
+            let mut wanted = live.clone();
+            for webhook in wanted
+                .get_mut("webhooks")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                let found = read::certificates(&ca_bundle(webhook));
+                let extended = bundle::extended(authority.as_ref(), &found, now);
+                if extended != found {
+                    webhook["clientConfig"]["caBundle"] = json!(STANDARD.encode(bundle::to_pem(&extended)));
+                }
             }
-        }
-        forget(&mut wanted, "annotations", INJECTION);
-        if wanted != *live {
-            self.configuration = Some(self.applier.store(&wanted).await?);
+            forget(&mut wanted, "annotations", INJECTION);
+            if wanted != *live {
+                *live = self.applier.store(&wanted).await?;
+            }
         }
         Ok(())
     }
