@@ -40,6 +40,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+pub mod admission;
 pub mod attach;
 pub mod certificate;
 pub mod cluster;

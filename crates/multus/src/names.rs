@@ -45,9 +45,29 @@ pub const REASON_NO_NETWORK: &str = "NoNetworkFound";
 /// A delegate failed.
 pub const REASON_FAILED: &str = "FailedAddingInterface";
 
-/// Who signs the certificates of nodes.
-pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-/// Organisation of those certificates; with the node's name behind it the common name.
-pub const CERTIFICATE_GROUP: &str = "system:multus";
-/// Source of the events of the approver.
-pub const APPROVER: &str = "cert-approver";
+/// Literals of the admission webhooks.
+pub mod admission {
+    use kube_kit::object;
+    use webhook::manager::Names;
+
+    /// Name of the program in requests.
+    pub const COMPONENT: &str = "nad-webhook";
+    /// The variable with the namespace of the pod.
+    pub const POD_NAMESPACE: &str = "POD_NAMESPACE";
+    /// The Service, the Secret of the server, the webhook configurations.
+    pub const NAME: &str = "weft-nad-webhook";
+    /// What the certificate manager looks after.
+    pub const OBJECTS: Names = Names {
+        configuration: NAME,
+        kinds: &[
+            object::VALIDATING_WEBHOOK_CONFIGURATION,
+            object::MUTATING_WEBHOOK_CONFIGURATION,
+        ],
+        authority: "weft-nad-webhook-ca",
+        service: NAME,
+    };
+    /// Where definitions are looked at.
+    pub const VALIDATE: &str = "/validate-network-attachment-definitions";
+    /// Where resources are requested for pods.
+    pub const INJECT: &str = "/inject-resources";
+}

@@ -80,6 +80,8 @@ enum Command {
     KubeconfigGenerator(multus::certificate::generator::Args),
     CertApprover(multus::certificate::approver::Args),
     DynamicNetworks(dynamic_networks::Args),
+    /// Say what is wrong with networks when they are defined, and request their resources for pods
+    NadWebhook(multus::admission::Args),
     #[command(hide = true)]
     Curl(dynamic_networks::curl::Args),
     InstallMultus(installer::multus::Args),
@@ -133,25 +135,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Manifests(args) => operator::manifests::run(args),
         Command::ManifestTemplator(args) => operator::manifests::templator::run(&args),
         Command::CsvGenerator(args) => operator::manifests::templator::run_csv(&args),
-        Command::MultusDaemon(args) => {
+        // Its configuration says where it logs to.
+        Command::MultusDaemon(args) => process::run(multus::run(args))?,
+        Command::NadWebhook(args) => {
             logging::start(Format::Text, logging::DEFAULT);
-            process::run(multus::run(args))?
-        }
-        Command::Multus(args) => {
-            logging::start(Format::Text, logging::QUIET);
-            return Ok(multus::thin::run(&args));
-        }
-        Command::ThinEntrypoint(args) => {
-            logging::start(Format::Text, logging::DEFAULT);
-            process::run(multus::thin::entrypoint::run(args))?
-        }
-        Command::KubeconfigGenerator(args) => {
-            logging::start(Format::Text, logging::DEFAULT);
-            process::run(multus::certificate::generator::run(args))?
-        }
-        Command::CertApprover(args) => {
-            logging::start(Format::Text, logging::DEFAULT);
-            process::run(multus::certificate::approver::run(args))?
+            process::run(multus::admission::run(args))?
         }
         Command::DynamicNetworks(args) => {
             logging::start(Format::Text, logging::DEFAULT);

@@ -7,6 +7,7 @@
     reason = "a test that cannot go on has failed; helpers are part of the tests"
 )]
 
+mod admission;
 mod attach;
 mod certificates;
 mod devices;
