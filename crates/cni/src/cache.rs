@@ -200,35 +200,34 @@ impl Cache {
         files::remove_if_present(&path).map_err(|cause| CacheError::Io { path, cause })
     }
 
-    /// Every attachment in the cache, and what could not be read. Bare results do not say whose they are: they are left
-    /// out.
-    pub fn entries(&self) -> (Vec<Entry>, Vec<CacheError>) {
-        let (mut entries, mut errors) = (Vec::new(), Vec::new());
-        let folder = match fs::read_dir(&self.results) {
-            Ok(folder) => folder,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return (entries, errors),
-            Err(cause) => {
-                return (
-                    entries,
-                    vec![CacheError::Io {
-                        path: self.results.clone(),
-                        cause,
-                    }],
-                );
-            }
+    /// Every attachment in the cache one after the other, or why it can't be read: of a cache that nobody cleaned up for
+    /// long only one file is in memory at a time. Bare results do not say whose they are: they are left out.
+    pub fn each(&self) -> Result<impl Iterator<Item = Result<Entry, CacheError>>, CacheError> {
+        let failed = |cause| CacheError::Io {
+            path: self.results.clone(),
+            cause,
         };
-        for file in folder.flatten() {
+        let folder = match fs::read_dir(&self.results) {
+            Ok(folder) => Some(folder),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(cause) => return Err(failed(cause)),
+        };
+        let read = move |file: io::Result<fs::DirEntry>| {
+            let file = match file {
+                Ok(file) => file,
+                Err(cause) => return Some(Err(failed(cause))),
+            };
             // Temporary files of a write that is under way, or was cut off.
             if file.file_name().as_encoded_bytes().starts_with(b".") {
-                continue;
+                return None;
             }
             match Stored::read(&file.path()) {
-                Ok(Stored::Entry(entry)) => entries.push(*entry),
-                Ok(Stored::BareResult(_) | Stored::Nothing) => {}
-                Err(error) => errors.push(error),
+                Ok(Stored::Entry(entry)) => Some(Ok(*entry)),
+                Ok(Stored::BareResult(_) | Stored::Nothing) => None,
+                Err(error) => Some(Err(error)),
             }
-        }
-        (entries, errors)
+        };
+        Ok(folder.into_iter().flatten().filter_map(read))
     }
 
     /// Replaces the cached result of an attachment by what `edit` makes of it; `Ok(false)` when there is none.
@@ -356,7 +355,7 @@ mod tests {
         assert_eq!(read.config, entry().config);
         assert_eq!(read.args, entry().args);
         assert_eq!(read.cni_result(Version::LATEST).unwrap().unwrap().ips.len(), 1);
-        assert_eq!(cache.entries().0.len(), 1);
+        assert_eq!(cache.each().unwrap().count(), 1);
         cache.remove(entry().key()).unwrap();
         cache.remove(entry().key()).unwrap();
         assert!(cache.load(entry().key()).unwrap().is_none());
@@ -393,8 +392,9 @@ mod tests {
             "{\"kind\":\"cniCacheV1\",\"config\":\"?\"}",
         )
         .unwrap();
-        let (entries, errors) = cache.entries();
-        assert_eq!((entries.len(), errors.len()), (1, 2));
+        let read: Vec<_> = cache.each().unwrap().map(|read| read.is_ok()).collect();
+        assert_eq!(read.len(), 3);
+        assert_eq!(read.into_iter().filter(|is_ok| *is_ok).count(), 1);
     }
 
     #[test]
@@ -407,12 +407,7 @@ mod tests {
         let read = cache.load(entry().key()).unwrap().unwrap();
         let result = read.cni_result(Version::LATEST).unwrap().unwrap();
         assert_eq!(result.ips[0].address.to_string(), "10.0.0.9/8");
-        let (entries, errors) = cache.entries();
-        assert_eq!(
-            (entries.len(), errors.len()),
-            (0, 0),
-            "whose it is, it does not say"
-        );
+        assert_eq!(cache.each().unwrap().count(), 0, "whose it is, it does not say");
     }
 
     #[test]

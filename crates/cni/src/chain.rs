@@ -160,16 +160,15 @@ impl<R: Runner> Chain<'_, R> {
     }
 
     /// Takes down every cached attachment of the network that is not in `valid`, then (from 1.1.0) has each plugin do
-    /// the same for what the cache does not know. Errors are joined.
+    /// the same for what the cache does not know. Errors are joined. Cached attachments that can't be read are left to
+    /// whoever knows what is valid.
     pub fn gc(&self, network: &NetworkList, valid: &[ValidAttachment]) -> Result<(), Error> {
         if network.disable_gc {
             return Ok(());
         }
         let version = network_version(network)?;
         let mut errors = Vec::new();
-        let (entries, broken) = self.cache.entries();
-        errors.extend(broken.iter().map(ToString::to_string));
-        for entry in entries {
+        for entry in self.cache.each().map_err(internal)?.filter_map(Result::ok) {
             let known = ValidAttachment {
                 container_id: entry.container_id.clone(),
                 ifname: entry.ifname.clone(),

@@ -3,11 +3,12 @@
 //! Everything here blocks: plugins are waited for. What it works on are values that were decided before, the plugins
 //! themselves sit behind [`Runner`] and the pod's namespace behind [`PodNetns`].
 
-mod device_info;
-pub mod plug;
-mod plug_routes;
+mod dead;
+mod devices;
 
-use crate::default_route::{self, DefaultRoute, Ecmp, Fates};
+pub use dead::Buried;
+
+use crate::default_route::{self, Ecmp, Fates};
 use crate::delegate::{Config, Delegate};
 use crate::net_conf::MultusConfig;
 use crate::request::{PodVerb, Sandbox};
@@ -363,14 +364,19 @@ impl<R: Runner> Attacher<'_, R> {
 
     /// The networks of this sandbox that the result cache knows, the master first.
     pub fn cached_delegates(&self) -> Vec<Delegate> {
-        let cache = self.cache();
-        let names = match std::fs::read_dir(self.config.results_dir()) {
+        let names: Vec<_> = match std::fs::read_dir(self.config.results_dir()) {
             Ok(files) => files
                 .filter_map(Result::ok)
                 .filter_map(|file| file.file_name().into_string().ok())
                 .collect(),
             Err(_) => Vec::new(),
         };
+        self.cached_in(&names)
+    }
+
+    /// The same of those of these files of the result cache that are its own.
+    fn cached_in(&self, names: &[String]) -> Vec<Delegate> {
+        let cache = self.cache();
         let infix = format!("-{}-", self.sandbox.container_id);
         let mut entries: Vec<_> = names
             .iter()

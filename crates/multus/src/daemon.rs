@@ -9,7 +9,10 @@
 mod add;
 mod del;
 mod devices;
+mod gc;
+mod missed;
 mod plug;
+mod stale;
 
 use crate::attach::{Attacher, Stored};
 use crate::cluster::ClusterView;
@@ -27,16 +30,18 @@ use crate::workers::{self, Workers};
 use cni::Error;
 use cni::cache::Cache;
 use cni::chain::Chain;
-use cni::config::{NetworkConfig, ValidAttachment};
+use cni::config::NetworkList;
 use cni::error::{code, internal};
 use cni::exec::Invoker;
+use del::Manner;
 use kube_kit::events::Kind;
 use linux::process::Door;
 use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::RwLock;
 use tokio::time::{Instant, sleep};
 
 /// How long a call waits for the default network, and how often it looks.
@@ -48,6 +53,10 @@ pub struct Daemon<C> {
     config: Arc<DaemonConfig>,
     cluster: Arc<C>,
     locks: SandboxLocks,
+    /// ADDs go in together, GC alone: what is being attached is on no list yet.
+    gate: RwLock<()>,
+    /// Sandboxes that were attached since the start, as long as those before it are compared with the runtime's.
+    since_start: Mutex<Option<BTreeSet<String>>>,
     workers: Workers,
     /// Apart, so that no pod's end waits for others' beginnings.
     detachers: Workers,
@@ -68,6 +77,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
             config,
             cluster,
             locks: SandboxLocks::default(),
+            gate: RwLock::default(),
+            since_start: Mutex::new(Some(BTreeSet::new())),
             workers,
             detachers,
             known: Arc::default(),
@@ -82,7 +93,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 
     /// Works on one call to its end. The answer to ADD is the master's result as JSON, CNI version 1.1.0.
-    pub async fn handle(&self, request: Request) -> Result<Option<String>, Error> {
+    /// `is_gone` says whether nobody waits for the answer any more.
+    pub async fn handle(
+        &self,
+        request: Request,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<Option<String>, Error> {
         match request {
             Request::Pod {
                 verb,
@@ -90,7 +106,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 config,
             } => {
                 let about = (verb, sandbox.clone());
-                self.alone(&about, self.pod_call(verb, sandbox, &config)).await
+                self.alone(&about, self.pod_call(verb, sandbox, &config, is_gone))
+                    .await
             }
             Request::Network {
                 verb,
@@ -114,12 +131,26 @@ impl<C: ClusterView + 'static> Daemon<C> {
         verb: PodVerb,
         sandbox: Sandbox,
         config: &[u8],
+        is_gone: impl Fn() -> bool,
     ) -> Result<Option<String>, Error> {
         match verb {
-            PodVerb::Add => self.add(sandbox, config).await.map(Some),
-            PodVerb::Del => self.del(sandbox, config).await.map(|()| None),
+            PodVerb::Add => {
+                let result = self.add(sandbox.clone(), config).await?;
+                if is_gone() {
+                    self.undo(&sandbox, config).await?;
+                }
+                Ok(Some(result))
+            }
+            PodVerb::Del => self.del(&sandbox, config, Manner::Once).await.map(|()| None),
             PodVerb::Check => self.check(sandbox, config).await.map(|()| None),
         }
+    }
+
+    /// Detaches again what nobody will hear of: a runtime that gave up calls DEL, one that was killed does not.
+    async fn undo(&self, sandbox: &Sandbox, config: &[u8]) -> Result<(), Error> {
+        tracing::warn!("nobody waits for the answer any more, detaching again: {sandbox}");
+        self.del(sandbox, config, Manner::UntilDone).await?;
+        Err(of_pod(sandbox, "nobody waited for the answer, detached again"))
     }
 
     /// Works on a sandbox when nobody else does, and logs it.
@@ -130,7 +161,17 @@ impl<C: ClusterView + 'static> Daemon<C> {
     ) -> Result<Option<String>, Error> {
         let about = sandbox.to_string();
         tracing::info!("{verb} starting CNI request {about}");
+        // Before the sandbox's own lock: GC takes them in this order too.
+        let _gate = match verb {
+            PodVerb::Add => Some(self.gate.read().await),
+            PodVerb::Del | PodVerb::Check => None,
+        };
         let _lock = self.locks.lock(&sandbox.container_id).await;
+        if *verb == PodVerb::Add
+            && let Some(since_start) = &mut *kube_kit::lock(&self.since_start)
+        {
+            since_start.insert(sandbox.container_id.clone());
+        }
         let begun = Instant::now();
         let answer = work.await;
         let took = begun.elapsed();
@@ -170,11 +211,22 @@ impl<C: ClusterView + 'static> Daemon<C> {
 
     async fn node_call(&self, verb: NodeVerb, request: &[u8]) -> Result<(), Error> {
         let config = self.net_conf(request)?;
-        let said = match verb {
-            NodeVerb::Status => Vec::new(),
-            NodeVerb::Gc => attachments_said(request)?,
-        };
-        self.wait_ready(&config, None).await?;
+        match verb {
+            NodeVerb::Status => {
+                self.wait_ready(&config, None).await?;
+                self.cluster_network(config, |chain, network| chain.status(network))
+                    .await
+            }
+            NodeVerb::Gc => self.gc(config, request).await,
+        }
+    }
+
+    /// Does something about the network that every pod gets, of which there may be none.
+    async fn cluster_network(
+        &self,
+        config: MultusConfig,
+        work: impl FnOnce(&Chain<'_, Invoker>, &NetworkList) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
         let resolver = Resolver {
             cluster: &*self.cluster,
             config: &config,
@@ -189,19 +241,16 @@ impl<C: ClusterView + 'static> Daemon<C> {
             return Ok(());
         };
         let invoker = self.invoker(&config);
-        let work = move || {
+        let run = move || {
             let network = master.config.network().map_err(internal)?;
             let cache = Cache::new(&config.cni_dir);
             let chain = Chain {
                 runner: &invoker,
                 cache: &cache,
             };
-            match verb {
-                NodeVerb::Status => chain.status(&network),
-                NodeVerb::Gc => chain.gc(&network, &in_use(&cache, said)),
-            }
+            work(&chain, &network)
         };
-        self.workers.run(work).await.map_err(failed)?
+        self.workers.run(run).await.map_err(failed)?
     }
 
     fn net_conf(&self, request: &[u8]) -> Result<MultusConfig, Error> {
@@ -270,27 +319,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 }
 
-/// The attachments that the runtime says are in use; none if it says nothing.
-fn attachments_said(request: &[u8]) -> Result<Vec<ValidAttachment>, Error> {
-    let unusable = |error: cni::json::Error| Error::new(code::INVALID_NETWORK_CONFIG, error.to_string());
-    NetworkConfig::parse(request)
-        .and_then(|config| config.valid_attachments())
-        .map_err(unusable)
-}
-
-/// What GC must leave alone: the attachments that were made here, and those that only the runtime knows. Pods that are
-/// older than multus on the node are not in its cache.
-fn in_use(cache: &Cache, said: Vec<ValidAttachment>) -> Vec<ValidAttachment> {
-    let (entries, broken) = cache.entries();
-    for error in broken {
-        tracing::warn!(%error, "left out of the valid attachments");
-    }
-    let valid = |entry: cni::cache::Entry| ValidAttachment {
-        container_id: entry.container_id,
-        ifname: entry.ifname,
-    };
-    let all: BTreeSet<_> = entries.into_iter().map(valid).chain(said).collect();
-    all.into_iter().collect()
+/// What is wrong with a file, in one line.
+fn in_file(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
 }
 
 fn failed(error: workers::Error) -> Error {

@@ -67,6 +67,8 @@ pub struct DaemonConfig {
     pub log: Log,
     /// Who knows the devices of pods.
     pub kubelet: Kubelet,
+    /// Socket of the container runtime, when it is not one of the usual ones below the host's root.
+    pub cri_socket: Option<PathBuf>,
     /// Where files about them are; the same on every host.
     pub device_info: DeviceInfo,
     /// The certificate of the node, when one is wanted.
@@ -120,6 +122,7 @@ struct Keys {
     override_network_name: bool,
     readinessindicatorfile: String,
     kubelet_root_dir: String,
+    cri_socket_path: String,
     bin_dir: String,
     cni_version: String,
     log_file: String,
@@ -195,6 +198,7 @@ impl DaemonConfig {
                 &keys.log_options,
             ),
             kubelet: path(&keys.kubelet_root_dir).map_or_else(Kubelet::default, Kubelet::at),
+            cri_socket: path(&keys.cri_socket_path),
             device_info: DeviceInfo::default(),
             per_node_certificate: keys
                 .per_node_certificate
@@ -230,6 +234,14 @@ impl DaemonConfig {
     /// Path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.socket_dir.join(names::SOCKET)
+    }
+
+    /// A path of the host as this process sees it.
+    pub fn on_host(&self, path: &Path) -> PathBuf {
+        match &self.chroot_dir {
+            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+            None => path.to_owned(),
+        }
     }
 
     /// Path of `00-multus.conf`.
@@ -293,9 +305,12 @@ mod tests {
 
     #[test]
     fn keys_in_another_letter_case() {
-        let config =
-            DaemonConfig::parse(br#"{"CHROOTDIR":"/h","multusmastercni":"10-a.conf","kubeletrootdir":"/k"}"#)
-                .unwrap();
+        let config = DaemonConfig::parse(
+            br#"{"CHROOTDIR":"/h","multusmastercni":"10-a.conf","kubeletrootdir":"/k","crisocketpath":"/c"}"#,
+        )
+        .unwrap();
+        assert_eq!(config.cri_socket.as_deref(), Some(Path::new("/c")));
+        assert_eq!(config.on_host(Path::new("/var/x")), Path::new("/h/var/x"));
         assert_eq!(config.kubelet, Kubelet::at("/k".into()));
         assert_eq!(config.chroot_dir.as_deref(), Some(Path::new("/h")));
         assert_eq!(config.master_cni.as_deref(), Some("10-a.conf"));

@@ -20,6 +20,11 @@ pub(crate) fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
+/// Whether another daemon listens where we did: what is at the usual places is now its own.
+pub(crate) fn is_replaced(config: &DaemonConfig, socket: Option<Identity>) -> bool {
+    identity(&config.socket()).is_some_and(|found| Some(found) != socket)
+}
+
 /// Leaves the note that the daemon that listened at `socket` ends orderly and keeps `00-multus.conf`, if it is there.
 pub(crate) fn leave_note(config: &DaemonConfig, socket: Option<Identity>) {
     // A daemon that took our place in the meantime keeps the file.

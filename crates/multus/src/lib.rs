@@ -61,6 +61,7 @@ pub mod metrics;
 pub mod names;
 pub mod net_conf;
 pub mod netns;
+pub mod records;
 pub mod request;
 pub mod resolve;
 pub mod scratch;
@@ -202,7 +203,7 @@ pub async fn serve(
     let daemon = Daemon::new(Arc::clone(&config), Arc::clone(&cluster)).counted(metrics.clone());
     let daemon = Arc::new(daemon);
     let (phase, phases) = watch::channel(Phase::Starting);
-    let api = Api::new(daemon, phases, metrics);
+    let api = Api::new(Arc::clone(&daemon), phases, metrics);
     let socket = config.socket();
     let listener = server::listen(&socket)
         .with_context(|| format!("cannot listen at {}", socket.display()))
@@ -212,17 +213,18 @@ pub async fn serve(
     let listening = leaving::identity(&socket);
     let closing = Shutdown::new();
     let server = spawn_server(listener, &api, &closing);
+    look_after(&daemon, phase.subscribe());
     tracing::info!("multus-daemon started");
 
     let ended = tokio::select! {
-        ended = keep_conf(&config, &phase) => ended,
+        ended = keep_conf(&config, &phase, listening) => ended,
         () = shutdown.wait() => Ok(()),
     };
     phase.send_replace(Phase::Draining);
-    if ended.is_ok() && config.conf_source == ConfSource::Auto {
-        // The end of a certificate says nothing about multus.
-        let by_token = config.per_node_certificate.is_none();
-        if cluster.is_refused(REFUSAL_WAIT, node, by_token).await {
+    if leaving::is_replaced(&config, listening) {
+        tracing::info!("another daemon took over: {} stays", names::CONF_FILE);
+    } else if ended.is_ok() && config.conf_source == ConfSource::Auto {
+        if cluster.is_refused(REFUSAL_WAIT, node).await {
             tracing::info!(
                 "multus was removed from the cluster: removing {}",
                 names::CONF_FILE
@@ -252,11 +254,20 @@ fn spawn_server(listener: UnixListener, api: &Arc<Api<Cluster>>, closing: &Shutd
     })
 }
 
-async fn figures(
-    config: &DaemonConfig,
-    metrics: &Metrics,
-    cluster: &Cluster,
-) -> Result<Option<kube_kit::serve::Server>, Stop> {
+/// What the daemon does by itself, beside the calls: it makes up for what was missed while there was none.
+fn look_after(daemon: &Arc<Daemon<Cluster>>, mut phase: watch::Receiver<Phase>) {
+    let missing = Arc::clone(daemon);
+    tokio::spawn(async move { missing.make_up().await });
+    let daemon = Arc::clone(daemon);
+    tokio::spawn(async move {
+        // By then pods are attached again, and multus' own configuration is there or about to be.
+        if phase.wait_for(|phase| *phase == Phase::Serving).await.is_ok() {
+            daemon.bury_stale().await;
+        }
+    });
+}
+
+async fn figures(config: &DaemonConfig, metrics: &Metrics) -> Result<Option<kube_kit::serve::Server>, Stop> {
     let Some(port) = config.metrics_port else {
         return Ok(None);
     };
@@ -276,7 +287,11 @@ async fn figures(
 
 /// Opens the daemon for ADD once the default network is there, and keeps the runtime's configuration. Ends only by an
 /// error.
-async fn keep_conf(config: &Arc<DaemonConfig>, phase: &watch::Sender<Phase>) -> Result<(), Stop> {
+async fn keep_conf(
+    config: &Arc<DaemonConfig>,
+    phase: &watch::Sender<Phase>,
+    listening: Option<leaving::Identity>,
+) -> Result<(), Stop> {
     if config.conf_source != ConfSource::Auto {
         if let Err(error) = conf_keeper::copy_provided(config) {
             tracing::error!(error = %kube_kit::client::chain(&error), "cannot copy the provided configuration");
@@ -296,7 +311,9 @@ async fn keep_conf(config: &Arc<DaemonConfig>, phase: &watch::Sender<Phase>) -> 
     })?;
     match keeper.keep().await {
         Ended::ReadinessLost => {
-            remove_conf(config);
+            if !leaving::is_replaced(config, listening) {
+                remove_conf(config);
+            }
             Err(Stop {
                 code: 2,
                 cause: anyhow::anyhow!("the default network is not ready any more"),

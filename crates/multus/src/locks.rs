@@ -1,6 +1,6 @@
 //! One lock per sandbox: a DEL that comes while its ADD still runs waits for it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::OwnedMutexGuard;
 
@@ -14,6 +14,13 @@ impl SandboxLocks {
     /// Waits until nobody else works on the sandbox. First come, first served.
     pub async fn lock(&self, container_id: &str) -> OwnedMutexGuard<()> {
         self.of(container_id).lock_owned().await
+    }
+
+    /// The sandboxes that somebody works on or is about to.
+    pub fn busy(&self) -> BTreeSet<String> {
+        let locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = locks.iter().filter(|(_, lock)| lock.strong_count() > 0);
+        busy.map(|(id, _)| id.clone()).collect()
     }
 
     fn of(&self, container_id: &str) -> Arc<Lock> {
@@ -41,6 +48,7 @@ mod tests {
         let held = locks.lock("a").await;
         assert!(locks.lock("a").now_or_never().is_none(), "the second one waits");
         assert!(locks.lock("b").now_or_never().is_some());
+        assert_eq!(locks.busy(), ["a".to_owned()].into());
         drop(held);
         assert!(locks.lock("a").now_or_never().is_some());
     }

@@ -17,9 +17,21 @@ pub const CNI_CONFIG_DIR: &str = "/etc/cni/net.d";
 /// Default of `confDir`: CNI configurations that a NAD without one refers to by name.
 pub const CONF_DIR: &str = "/etc/cni/multus/net.d";
 /// Default of `cniDir`: scratch files and the result cache.
-pub const CNI_DIR: &str = "/var/lib/cni/multus";
+pub const CNI_DIR: &str = plugins::multus_shim::missed::CNI_DIR;
 /// Result cache below `cniDir`.
 pub const RESULTS: &str = "results";
+/// How the names of scratch files end that were set aside, and those of calls.
+pub const CORRUPT: &str = ".corrupt";
+/// See [`CORRUPT`].
+pub const BROKEN: &str = ".broken";
+/// Sockets of container runtimes, where a host usually has them.
+pub const CRI_SOCKETS: [&str; 5] = [
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/cri-dockerd.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
+];
 /// Default of `binDir`.
 pub const BIN_DIR: &str = "/opt/cni/bin";
 /// Default of `multusNamespace`, and the only default of `systemNamespaces`.

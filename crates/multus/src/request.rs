@@ -80,7 +80,7 @@ pub enum NodeVerb {
 }
 
 /// A pod by name, as the runtime gave it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRef {
     /// Namespace.
     pub namespace: String,

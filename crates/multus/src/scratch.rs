@@ -4,6 +4,7 @@
 
 use crate::default_route::DefaultRoute;
 use crate::delegate::{self, Config, Delegate, Requests};
+use crate::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::files;
@@ -429,7 +430,7 @@ impl Scratch {
         // Container IDs don't begin with a dot.
         fs::rename(
             self.path(),
-            self.dir.join(format!(".{}.corrupt", self.container_id)),
+            self.dir.join(format!(".{}{}", self.container_id, names::CORRUPT)),
         )
     }
 }

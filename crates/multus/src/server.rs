@@ -23,7 +23,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::UnixListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 const CNI: &str = "/cni";
 const DELEGATE: &str = "/delegate";
@@ -131,15 +131,16 @@ async fn answer<C: ClusterView + 'static>(
     let in_flight = InFlight::begin(&api.in_flight);
     let call = api.metrics.call(handler, request.verb());
     let daemon = Arc::clone(&api.daemon);
-    // A task of its own: when the shim is killed, the call is finished nevertheless. The runtime's DEL then waits for it
-    // and undoes it; half an attachment could not be undone.
-    let work = tokio::spawn(async move {
-        let answer = daemon.handle(request).await;
-        call.end(answer.is_ok());
+    // A task of its own: when the shim is killed, which closes the connection and drops this future, the call is finished
+    // nevertheless, and then undone. Half an attachment could not be undone.
+    let (answer, answered) = oneshot::channel();
+    tokio::spawn(async move {
+        let outcome = daemon.handle(request, || answer.is_closed()).await;
         drop(in_flight);
-        answer
+        // Nobody may wait any more.
+        let _ = answer.send(outcome);
     });
-    match work.await {
+    match answered.await {
         Ok(Ok(None)) => StatusCode::OK.into_response(),
         Ok(Ok(Some(result))) => json(StatusCode::OK, format!(r#"{{"Result":{result}}}"#)),
         Ok(Err(error)) => failure(&error),
@@ -214,7 +215,8 @@ async fn finish<C: ClusterView + 'static>(
 }
 
 /// Listens at `path`, mode 0600. What lies there is replaced in one step, whoever listened there before; the directory
-/// stays, so that whoever mounts it finds the new socket.
+/// stays, so that whoever mounts it finds the new socket. An empty directory at `path` is what kubelet makes of a mount
+/// whose socket is not there: it goes.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -223,6 +225,9 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     cni::files::remove_if_present(&temporary)?;
     let listener = UnixListener::bind(&temporary)?;
     fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+        fs::remove_dir(path)?;
+    }
     fs::rename(&temporary, path)?;
     Ok(listener)
 }
@@ -250,5 +255,25 @@ mod tests {
         );
         assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
+    }
+
+    #[tokio::test]
+    async fn nothing_but_the_socket_is_at_its_path() {
+        // multus#99
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("multus.sock");
+        fs::create_dir(&path).unwrap();
+        let _listener = listen(&path).unwrap();
+        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("somebody's"), "").unwrap();
+        assert_eq!(
+            listen(&path).unwrap_err().kind(),
+            io::ErrorKind::DirectoryNotEmpty
+        );
+        assert!(path.join("somebody's").exists());
     }
 }

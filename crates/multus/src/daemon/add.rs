@@ -33,6 +33,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let answer = async {
             let config = self.net_conf(config)?;
             self.wait_ready(&config, Some(&sandbox)).await?;
+            self.make_up_for_missed(&sandbox, &config).await;
             let Some(pod) = self.pod(&mut sandbox).await? else {
                 tracing::info!("pod {} is gone, nothing to attach", sandbox.pod);
                 return Ok(nothing(&sandbox));

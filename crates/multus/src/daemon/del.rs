@@ -18,9 +18,45 @@ use tokio::time::timeout;
 const DEL_LOOKUP: Duration = Duration::from_millis(2500);
 const NO_ANSWER: &str = "no answer in time";
 
+/// How much a DEL insists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// It is called once: what fails is told, and left to GC.
+    Once,
+    /// It is called again until it succeeds: state is kept until then.
+    UntilDone,
+}
+
+impl Manner {
+    /// Goes on without something, unless there is another time for it.
+    fn goes_on(self, sandbox: &Sandbox, missing: String) -> Result<(), Error> {
+        match self {
+            Self::Once => {
+                tracing::warn!("Multus: {sandbox}: {missing}");
+                Ok(())
+            }
+            Self::UntilDone => Err(of_pod(sandbox, &missing)),
+        }
+    }
+}
+
 impl<C: ClusterView + 'static> Daemon<C> {
-    pub(super) async fn del(&self, sandbox: Sandbox, config: &[u8]) -> Result<(), Error> {
-        let config = Arc::new(self.net_conf(config)?);
+    /// Detaches a sandbox. A success makes up for one that was missed.
+    pub(super) async fn del(&self, sandbox: &Sandbox, config: &[u8], manner: Manner) -> Result<(), Error> {
+        let mut config = self.net_conf(config)?;
+        config.retry_delete_on_error |= manner == Manner::UntilDone;
+        let config = Arc::new(config);
+        self.detach(sandbox, &config, manner).await?;
+        self.forget_missed(sandbox, &config);
+        Ok(())
+    }
+
+    async fn detach(
+        &self,
+        sandbox: &Sandbox,
+        config: &Arc<MultusConfig>,
+        manner: Manner,
+    ) -> Result<(), Error> {
         if let Some(file) = &config.readiness_indicator {
             match file.try_exists() {
                 Ok(true) => {}
@@ -30,15 +66,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
                         "error checking readinessindicatorfile on CNI DEL @ {}: {error}",
                         file.display()
                     );
-                    return Err(of_pod(&sandbox, &text));
+                    return Err(of_pod(sandbox, &text));
                 }
             }
         }
-        let sandbox = Arc::new(sandbox);
-        let invoker = Arc::new(self.invoker(&config));
+        let sandbox = Arc::new(sandbox.clone());
+        let invoker = Arc::new(self.invoker(config));
         let known = {
-            let (sandbox, config, invoker) =
-                (Arc::clone(&sandbox), Arc::clone(&config), Arc::clone(&invoker));
+            let (sandbox, config, invoker) = (Arc::clone(&sandbox), Arc::clone(config), Arc::clone(&invoker));
             let work = move || {
                 let attacher = Attacher {
                     runner: &*invoker,
@@ -49,13 +84,21 @@ impl<C: ClusterView + 'static> Daemon<C> {
             };
             self.detachers.run(work).await.map_err(failed)?
         };
-        let delegates = match known {
+        let is_corrupt = match known {
             Known::Done(result) => return result,
-            Known::Nothing { corrupt } => self.resolve_for_del(&sandbox, &config, corrupt).await?,
+            Known::Nothing { corrupt } => corrupt,
+        };
+        let (delegates, is_guess) = match self.resolve_for_del(&sandbox, config, manner).await? {
+            Resolved::Networks(delegates) => (delegates, false),
+            Resolved::Defaults(delegates) if is_corrupt => (delegates, false),
+            // A pod that was attached while multus was not on the node has this one, and one that was detached already
+            // doesn't mind.
+            Resolved::Defaults(delegates) => (delegates.into_iter().take(1).collect(), true),
         };
         if delegates.is_empty() {
             return Ok(());
         }
+        let (about, config) = (Arc::clone(&sandbox), Arc::clone(config));
         let work = move || {
             Attacher {
                 runner: &*invoker,
@@ -64,17 +107,23 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }
             .del(&delegates)
         };
-        self.detachers.run(work).await.map_err(failed)?
+        match self.detachers.run(work).await.map_err(failed)? {
+            Err(error) if is_guess && manner == Manner::Once => {
+                tracing::warn!("Multus: nothing is known of {about}, and its cluster network says: {error}");
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
-    /// The networks of a sandbox that left no state behind: those that its pod would get now. Without the pod none,
-    /// but after a loss at least the one that every pod gets.
+    /// The networks of a sandbox that left no state behind: those that its pod would get now, without the pod those that
+    /// every pod gets.
     async fn resolve_for_del(
         &self,
         sandbox: &Sandbox,
         config: &MultusConfig,
-        corrupt: bool,
-    ) -> Result<Vec<Delegate>, Error> {
+        manner: Manner,
+    ) -> Result<Resolved, Error> {
         let resolver = Resolver {
             cluster: &*self.cluster,
             config,
@@ -90,7 +139,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let found = match found {
             Ok(found) => found.filter(ours),
             Err(error) => {
-                tracing::warn!("Multus: cannot look up pod {pod} on DEL: {error}");
+                let text = format!("cannot look up pod {pod} on DEL: {error}");
+                manner.goes_on(sandbox, text)?;
                 None
             }
         };
@@ -98,14 +148,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
             tracing::warn!(
                 "Multus: failed to get the cached delegates file of {sandbox}, cannot properly delete"
             );
-            if !corrupt {
-                return Ok(Vec::new());
-            }
-            let defaults = defaults(&resolver).await;
-            return Ok(defaults.unwrap_or_else(|cause| {
-                tracing::warn!("Multus: not even the default network of {sandbox} is known: {cause}");
-                Vec::new()
-            }));
+            let defaults = match defaults(&resolver).await {
+                Ok(defaults) => defaults,
+                Err(cause) => {
+                    manner.goes_on(sandbox, format!("not even the default network is known: {cause}"))?;
+                    Vec::new()
+                }
+            };
+            return Ok(Resolved::Defaults(defaults));
         };
         match timeout(DEL_LOOKUP, resolver.networks_of(&found)).await {
             Ok(Ok(mut networks)) => {
@@ -118,7 +168,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 if let Some(cause) = unknown {
                     tracing::warn!("Multus: the devices of {sandbox} are not known: {cause}");
                 }
-                Ok(networks)
+                Ok(Resolved::Networks(networks))
             }
             incomplete => {
                 let cause = match incomplete {
@@ -127,14 +177,24 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 };
                 tracing::warn!("Multus: failed to get delegates of {sandbox}: {cause}");
                 let defaults = defaults(&resolver).await;
-                defaults.map_err(|_| of_pod(sandbox, &format!("failed to get delegates: {cause}")))
+                defaults
+                    .map(Resolved::Networks)
+                    .map_err(|_| of_pod(sandbox, &format!("failed to get delegates: {cause}")))
             }
         }
     }
 }
 
+/// Networks of a sandbox that the node knows nothing of.
+enum Resolved {
+    /// Those of its pod.
+    Networks(Vec<Delegate>),
+    /// Those of every pod, because there is no such pod.
+    Defaults(Vec<Delegate>),
+}
+
 /// The networks that every pod gets, or in one line why they aren't known.
-async fn defaults<C: ClusterView>(resolver: &Resolver<'_, C>) -> Result<Vec<Delegate>, String> {
+pub(super) async fn defaults<C: ClusterView>(resolver: &Resolver<'_, C>) -> Result<Vec<Delegate>, String> {
     match timeout(DEL_LOOKUP, resolver.defaults(None)).await {
         Ok(found) => found.map_err(|error| error.to_string()),
         Err(_) => Err(NO_ANSWER.into()),

@@ -176,7 +176,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
 
     /// Multus' configuration as it lies on the node, because a call about one network comes without. It says where the
     /// state is, and which network every pod gets.
-    fn own_conf(&self) -> Result<MultusConfig, Error> {
+    pub(super) fn own_conf(&self) -> Result<MultusConfig, Error> {
         let file = self.config.runtime_conf();
         let missing = |cause: &dyn std::fmt::Display| {
             Error::new(

@@ -130,7 +130,8 @@ fn while_the_daemon_is_down() {
     node.start(&json!({}));
     let output = add.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    assert_eq!(node.calls_of("c1"), ["ADD a"]);
+    // What was missed comes first.
+    assert_eq!(node.calls_of("c1"), ["DEL a", "ADD a"]);
 }
 
 #[test]
@@ -154,15 +155,73 @@ fn an_end_that_keeps_the_configuration_is_noted_until_the_next_start() {
     node.wait_until_serving();
 }
 
-#[test]
-fn no_note_of_a_daemon_whose_place_was_taken() {
-    let mut node = Node::started();
+/// Another daemon takes the place of the one that runs.
+fn successor(node: &Node) -> UnixListener {
     let other = node.path("run/other.sock");
-    let _successor = UnixListener::bind(&other).unwrap();
+    let successor = UnixListener::bind(&other).unwrap();
     fs::rename(&other, node.path("run/multus.sock")).unwrap();
-    node.stop().unwrap();
+    successor
+}
+
+/// What the successor has is there after the end of the other.
+fn is_untouched(node: &Node) {
     assert!(node.conf().exists());
     assert!(!node.path("run/ended").exists());
+    assert!(UnixStream::connect(node.path("run/multus.sock")).is_ok());
+}
+
+#[test]
+fn no_note_of_a_daemon_whose_place_was_taken() {
+    // multus#99
+    let mut node = Node::started();
+    let _successor = successor(&node);
+    node.stop().unwrap();
+    is_untouched(&node);
+}
+
+#[test]
+fn a_daemon_whose_place_was_taken_removes_nothing_when_it_is_refused() {
+    // multus#99
+    let mut node = Node::started();
+    let _successor = successor(&node);
+    refuse(&node);
+    node.stop().unwrap();
+    is_untouched(&node);
+}
+
+#[test]
+fn a_daemon_whose_place_was_taken_removes_nothing_when_the_default_network_is_lost() {
+    // multus#99
+    let mut node = Node::new();
+    let ready = node.path("ready");
+    fs::write(&ready, "").unwrap();
+    node.start(&json!({"readinessindicatorfile": ready}));
+    let _successor = successor(&node);
+    fs::remove_file(&ready).unwrap();
+    assert_eq!(node.join().unwrap_err().code, 2);
+    is_untouched(&node);
+}
+
+#[test]
+fn the_probe_fails_when_the_directory_of_the_socket_was_replaced() {
+    // multus#99
+    let node = Node::started();
+    let check = || {
+        let args = multus::Args {
+            config: node.path("daemon-config.json"),
+            version: false,
+            check: true,
+        };
+        kube_kit::process::run(multus::run(args)).unwrap()
+    };
+    check().unwrap();
+    fs::rename(node.path("run"), node.path("gone")).unwrap();
+    assert!(check().is_err());
+    fs::create_dir(node.path("run")).unwrap();
+    assert!(check().is_err());
+    // As kubelet makes it for whoever mounts the socket.
+    fs::create_dir(node.path("run/multus.sock")).unwrap();
+    assert!(check().is_err());
 }
 
 #[test]
@@ -176,9 +235,8 @@ fn no_note_where_the_host_does_not_have_the_configuration() {
     assert!(!node.path("run/ended").exists());
 }
 
-#[test]
-fn when_multus_is_removed_the_configuration_goes() {
-    let mut node = Node::started();
+/// Takes the daemon's access to the API server away.
+fn refuse(node: &Node) {
     api()
         .kubectl()
         .delete(["clusterrolebinding", &node.name])
@@ -192,6 +250,12 @@ fn when_multus_is_removed_the_configuration_goes() {
         }
     })
     .unwrap();
+}
+
+#[test]
+fn when_multus_is_removed_the_configuration_goes() {
+    let mut node = Node::started();
+    refuse(&node);
     node.stop().unwrap();
     assert!(!node.conf().exists());
     assert!(!node.path("run/ended").exists());

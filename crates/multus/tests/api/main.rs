@@ -9,7 +9,8 @@
 
 mod admission;
 mod attach;
-mod certificates;
+mod collect;
+mod crash;
 mod devices;
 mod explain;
 mod figures;
@@ -19,5 +20,6 @@ mod life;
 mod lookup;
 mod node;
 mod plug;
+mod runtime;
 mod state;
 mod thin;

@@ -12,9 +12,10 @@ use multus::device_info::DeviceInfo;
 use multus::{Stop, serve};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -49,7 +50,8 @@ pub(crate) fn api() -> &'static ApiServer {
 /// A daemon that runs in this process.
 struct Running {
     shutdown: Shutdown,
-    thread: JoinHandle<Result<(), Stop>>,
+    killed: Shutdown,
+    thread: JoinHandle<Option<Result<(), Stop>>>,
 }
 
 /// A node, its namespace in the API server, and what runs on it.
@@ -121,7 +123,7 @@ impl Node {
 
     /// Waits for a daemon that ends by itself.
     pub(crate) fn join(&mut self) -> Result<(), Stop> {
-        self.running.take().unwrap().thread.join().unwrap()
+        self.running.take().unwrap().thread.join().unwrap().unwrap()
     }
 
     /// Starts the daemon, watching the pods of `watched`.
@@ -129,26 +131,44 @@ impl Node {
         let mut config = json!({"cniVersion": "0.3.1", "cniConfigDir": self.path("net.d"),
             "multusAutoconfigDir": self.path("net.d"), "socketDir": self.path("run"),
             "daemonSocketDir": self.path("run"), "cniDir": self.path("cni"), "binDir": self.path("bin"),
-            "confDir": self.path("conf"), "kubeletRootDir": self.path("kubelet")});
+            "confDir": self.path("conf"), "kubeletRootDir": self.path("kubelet"),
+            "criSocketPath": self.path("cri.sock")});
         config
             .as_object_mut()
             .unwrap()
             .extend(keys.as_object().cloned().unwrap());
+        fs::write(self.path("daemon-config.json"), config.to_string()).unwrap();
         let mut config = DaemonConfig::parse(config.to_string().as_bytes()).unwrap();
         config.device_info = DeviceInfo::below(self.path("devinfo"));
         let (kubeconfig, watched) = (self.kubeconfig(), watched.to_owned());
         let shutdown = Shutdown::new();
         let ends = shutdown.clone();
+        let killed = Shutdown::new();
+        let dies = killed.clone();
         let thread = std::thread::spawn(move || {
             let main = async {
                 let client = kube_kit::client::client_from("multus", Some(&kubeconfig))
                     .await
                     .unwrap();
-                serve(config, client, Some(&watched), ends).await
+                tokio::select! {
+                    ended = serve(config, client, Some(&watched), ends) => Some(ended),
+                    () = dies.wait() => None,
+                }
             };
             kube_kit::process::run(main).unwrap()
         });
-        self.running = Some(Running { shutdown, thread });
+        self.running = Some(Running {
+            shutdown,
+            killed,
+            thread,
+        });
+    }
+
+    /// Ends the daemon as `kill -9` does: in the middle of whatever it is at. Only plugins that were begun go on.
+    pub(crate) fn kill(&mut self) {
+        let running = self.running.take().unwrap();
+        running.killed.trigger();
+        assert!(running.thread.join().unwrap().is_none(), "it ended by itself");
     }
 
     /// Asks the daemon to end, without waiting.
@@ -159,7 +179,7 @@ impl Node {
     /// Ends the daemon and waits for it.
     pub(crate) fn stop(&mut self) -> Result<(), Stop> {
         self.terminate();
-        self.running.take().unwrap().thread.join().unwrap()
+        self.join()
     }
 
     /// A file of the node.
@@ -370,6 +390,49 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         let output = self.call(verb, sandbox);
         assert!(!output.status.success(), "{verb} succeeded: {}", text(&output));
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Posts a call to the daemon, as a shim would that hides nothing, and returns the answer's status.
+    pub(crate) fn post(&self, verb: &str, sandbox: &Sandbox) -> u16 {
+        use base64::Engine as _;
+        let env = json!({"CNI_COMMAND": verb, "CNI_CONTAINERID": sandbox.id, "CNI_NETNS": sandbox.netns,
+            "CNI_IFNAME": "eth0", "CNI_ARGS": sandbox.args});
+        let conf = base64::engine::general_purpose::STANDARD.encode(fs::read(self.conf()).unwrap());
+        let body = json!({"env": env, "config": conf}).to_string();
+        let mut stream = UnixStream::connect(self.path("run/multus.sock")).unwrap();
+        write!(
+            stream,
+            "POST /cni HTTP/1.1\r\nHost: dummy\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Waits until something is as it should be.
+    pub(crate) fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
+        wait::until(what, DEADLINE, || {
+            if is_so() {
+                Ok(())
+            } else {
+                Err(format!("{:?}", self.calls()))
+            }
+        })
+        .unwrap();
+    }
+
+    /// The files in a directory of the node, sorted; none where there is no directory.
+    pub(crate) fn files(&self, dir: &str) -> Vec<String> {
+        let Ok(files) = fs::read_dir(self.path(dir)) else {
+            return Vec::new();
+        };
+        let mut names: Vec<_> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
     }
 
     /// A sandbox for a pod of this node.

@@ -12,9 +12,30 @@ fn del_without_state() {
     // multus#44: the pod is there, so its networks are resolved anew
     node.succeed("DEL", &node.sandbox("c1", "web", Some(&uid)));
     assert_eq!(node.calls_of("c1"), ["DEL a"]);
-    // multus#45
+    // multus#45: the pod may have been attached while multus was not on the node
     node.succeed("DEL", &node.sandbox("c2", "gone", Some("u1")));
-    assert!(node.calls_of("c2").is_empty());
+    assert_eq!(node.calls_of("c2"), ["DEL a"]);
+    assert_eq!(node.variable_of("c2", "DEL", "a", "CNI_IFNAME"), "eth0");
+    // What it says of a sandbox that nobody knows changes nothing, also for a shim that passes errors on.
+    fs::write(node.path("fail.DEL.a"), r#"{"code":999,"msg":"stuck"}"#).unwrap();
+    let guess = node.sandbox("c3", "gone", Some("u1"));
+    assert_eq!(node.post("DEL", &guess), 200);
+    assert_eq!(node.calls_of("c3"), ["DEL a"]);
+    // Nor when it is not known which network that is.
+    fs::remove_file(node.path("net.d/10-a.conflist")).unwrap();
+    let nothing = node.sandbox("c4", "gone", Some("u1"));
+    assert_eq!(node.post("DEL", &nothing), 200);
+    assert!(node.calls_of("c4").is_empty());
+}
+
+#[test]
+fn a_pod_that_is_older_than_multus_leaks_nothing() {
+    // multus#45, with defaultNetworks that such a pod does not have
+    let mut node = Node::new();
+    node.nad("net-b", &json!({"cniVersion": "0.3.1", "type": "b"}));
+    node.start(&json!({"defaultNetworks": ["net-b"], "multusNamespace": node.name}));
+    node.succeed("DEL", &node.sandbox("c1", "gone", Some("u1")));
+    assert_eq!(node.calls_of("c1"), ["DEL a"]);
 }
 
 #[test]
@@ -60,7 +81,8 @@ fn a_del_during_an_add_waits_for_it() {
     gate.open();
     let output = del.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
+    // Once because nobody waited for the answer to ADD.
+    assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a", "DEL a"]);
     assert!(!node.path("cni/c1").exists());
 }
 
@@ -166,11 +188,17 @@ fn gc_spares_what_the_runtime_says_is_in_use() {
     let known = json!({"containerID": "c1", "ifname": "eth0"});
     let older = json!({"containerID": "c0", "ifname": "eth0"});
     let mut runtime = nowhere(&node, "1.1.0");
-    for said in [json!([known, older]), json!([older])] {
-        runtime.valid = Some(said);
+    for (said, calls) in [
+        (json!([known, older]), &["ADD a"][..]),
+        // multus#96
+        (json!([older]), &["ADD a", "DEL a"]),
+    ] {
+        runtime.valid = Some(said.clone());
         node.succeed("GC", &runtime);
-        let valid = &node.config_of("", "GC", "a")["cni.dev/valid-attachments"];
-        assert_eq!(*valid, json!([older, known]));
+        let mut valid = node.config_of("", "GC", "a")["cni.dev/valid-attachments"].take();
+        valid.as_array_mut().unwrap().reverse();
+        assert_eq!(valid, said);
+        assert_eq!(node.calls_of("c1"), calls);
     }
     let added = node.calls().len();
     runtime.valid = Some(json!("all"));

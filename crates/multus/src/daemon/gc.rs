@@ -1,0 +1,208 @@
+//! GC (multus.md §5.4): what the runtime does not know any more is detached, of whatever network, and the cluster
+//! network's plugins are told what is in use.
+
+use super::{Daemon, failed, in_file};
+use crate::attach::{Attacher, Buried};
+use crate::cluster::ClusterView;
+use crate::names;
+use crate::net_conf::MultusConfig;
+use crate::records::{self, Record, Records, interface_in};
+use crate::request::Sandbox;
+use crate::resolve::Resolver;
+use cni::Error;
+use cni::cache::{Cache, CacheError};
+use cni::config::{NetworkConfig, ValidAttachment};
+use cni::error::code;
+use cni::files;
+use futures::StreamExt as _;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long GC waits for ADDs to end. By the CNI specification the runtime lets none run meanwhile.
+const ALONE: Duration = Duration::from_secs(30);
+/// How many sandboxes are detached at once beside the runtime's own calls.
+pub(super) const AT_ONCE: usize = 4;
+
+impl<C: ClusterView + 'static> Daemon<C> {
+    pub(super) async fn gc(&self, config: MultusConfig, request: &[u8]) -> Result<(), Error> {
+        let said = attachments_said(request)?;
+        self.wait_ready(&config, None).await?;
+        // What is being attached at this moment is not on the runtime's list, and attached by the time it is looked for.
+        let busy = self.locks.busy();
+        let _alone = timeout(ALONE, self.gate.write()).await.map_err(|_| {
+            let text = "Multus: pods are being attached, nothing is collected now";
+            Error::new(code::TRY_AGAIN_LATER, text)
+        })?;
+        let mut errors = Vec::new();
+        let living = match &said {
+            Some(said) => {
+                let listed = said.iter().map(|valid| valid.container_id.clone());
+                let living: BTreeSet<_> = listed.chain(busy).collect();
+                errors = self.collect(&config, living.clone()).await?;
+                living
+            }
+            None => BTreeSet::new(),
+        };
+        let is_told = said.is_some();
+        let told = self
+            .cluster_network(config, move |chain, network| {
+                let valid = in_use(chain.cache, said.unwrap_or_default(), &living, is_told)?;
+                chain.gc(network, &valid)
+            })
+            .await;
+        if errors.is_empty() {
+            return told;
+        }
+        errors.extend(told.err().map(|error| error.to_string()));
+        Err(Error::internal(errors.join("; ")))
+    }
+
+    /// Detaches all sandboxes but these, and removes what no sandbox owns. What can't be detached stays, and is told.
+    async fn collect(&self, config: &MultusConfig, living: BTreeSet<String>) -> Result<Vec<String>, Error> {
+        let Records { sandboxes, broken } = self.records(config, living.clone()).await?;
+        let detached = sandboxes.into_iter().map(|(id, record)| async move {
+            let outcome = self.bury(config, &id, record, async || true).await;
+            outcome.err().map(|error| format!("sandbox {id}: {error}"))
+        });
+        let errors = futures::stream::iter(detached)
+            .buffer_unordered(AT_ONCE)
+            .filter_map(async |error| error)
+            .collect()
+            .await;
+        // Those of a sandbox that could not be detached: with the state that is left of it they say no more.
+        for path in records::ownerless(&broken, &living) {
+            tracing::warn!(file = %path.display(), "removing a broken file of a sandbox that is gone");
+            files::remove_if_present(path).map_err(|error| unreadable(&in_file(path, &error)))?;
+        }
+        let cni_dir = config.cni_dir.clone();
+        let swept = self.detachers.run(move || records::sweep(&cni_dir)).await;
+        if let Err(error) = swept.map_err(failed)? {
+            tracing::warn!(%error, "leftovers stay");
+        }
+        Ok(errors)
+    }
+
+    /// What the node knows of all sandboxes but these.
+    pub(super) async fn records(
+        &self,
+        config: &MultusConfig,
+        but: BTreeSet<String>,
+    ) -> Result<Records, Error> {
+        let cni_dir = config.cni_dir.clone();
+        let read = self.detachers.run(move || Records::read(&cni_dir, &but)).await;
+        read.map_err(failed)?.map_err(|error| unreadable(&error))
+    }
+
+    /// Detaches a sandbox that is no more, by what the node knows of it. `is_dead` is asked when nobody else works on
+    /// the sandbox.
+    pub(super) async fn bury(
+        &self,
+        config: &MultusConfig,
+        container_id: &str,
+        record: Record,
+        is_dead: impl AsyncFnOnce() -> bool,
+    ) -> Result<(), Error> {
+        let _lock = self.locks.lock(container_id).await;
+        if !is_dead().await {
+            return Ok(());
+        }
+        let sandbox = Sandbox {
+            container_id: container_id.to_owned(),
+            netns: record.netns.unwrap_or_default(),
+            ifname: names::MASTER_INTERFACE.into(),
+            args: String::new(),
+            pod: record.pod,
+        };
+        tracing::info!("detaching a sandbox that the runtime does not know: {sandbox}");
+        let mut config = config.clone();
+        // Whoever fails is called again by the next one who looks.
+        config.retry_delete_on_error = true;
+        let (owned, about, results) = (config.clone(), sandbox.clone(), record.results);
+        let invoker = self.invoker(&config);
+        let work = move || {
+            Attacher {
+                runner: &invoker,
+                config: &owned,
+                sandbox: &about,
+            }
+            .bury(&results)
+        };
+        match self.detachers.run(work).await.map_err(failed)?? {
+            Buried::Done => Ok(()),
+            Buried::Unknown => self.bury_unknown(config, sandbox).await,
+        }
+    }
+
+    /// Of a sandbox whose files are of no use at least the network is detached that every pod has.
+    async fn bury_unknown(&self, config: MultusConfig, sandbox: Sandbox) -> Result<(), Error> {
+        let resolver = Resolver {
+            cluster: &*self.cluster,
+            config: &config,
+        };
+        let defaults = super::del::defaults(&resolver).await.map_err(|cause| {
+            Error::internal(format!(
+                "Multus: not even the default network of {sandbox} is known: {cause}"
+            ))
+        })?;
+        let invoker = self.invoker(&config);
+        let work = move || {
+            Attacher {
+                runner: &invoker,
+                config: &config,
+                sandbox: &sandbox,
+            }
+            .del(&defaults)
+        };
+        self.detachers.run(work).await.map_err(failed)?
+    }
+}
+
+/// The attachments that the runtime says are in use; `None` if it says nothing.
+fn attachments_said(request: &[u8]) -> Result<Option<Vec<ValidAttachment>>, Error> {
+    let unusable = |error: cni::json::Error| Error::new(code::INVALID_NETWORK_CONFIG, error.to_string());
+    let config = NetworkConfig::parse(request).map_err(unusable)?;
+    let said = config.valid_attachments().map_err(unusable)?;
+    Ok(config.has_valid_attachments().then_some(said))
+}
+
+/// What GC must leave alone: the attachments that were made here, and those that only the runtime knows. Pods that are
+/// older than multus on the node are not in its cache.
+fn in_use(
+    cache: &Cache,
+    said: Vec<ValidAttachment>,
+    living: &BTreeSet<String>,
+    is_told: bool,
+) -> Result<Vec<ValidAttachment>, Error> {
+    let mut all: BTreeSet<_> = said.into_iter().collect();
+    for entry in cache.each().map_err(|error| unreadable(&error))? {
+        match entry {
+            Ok(entry) => {
+                all.insert(ValidAttachment {
+                    container_id: entry.container_id,
+                    ifname: entry.ifname,
+                });
+            }
+            // Its name says whose it is, if one knows who there is.
+            Err(CacheError::Broken { path, .. }) if is_told => {
+                let owned = living
+                    .iter()
+                    .filter_map(|id| Some((id, interface_in(&path, id)?)));
+                all.extend(owned.map(|(id, ifname)| ValidAttachment {
+                    container_id: id.clone(),
+                    ifname: ifname.to_owned(),
+                }));
+            }
+            Err(error) => return Err(unreadable(&error)),
+        }
+    }
+    Ok(all.into_iter().collect())
+}
+
+/// Nobody is told what is in use by somebody who can't know.
+fn unreadable(error: &dyn std::fmt::Display) -> Error {
+    Error::new(
+        code::IO,
+        format!("Multus: nothing is collected while the state can't be read: {error}"),
+    )
+}

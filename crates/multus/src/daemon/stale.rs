@@ -1,0 +1,158 @@
+//! State of sandboxes that are older than this daemon, compared with what the container runtime knows (multus.md §5.4).
+//!
+//! A sandbox is gone for good when the runtime does not know it and its network namespace is not there. One of the two
+//! alone does not say so: a runtime that was asked may be another one than kubelet's, and some list a sandbox only after
+//! its network was attached. Where the namespace is not known, because the daemon was killed before the first plugin
+//! answered, the runtime's word is enough if it knows any sandbox at all, and the record is not of just now: a daemon that
+//! is on its way out may still be at it.
+
+use super::gc::AT_ONCE;
+use super::{Daemon, failed};
+use crate::cluster::ClusterView;
+use crate::names;
+use crate::net_conf::MultusConfig;
+use crate::records::{self, Record, Records};
+use futures::StreamExt as _;
+use kube_kit::cri::{self, Cri};
+use kube_kit::grpc;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How often a runtime that does not answer is asked, and how long apart: it may be starting too.
+const TRIES: u32 = 40;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How old a record has to be that nothing but the runtime can say anything about.
+const SETTLED: Duration = Duration::from_mins(10);
+/// gRPC: the runtime has no such service.
+const UNIMPLEMENTED: i32 = 12;
+
+/// Why nothing is compared.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("no socket of a container runtime")]
+    NoSocket,
+    #[error("{}: {source}", socket.display())]
+    Runtime { socket: PathBuf, source: cri::Error },
+    #[error(transparent)]
+    Cni(#[from] cni::Error),
+}
+
+impl<C: ClusterView + 'static> Daemon<C> {
+    /// Detaches the sandboxes that were gone before this daemon started.
+    pub async fn bury_stale(&self) {
+        let mut pause = FIRST_PAUSE;
+        for left in (0..TRIES).rev() {
+            match self.compare().await {
+                Ok(()) => break,
+                Err(error) if left == 0 => {
+                    tracing::warn!(%error, "sandboxes of old are not compared with the runtime's");
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "sandboxes of old are compared later");
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+        *kube_kit::lock(&self.since_start) = None;
+    }
+
+    async fn compare(&self) -> Result<(), Error> {
+        let config = self.own_conf()?;
+        let cni_dir = config.cni_dir.clone();
+        let swept = self.detachers.run(move || records::sweep(&cni_dir)).await;
+        if let Err(error) = swept.map_err(failed)? {
+            tracing::warn!(%error, "leftovers stay");
+        }
+        let Records { sandboxes, .. } = self.records(&config, BTreeSet::new()).await?;
+        if sandboxes.is_empty() {
+            return Ok(());
+        }
+        let known = self.known_to_runtime().await?;
+        let is_gone =
+            |id: &String, record: &Record| !known.contains(id) && self.is_gone(record, known.is_empty());
+        let gone = sandboxes.into_iter().filter(|(id, record)| is_gone(id, record));
+        let work = gone.map(|(id, record)| {
+            let config = &config;
+            async move {
+                if let Err(error) = self.bury_one(config, &id, record).await {
+                    tracing::warn!(%error, sandbox = id, "a sandbox of old can't be detached, it is tried at the next start");
+                }
+            }
+        });
+        futures::stream::iter(work)
+            .buffer_unordered(AT_ONCE)
+            .collect::<()>()
+            .await;
+        Ok(())
+    }
+
+    async fn bury_one(&self, config: &MultusConfig, id: &str, record: Record) -> Result<(), cni::Error> {
+        let looked = record.clone();
+        let is_dead = async || {
+            let is_new = kube_kit::lock(&self.since_start)
+                .as_ref()
+                .is_none_or(|since_start| since_start.contains(id));
+            if is_new {
+                return false;
+            }
+            let known = self.known_to_runtime().await;
+            known.is_ok_and(|known| !known.contains(id) && self.is_gone(&looked, known.is_empty()))
+        };
+        self.bury(config, id, record, is_dead).await
+    }
+
+    /// Whether a sandbox that the runtime does not know is certainly no more. `is_blind`: it knows none at all.
+    fn is_gone(&self, record: &Record, is_blind: bool) -> bool {
+        match &record.netns {
+            Some(netns) => {
+                let netns = Path::new(netns);
+                [netns.to_owned(), self.config.on_host(netns)]
+                    .iter()
+                    .all(|path| fs::symlink_metadata(path).is_err())
+            }
+            // An attachment that says nothing of a namespace can't be judged.
+            None => record.results.is_empty() && !is_blind && is_settled(record),
+        }
+    }
+
+    /// The sandboxes of all runtimes of this host. All of those that are there must answer.
+    async fn known_to_runtime(&self) -> Result<BTreeSet<String>, Error> {
+        let sockets = match &self.config.cri_socket {
+            Some(socket) => vec![socket.clone()],
+            None => names::CRI_SOCKETS
+                .iter()
+                .map(|socket| self.config.on_host(Path::new(socket)))
+                .filter(|socket| socket.exists())
+                .collect(),
+        };
+        let mut known = None;
+        for socket in sockets {
+            let cri = Cri { socket };
+            match cri.sandboxes().await {
+                Ok(found) => known.get_or_insert_with(BTreeSet::new).extend(found),
+                // A containerd that serves something else.
+                Err(cri::Error::Call {
+                    source: grpc::Error::Status(status),
+                    ..
+                }) if status.code() as i32 == UNIMPLEMENTED => {}
+                Err(source) => {
+                    return Err(Error::Runtime {
+                        socket: cri.socket,
+                        source,
+                    });
+                }
+            }
+        }
+        known.ok_or(Error::NoSocket)
+    }
+}
+
+fn is_settled(record: &Record) -> bool {
+    let age = record.written.and_then(|written| written.elapsed().ok());
+    age.is_some_and(|age| age > SETTLED)
+}

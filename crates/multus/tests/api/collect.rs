@@ -1,0 +1,206 @@
+//! GC of whatever the runtime does not know.
+
+use crate::node::{Node, Sandbox};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// A node with two pods of two networks each.
+fn node_with_two() -> (Node, Sandbox, Sandbox) {
+    let mut node = Node::new();
+    let primary = json!({"cniVersion": "1.1.0", "name": "cluster-net", "plugins": [{"type": "a"}]});
+    fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
+    node.start(&json!({"cniVersion": "1.1.0"}));
+    node.nad("net-b", &json!({"cniVersion": "1.0.0", "type": "b", "x": 1}));
+    let uid = node.pod("web", &json!({"k8s.v1.cni.cncf.io/networks": "net-b"}));
+    let sandboxes = ["c1", "c2"].map(|id| {
+        let sandbox = node.sandbox(id, "web", Some(&uid));
+        node.succeed("ADD", &sandbox);
+        sandbox
+    });
+    let [one, two] = sandboxes;
+    (node, one, two)
+}
+
+/// The runtime, which says what is in use.
+fn runtime(node: &Node, valid: &Value) -> Sandbox {
+    let mut runtime = node.sandbox("none", "none", None);
+    runtime.version = Some("1.1.0".into());
+    runtime.valid = Some(valid.clone());
+    runtime
+}
+
+fn attachment(id: &str, ifname: &str) -> Value {
+    json!({"containerID": id, "ifname": ifname})
+}
+
+fn make_old(path: &Path) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_hours(8 * 24))
+        .unwrap();
+}
+
+#[test]
+fn all_networks_of_sandboxes_that_the_runtime_does_not_list_are_detached() {
+    // multus#96
+    let (node, ..) = node_with_two();
+    // The definition is not needed.
+    node.nad("net-b", &json!({"cniVersion": "1.0.0", "type": "c"}));
+    node.succeed("GC", &runtime(&node, &json!([attachment("c1", "eth0")])));
+    assert_eq!(node.calls_of("c2"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    assert_eq!(node.config_of("c2", "DEL", "b")["x"], 1);
+    // Its other interfaces are not the runtime's to list.
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b"]);
+    assert_eq!(
+        node.files("cni/results"),
+        ["cluster-net-c1-eth0", "net-b-c1-net1"]
+    );
+    assert!(node.path("cni/c1").exists() && !node.path("cni/c2").exists());
+    assert_eq!(
+        node.config_of("", "GC", "a")["cni.dev/valid-attachments"],
+        json!([attachment("c1", "eth0"), attachment("c1", "net1")])
+    );
+}
+
+#[test]
+fn what_can_not_be_detached_stays_and_is_told() {
+    // multus#96
+    let (node, ..) = node_with_two();
+    fs::write(node.path("fail.DEL.b"), r#"{"code":999,"msg":"stuck"}"#).unwrap();
+    let error = node.fail("GC", &runtime(&node, &json!([attachment("c1", "eth0")])));
+    let text = error["msg"].as_str().unwrap();
+    assert!(text.contains("sandbox c2: ") && text.contains("stuck"), "{text}");
+    assert!(node.path("cni/c2").exists());
+    fs::remove_file(node.path("fail.DEL.b")).unwrap();
+    node.succeed("GC", &runtime(&node, &json!([attachment("c1", "eth0")])));
+    assert!(!node.path("cni/c2").exists());
+    assert_eq!(
+        node.files("cni/results"),
+        ["cluster-net-c1-eth0", "net-b-c1-net1"]
+    );
+}
+
+#[test]
+fn a_network_that_only_the_result_cache_knows_is_detached_too() {
+    // multus#96: plugged into the pod by the established daemon
+    let (node, ..) = node_with_two();
+    let cached = fs::read_to_string(node.path("cni/results/net-b-c2-net1")).unwrap();
+    let plugged = cached.replace(r#""ifName":"net1""#, r#""ifName":"hot0""#);
+    assert_ne!(cached, plugged);
+    fs::write(node.path("cni/results/net-b-c2-hot0"), plugged).unwrap();
+    node.succeed("GC", &runtime(&node, &json!([attachment("c1", "eth0")])));
+    let calls: Vec<_> = node
+        .calls()
+        .into_iter()
+        .filter(|call| call.ends_with(" c2"))
+        .collect();
+    assert_eq!(calls[2..], ["DEL b net1 c2", "DEL a eth0 c2", "DEL b hot0 c2"]);
+    assert_eq!(
+        node.files("cni/results"),
+        ["cluster-net-c1-eth0", "net-b-c1-net1"]
+    );
+}
+
+#[test]
+fn leftovers_go_and_what_is_being_written_stays() {
+    // multus#96
+    let (node, ..) = node_with_two();
+    fs::create_dir_all(node.path("cni/.missed")).unwrap();
+    let old = [
+        "cni/.c9.1-0.tmp",
+        "cni/results/.x.1-0.tmp",
+        "cni/.missed/.y.1-0.tmp",
+        "cni/.c8.corrupt",
+    ];
+    let young = ["cni/.c9.1-1.tmp", "cni/.c7.corrupt"];
+    for file in old.iter().chain(&young) {
+        fs::write(node.path(file), "x").unwrap();
+    }
+    old.iter().for_each(|file| make_old(&node.path(file)));
+    fs::write(node.path("cni/results/net-b-c7-net1"), "{").unwrap();
+    fs::write(node.path("cni/results/net-b-c1-net1"), "{").unwrap();
+    node.succeed("GC", &runtime(&node, &json!([attachment("c1", "eth0")])));
+    assert_eq!(
+        node.files("cni"),
+        [".c7.corrupt", ".c9.1-1.tmp", ".missed", "c1", "results"]
+    );
+    // The broken file of a pod that lives stays, and what its name says is in use.
+    assert_eq!(
+        node.files("cni/results"),
+        ["cluster-net-c1-eth0", "net-b-c1-net1"]
+    );
+    assert_eq!(
+        node.config_of("", "GC", "a")["cni.dev/valid-attachments"],
+        json!([attachment("c1", "eth0"), attachment("c1", "net1")])
+    );
+}
+
+#[test]
+fn nothing_is_collected_while_the_state_can_not_be_read() {
+    // multus#96
+    let (node, ..) = node_with_two();
+    let before = node.calls().len();
+    let mut silent = runtime(&node, &json!([]));
+    silent.valid = None;
+    fs::write(node.path("cni/results/net-b-c1-net1"), "{").unwrap();
+    assert_eq!(node.fail("GC", &silent)["code"], 5);
+    fs::rename(node.path("cni/results"), node.path("cni/aside")).unwrap();
+    fs::write(node.path("cni/results"), "").unwrap();
+    assert_eq!(node.fail("GC", &silent)["code"], 5);
+    assert_eq!(
+        node.fail("GC", &runtime(&node, &json!([attachment("c1", "eth0")])))["code"],
+        5
+    );
+    assert_eq!(node.calls().len(), before, "nobody was told to remove anything");
+    assert!(node.path("cni/c2").exists());
+}
+
+#[test]
+fn pods_are_attached_before_or_after_a_gc() {
+    // multus#96: what is being attached is on no list
+    let (node, ..) = node_with_two();
+    let gate = node.gate("", "GC", "a");
+    let gc = node.begin(
+        "GC",
+        &runtime(
+            &node,
+            &json!([attachment("c1", "eth0"), attachment("c2", "eth0")]),
+        ),
+    );
+    node.wait("GC a", || {
+        node.calls().iter().any(|call| call.starts_with("GC a"))
+    });
+    let uid = node.pod("late", &json!({}));
+    let late = node.sandbox("c3", "late", Some(&uid));
+    let add = node.begin("ADD", &late);
+    // Pods end meanwhile, after the ADD arrived.
+    node.succeed("DEL", &node.sandbox("c2", "web", None));
+    assert!(node.calls_of("c2").contains(&"DEL a".to_owned()));
+    assert!(node.calls_of("c3").is_empty());
+    gate.open();
+    assert!(gc.wait_with_output().unwrap().status.success());
+    assert!(add.wait_with_output().unwrap().status.success());
+    assert_eq!(node.calls_of("c3"), ["ADD a"]);
+
+    // And a GC waits for those that are being attached.
+    fs::remove_file(node.path("call..GC.a.gate")).unwrap();
+    let gate = node.gate("c4", "ADD", "a");
+    let uid = node.pod("later", &json!({}));
+    let later = node.sandbox("c4", "later", Some(&uid));
+    let add = node.begin("ADD", &later);
+    node.called("c4", "ADD a");
+    let gc = node.begin(
+        "GC",
+        &runtime(
+            &node,
+            &json!([attachment("c1", "eth0"), attachment("c3", "eth0")]),
+        ),
+    );
+    node.succeed("DEL", &node.sandbox("c5", "gone", Some("u1")));
+    gate.open();
+    assert!(add.wait_with_output().unwrap().status.success());
+    assert!(gc.wait_with_output().unwrap().status.success());
+    assert_eq!(node.calls_of("c4"), ["ADD a"], "it could not be on the list");
+    assert!(node.path("cni/c4").exists());
+}
