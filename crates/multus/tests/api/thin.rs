@@ -256,3 +256,12 @@ fn the_auxiliary_chain_is_called_last() {
         ["DEL c net2 c1", "DEL b net1 c1", "DEL a eth0 c1"]
     );
 }
+
+#[test]
+fn the_manifests_without_the_operator_are_accepted() {
+    for file in ["thick.yaml", "thin.yaml", "cert-approver.yaml"] {
+        let path = format!("{}/../../deploy/multus/{file}", env!("CARGO_MANIFEST_DIR"));
+        let apply = ["apply", "--dry-run=server", "--validate=strict", "--filename", &path];
+        api().kubectl().run(apply).unwrap();
+    }
+}
