@@ -87,6 +87,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 
     /// Counts with these figures.
+    #[must_use]
     pub fn counted(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self

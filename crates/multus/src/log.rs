@@ -16,6 +16,7 @@ const MAX_BACKUPS: usize = 5;
 /// `logOptions`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[allow(clippy::struct_field_names, reason = "these are the keys that users write")]
 pub struct LogOptions {
     max_age: Option<u32>,
     max_size: Option<u64>,

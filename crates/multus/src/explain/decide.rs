@@ -9,6 +9,7 @@ use crate::resolve::{NetworkError, PodError, Resolver};
 use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORK_STATUS_ANNOTATION, NETWORKS_ANNOTATION, key};
 use cni::selection::{NetworkSelection, parse_default_network, parse_networks};
 use cni::status::{self, NetworkStatus};
+use kube_kit::watch::Name;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +72,7 @@ impl Draft<'_> {
     fn problem(&mut self, about: impl Into<String>, problem: impl Into<String>, advice: impl Into<String>) {
         self.problems.push(Problem {
             about: about.into(),
-            problem: problem.into(),
+            text: problem.into(),
             advice: advice.into(),
         });
     }
@@ -106,7 +107,7 @@ impl Draft<'_> {
             },
             None => {
                 self.configured("cluster network", config.cluster_network.as_deref())
-                    .await
+                    .await;
             }
         }
         let namespace = &self.facts.pod.metadata.namespace;
@@ -213,6 +214,15 @@ impl Draft<'_> {
             }
             // That file is on the pod's node, not here.
             Err(PodError::Network(NetworkError::File { .. })) => None,
+            // Whoever asks may not look at it; the daemon may.
+            Err(PodError::Network(NetworkError::Missing(missing)))
+                if self
+                    .facts
+                    .forbidden
+                    .contains(&Name::new(missing.namespace.as_str(), missing.name.as_str())) =>
+            {
+                None
+            }
             Err(error) => Some(error),
         };
         self.place(from, network);
@@ -448,7 +458,7 @@ fn asks(selection: &NetworkSelection) -> BTreeMap<&'static str, String> {
                 .as_ref()
                 .and_then(|limits| json(serde_json::to_string(limits))),
         ),
-        ("cni-args", cni_args.as_ref().map(|args| args.to_json())),
+        ("cni-args", cni_args.as_ref().map(cni::json::Object::to_json)),
         ("deviceID", device_id.clone()),
         (
             "default-route",

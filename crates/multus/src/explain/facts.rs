@@ -7,7 +7,7 @@ use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORK_STATUS_ANNOTATION, NETWORKS
 use kube_kit::events::Kind;
 use kube_kit::watch::Name;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A pod, as far as its networks are concerned.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -111,6 +111,8 @@ pub(super) struct Facts {
     pub(super) config_from: Result<String, String>,
     /// The definitions that pod and multus name.
     pub(super) nads: BTreeMap<Name, Result<Nad, LookupError>>,
+    /// Those that may not be read: whether they are there is not known.
+    pub(super) forbidden: BTreeSet<Name>,
     /// Whether the cluster knows of such definitions at all.
     pub(super) has_nads: bool,
     /// The newest last.

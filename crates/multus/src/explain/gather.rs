@@ -91,7 +91,11 @@ pub(super) async fn about(client: &Client, namespace: &str, name: &str) -> Resul
         Ok((namespace, config)) => (config, Ok(namespace)),
         Err(cause) => (parse("{}").map_err(Error::Config)?, Err(cause)),
     };
-    let (nads, has_nads) = nads(client, &pod, &config).await?;
+    let Nads {
+        found: nads,
+        forbidden,
+        are_served: has_nads,
+    } = nads(client, &pod, &config, &mut notes).await?;
     let events = events(client, &pod).await.unwrap_or_else(|error| {
         notes.push(format!("its events can't be read: {}", message(&error)));
         Vec::new()
@@ -101,6 +105,7 @@ pub(super) async fn about(client: &Client, namespace: &str, name: &str) -> Resul
         config,
         config_from,
         nads,
+        forbidden,
         has_nads,
         events,
         notes,
@@ -151,25 +156,48 @@ pub(super) fn parse(text: &str) -> Result<MultusConfig, net_conf::Error> {
     Ok(config)
 }
 
-type Nads = BTreeMap<Name, Result<Nad, LookupError>>;
+/// The definitions that matter.
+struct Nads {
+    found: BTreeMap<Name, Result<Nad, LookupError>>,
+    forbidden: BTreeSet<Name>,
+    /// Whether there can be any.
+    are_served: bool,
+}
 
-/// The definitions that matter, and whether there can be any.
-async fn nads(client: &Client, pod: &PodObject, config: &MultusConfig) -> Result<(Nads, bool), Error> {
-    let mut found = BTreeMap::new();
+async fn nads(
+    client: &Client,
+    pod: &PodObject,
+    config: &MultusConfig,
+    notes: &mut Vec<String>,
+) -> Result<Nads, Error> {
+    let mut nads = Nads {
+        found: BTreeMap::new(),
+        forbidden: BTreeSet::new(),
+        are_served: true,
+    };
     for name in wanted(pod, config) {
         let api: Api<NetworkAttachmentDefinition> = Api::namespaced(client.clone(), &name.namespace);
         let nad = match api.get(&name.name).await {
             Ok(nad) => Ok(Nad::from(nad)),
             // Of a kind that is not known no name is repeated.
             Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains(&*name.name) => {
-                return Ok((found, false));
+                nads.are_served = false;
+                return Ok(nads);
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Err(LookupError(status.message.clone())),
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                notes.push(format!(
+                    "network {}/{} may not be looked at: {}",
+                    name.namespace, name.name, status.message
+                ));
+                nads.forbidden.insert(name.clone());
+                Err(LookupError(status.message.clone()))
+            }
             Err(error) => return Err(connection::Error::of("network-attachment-definitions", &error).into()),
         };
-        found.insert(name, nad);
+        nads.found.insert(name, nad);
     }
-    Ok((found, true))
+    Ok(nads)
 }
 
 /// What annotations and configuration name. What can't be understood names nothing here, and is told of later.

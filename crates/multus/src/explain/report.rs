@@ -68,7 +68,8 @@ pub(super) struct Attached {
 pub(super) struct Problem {
     /// What it is about: an interface and its network, or an annotation.
     pub(super) about: String,
-    pub(super) problem: String,
+    #[serde(rename = "problem")]
+    pub(super) text: String,
     /// What to do.
     pub(super) advice: String,
 }

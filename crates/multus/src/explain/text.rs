@@ -18,7 +18,7 @@ pub(super) fn of(report: &Report) -> String {
     if !report.problems.is_empty() {
         text.push_str("\nProblems\n");
         for problem in &report.problems {
-            let what = format!("{}: {}", problem.about, clipped(&problem.problem));
+            let what = format!("{}: {}", problem.about, clipped(&problem.text));
             text.push_str(&wrapped(&what, 2));
             text.push_str(&wrapped(&format!("To do: {}", problem.advice), 4));
         }

@@ -5,6 +5,7 @@ use clap::Parser as _;
 use multus::explain::{Answer, Args, answer};
 use serde_json::{Value, json};
 use std::fs;
+use std::sync::Mutex;
 
 #[derive(Debug, clap::Parser)]
 struct Program {
@@ -45,19 +46,16 @@ fn unconfigure(node: &Node) {
     api().kubectl().run(args).unwrap();
 }
 
-/// One test, because multus' configuration is one for the cluster.
+/// Multus' configuration is one for the cluster: one test at a time may have it, or do without.
+static CONFIGURATION: Mutex<()> = Mutex::new(());
+
 #[test]
 fn a_pod_and_its_networks() {
+    let _without = CONFIGURATION.lock();
     let node = Node::started();
     node.nad(
         "blue",
         &json!({"cniVersion": "0.3.1", "plugins": [{"type": "b", "bridge": "br1"}, {"type": "tuning"}]}),
-    );
-    node.nad("broken", &json!({"cniVersion": "0.3.1"}));
-    node.device_nad(
-        "dev",
-        "example.com/nic",
-        &json!({"cniVersion": "0.3.1", "type": "c"}),
     );
 
     // Before any ConfigMap: multus' own configuration is not known.
@@ -135,7 +133,23 @@ Problems
         "{}",
         attached.text
     );
+}
 
+#[test]
+fn what_is_wrong_with_a_pods_networks() {
+    let _mine = CONFIGURATION.lock();
+    let node = Node::new();
+    let name = &node.name;
+    node.nad(
+        "blue",
+        &json!({"cniVersion": "0.3.1", "plugins": [{"type": "b", "bridge": "br1"}, {"type": "tuning"}]}),
+    );
+    node.nad("broken", &json!({"cniVersion": "0.3.1"}));
+    node.device_nad(
+        "dev",
+        "example.com/nic",
+        &json!({"cniVersion": "0.3.1", "type": "c"}),
+    );
     configure(
         &node,
         &json!({"namespaceIsolation": true, "multusNamespace": name, "defaultNetworks": ["blue"]}),

@@ -35,6 +35,7 @@ fn every_network_of_a_pod_counts() {
     assert_eq!(networks(bad), Err(SelectionError::Slash));
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "calls read better")]
 fn patch(containers: Value, needed: &[(&str, u64)]) -> Result<Value, NoCount> {
     let needed = needed
         .iter()
@@ -44,6 +45,7 @@ fn patch(containers: Value, needed: &[(&str, u64)]) -> Result<Value, NoCount> {
     Ok(serde_json::to_value(patch).unwrap())
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "calls read better")]
 fn first(value: Value) -> Value {
     json!([{"op": "add", "path": "/spec/containers/0/resources", "value": value}])
 }

@@ -13,6 +13,7 @@ fn nad(config: &str, resource: Option<&str>) -> Nad {
 }
 
 /// A pod of namespace `ns` that runs, and the networks `ns/a`, `ns/b` (needs a device) and `ns/file`.
+#[allow(clippy::needless_pass_by_value, reason = "calls read better")]
 fn facts(annotations: Value, status: Value) -> Facts {
     let mut annotations = annotations;
     if !status.is_null() {
@@ -38,6 +39,7 @@ fn facts(annotations: Value, status: Value) -> Facts {
             .into_iter()
             .map(|(name, nad)| (Name::new("ns", name), Ok(nad)))
             .collect(),
+        forbidden: BTreeSet::new(),
         has_nads: true,
         events: Vec::new(),
         notes: Vec::new(),
@@ -57,7 +59,7 @@ async fn problems(facts: &Facts) -> Vec<String> {
     report
         .problems
         .iter()
-        .map(|problem| format!("{}: {}", problem.about, problem.problem))
+        .map(|problem| format!("{}: {}", problem.about, problem.text))
         .collect()
 }
 
@@ -197,6 +199,21 @@ async fn networks_that_cannot_be_had() {
         problems(&facts).await[0],
         "k8s.v1.cni.cncf.io/networks: this cluster knows no NetworkAttachmentDefinitions, so it has no multus"
     );
+}
+
+#[tokio::test]
+async fn what_may_not_be_looked_at_is_not_called_missing() {
+    let secret = Name::new("other", "secret");
+    let mut facts = facts(
+        networks("other/secret"),
+        json!([master(), {"name": "other/secret", "interface": "net1"}]),
+    );
+    let forbidden = Err(LookupError("forbidden".into()));
+    facts.nads.insert(secret.clone(), forbidden);
+    facts.forbidden.insert(secret);
+    let report = report(&facts).await;
+    assert_eq!(report.problems, []);
+    assert!(report.networks[1].plugins.is_empty() && report.networks[1].attached.is_some());
 }
 
 #[tokio::test]
