@@ -159,6 +159,7 @@ impl<R: Runner> Attacher<'_, R> {
         netns: &mut impl PodNetns,
     ) -> Result<Vec<Attached>, AddError> {
         let mut attached: Vec<Attached> = Vec::with_capacity(delegates.len());
+        let mut replaced = Vec::new();
         for (index, delegate) in delegates.iter().enumerate() {
             let ifname = delegate.interface_name(index, self.sandbox);
             let network = delegate.config.name();
@@ -183,6 +184,7 @@ impl<R: Runner> Attacher<'_, R> {
             };
             let fates = fates.get(index).copied().filter(|fates| !fates.keeps_all());
             if let Some(fates) = fates.filter(|_| !result.interfaces.is_empty() || !result.ips.is_empty()) {
+                replaced.append(&mut self.taken_away(&ifname, fates, netns));
                 match self.reroute(delegate, &ifname, fates, netns) {
                     Ok(rerouted) => result = rerouted,
                     Err(error) => {
@@ -199,6 +201,7 @@ impl<R: Runner> Attacher<'_, R> {
                 device_info,
             });
         }
+        self.note_replaced(&replaced, delegates);
         Ok(attached)
     }
 

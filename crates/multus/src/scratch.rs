@@ -333,11 +333,19 @@ impl Records {
             self.remove(interface)?;
         }
         let Self(mut new) = Self::of(std::slice::from_ref(delegate))?;
-        if let Some(element) = new.first_mut().filter(|_| !replaced.is_empty()) {
-            element.set(REPLACED_ROUTES, &replaced).map_err(Error::Parse)?;
-        }
         self.0.append(&mut new);
-        Ok(())
+        let last = self.0.len().saturating_sub(1);
+        self.set_replaced(last, replaced)
+    }
+
+    /// Notes which default routes the network in a place replaced; nothing when it replaced none.
+    pub fn set_replaced(&mut self, place: usize, routes: &[DefaultRoute]) -> Result<(), Error> {
+        match self.0.get_mut(place) {
+            Some(element) if !routes.is_empty() => {
+                element.set(REPLACED_ROUTES, &routes).map_err(Error::Parse)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The default routes that the network of an interface replaced.

@@ -21,7 +21,7 @@ const PLACE: usize = 1;
 
 /// Why the record of a sandbox can't be kept.
 #[derive(Debug, thiserror::Error)]
-enum RecordError {
+pub(super) enum RecordError {
     #[error(transparent)]
     Content(#[from] scratch::Error),
     #[error(transparent)]
@@ -102,7 +102,7 @@ enum Owner {
 }
 
 /// What the scratch file says. Looking changes nothing: a file that is of no use is the pod's DEL's to set aside.
-enum Record {
+pub(super) enum Record {
     Missing,
     Corrupt,
     Whole(Records, Vec<Delegate>),
@@ -250,7 +250,7 @@ impl<R: Runner> Attacher<'_, R> {
         (is_there || !is_seen).then_some(result)
     }
 
-    fn record(&self) -> io::Result<Record> {
+    pub(super) fn record(&self) -> io::Result<Record> {
         let Some(text) = self.scratch().map_or(Ok(None), |scratch| scratch.read())? else {
             return Ok(Record::Missing);
         };
@@ -392,7 +392,7 @@ impl<R: Runner> Attacher<'_, R> {
         })
     }
 
-    fn keep(&self, records: &Records) -> io::Result<()> {
+    pub(super) fn keep(&self, records: &Records) -> io::Result<()> {
         match self.scratch() {
             Some(scratch) => scratch.write(&records.to_text()),
             None => Ok(()),

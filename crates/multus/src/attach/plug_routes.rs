@@ -1,8 +1,9 @@
-//! Default routes that move to a network which is plugged in, and back when it goes (multus.md §5.5, §7.4).
+//! Default routes that move to a network which is plugged in, and back when one goes (multus.md §5.5, §7.4).
 //!
-//! What the pod had stands in the record of the network that replaces it, before anything is changed. Only what multus
-//! itself took away comes back, and only where the pod has no other default route by then.
+//! What the pod had stands in the record of the network that replaces it; where the pod runs already, before anything is
+//! changed. Only what multus itself took away comes back, and only where the pod has no other default route by then.
 
+use super::plug::{Record, RecordError};
 use super::{Attacher, PodNetns, RouteError};
 use crate::default_route::{self, DefaultRoute, Fate, Fates};
 use crate::delegate::Delegate;
@@ -31,6 +32,45 @@ pub(super) fn replaced_by(
 }
 
 impl<R: Runner> Attacher<'_, R> {
+    /// The default routes of an interface that its fates take away.
+    pub(super) fn taken_away(
+        &self,
+        ifname: &str,
+        mut fates: Fates,
+        netns: &mut impl PodNetns,
+    ) -> Vec<DefaultRoute> {
+        let mut routes = netns.defaults().unwrap_or_else(|error| {
+            tracing::warn!(sandbox = %self.sandbox, %error, "a default route can't come back");
+            Vec::new()
+        });
+        routes.retain(|route| route.interface == ifname && *family(&mut fates, route) == Fate::Remove);
+        routes
+    }
+
+    /// Notes the default routes that went with those networks of an ADD that took them over: one of these may be
+    /// unplugged.
+    pub(super) fn note_replaced(&self, routes: &[DefaultRoute], delegates: &[Delegate]) {
+        if routes.is_empty() {
+            return;
+        }
+        let note = || -> Result<(), RecordError> {
+            if let Record::Whole(mut records, _) = self.record()? {
+                for (place, delegate) in delegates.iter().enumerate() {
+                    let (v4, v6) = default_route::claims(delegate);
+                    let mut its = routes.to_vec();
+                    its.retain(|route| if route.ipv4 { v4 } else { v6 });
+                    records.set_replaced(place, &its)?;
+                }
+                self.keep(&records)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = note() {
+            let error = kube_kit::client::chain(&error);
+            tracing::warn!(sandbox = %self.sandbox, error, "a default route can't come back");
+        }
+    }
+
     /// Takes these routes away, in the namespace and in the results of the networks that had them: their place must be
     /// free when the plugin comes that may want it. `known` are the networks of the sandbox.
     pub(super) fn make_way(

@@ -355,6 +355,18 @@ fn an_answer_that_was_missed_is_given_again() {
     let mut other = named("c", "hot0");
     other.requests.ips = vec!["10.1.1.1/24".into()];
     assert_eq!(plug(&mut bench, &other).unwrap().ips, first.ips);
+    // Nor by another text of its definition.
+    let config = Config::parse(br#"{"cniVersion":"0.4.0","name":"c","type":"other"}"#).unwrap();
+    other.config = config;
+    assert_eq!(plug(&mut bench, &other).unwrap().ips, first.ips);
+    // Two definitions of one text are two networks.
+    let mut twin = named("c", "hot0");
+    twin.display_name = "ns/twin".into();
+    let error = plug(&mut bench, &twin).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "interface hot0 is attached to network ns/c, not to ns/twin"
+    );
     assert_eq!(bench.fake.names(), ["ADD a", "ADD c"]);
 }
 

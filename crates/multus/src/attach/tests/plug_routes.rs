@@ -79,6 +79,29 @@ fn the_way_out_moves_and_comes_back() {
 }
 
 #[test]
+fn what_the_pods_own_add_replaced_comes_back_too() {
+    let mut bench = Bench::new();
+    bench.netns.defaults = vec![
+        default_over("eth0", "10.0.0.254"),
+        default_over("eth0", "fd00::1"),
+    ];
+    let mut claiming = single("b");
+    claiming.requests.default_route = Some(vec!["10.1.1.254".parse().unwrap()]);
+    bench.add(&[single("a"), claiming, single("c")]).unwrap();
+    let v6 = ("eth0", "fd00::1".to_owned());
+    assert_eq!(bench.defaults(), [v6.clone(), ("net1", "10.1.1.254".to_owned())]);
+    // Others' end changes nothing about it.
+    unplug(&mut bench, "net2", &asked("c")).unwrap();
+    assert_eq!(
+        bench.replaced(),
+        json!([{"interface": "eth0", "ipv4": true, "gateway": "10.0.0.254"}])
+    );
+    bench.netns.defaults.retain(|route| route.interface != "net1");
+    unplug(&mut bench, "net1", &asked("b")).unwrap();
+    assert_eq!(bench.defaults(), [v6, ("eth0", "10.0.0.254".to_owned())]);
+}
+
+#[test]
 fn a_way_out_that_the_pod_has_by_then_is_left_alone() {
     let mut bench = running();
     plug(&mut bench, &asking("c", "hot0", &["10.1.1.254"])).unwrap();
