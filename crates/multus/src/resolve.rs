@@ -14,6 +14,7 @@ use crate::delegate::{self, Config, Delegate};
 use crate::net_conf::MultusConfig;
 use cni::config::{LoadError, NetworkList, files_with_extension, find_by_name};
 use cni::selection::{NetworkSelection, SelectionError, parse_default_network, parse_networks};
+use futures::future::join_all;
 use serde_json::value::RawValue;
 use std::path::Path;
 
@@ -233,14 +234,19 @@ impl<C: ClusterView> Resolver<'_, C> {
             global_namespaces,
             ..
         } = self.config;
-        let target = &selection.namespace;
-        if *namespace_isolation && *target != pod && !global_namespaces.contains(target) {
-            return Err(PodError::Isolation {
-                pod: pod.to_owned(),
-                target: target.clone(),
-            });
-        }
-        Ok(self.network(selection).await?)
+        let selections = parse_networks(annotation, &pod.namespace)?;
+        let found = selections.iter().map(async |selection| {
+            let target = &selection.namespace;
+            if *namespace_isolation && *target != pod.namespace && !global_namespaces.contains(target) {
+                return Err(PodError::Isolation {
+                    pod: pod.namespace.clone(),
+                    target: target.clone(),
+                });
+            }
+            Ok(self.network(selection).await?)
+        });
+        // All at once: what a watch does not know yet is asked for. The first in order that fails is told.
+        join_all(found).await.into_iter().collect()
     }
 
     async fn default_network(&self, annotation: &str) -> Result<Delegate, PodError> {

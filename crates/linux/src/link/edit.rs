@@ -1,7 +1,10 @@
 //! Changing and removing links.
 
 use std::{
-    sync::mpsc::{self, TryRecvError},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{self, TryRecvError},
+    },
     thread,
 };
 
@@ -179,15 +182,39 @@ impl Socket {
 /// Bytes of stack of a thread that does nothing but send one request.
 const STACK: usize = 128 * 1024;
 
+/// One of the threads that wait for the kernel.
+struct Waiting;
+
+/// How many there are, and how many there may be: whoever comes then waits himself.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+const MOST_WAITING: usize = 64;
+
+impl Waiting {
+    fn begin() -> Option<Self> {
+        let one_more = |waiting| (waiting < MOST_WAITING).then_some(waiting + 1);
+        let begun = WAITING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        begun.ok().map(|_| Waiting)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Removes the link called `name` from the namespace of the calling thread, as [`Socket::delete_link_by_name`] does,
 /// and returns as soon as nobody sees it any more. Until the kernel has also freed what belonged to it takes another 15
 /// to 20 ms (it waits for all processors): that is waited for by a thread, which ends by itself. For processes that
 /// live on: one that ends waits for the system calls of its threads.
 pub fn delete_link_and_leave(name: &str) -> Result<()> {
-    let (Ok(mut monitor), Ok((ended, end))) = (LinkMonitor::open(), std::io::pipe()) else {
-        return Socket::open()?.delete_link_by_name(name);
-    };
     let mut socket = Socket::open()?;
+    let Some(waiting) = Waiting::begin() else {
+        return socket.delete_link_by_name(name);
+    };
+    let (Ok(mut monitor), Ok((ended, end))) = (LinkMonitor::open(), std::io::pipe()) else {
+        return socket.delete_link_by_name(name);
+    };
     let (tell, told) = mpsc::sync_channel(1);
     let owned = name.to_owned();
     let thread = thread::Builder::new()
@@ -196,7 +223,7 @@ pub fn delete_link_and_leave(name: &str) -> Result<()> {
         .spawn(move || {
             // Nobody waits any more once the link is gone.
             let _ = tell.send(socket.delete_link_by_name(&owned));
-            drop(end);
+            drop((end, waiting));
         });
     if thread.is_err() {
         return Socket::open()?.delete_link_by_name(name);
