@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::env::{Variables, Verb};
 use crate::error::Error;
+use crate::limit;
 use crate::names::CNI_COMMAND;
 use crate::plugin::Call;
 use crate::result::CniResult;
@@ -27,6 +28,8 @@ pub struct Invoker {
     pub base: Variables,
     /// What is done to the command before it is started.
     pub prepare: Option<Prepare>,
+    /// How long a plugin may take: then it is killed with its process group. `None`: as long as it likes.
+    pub limit: Option<Duration>,
 }
 
 impl fmt::Debug for Invoker {
@@ -111,6 +114,9 @@ impl Invoker {
         if let Some(prepare) = &self.prepare {
             prepare(&mut command);
         }
+        if self.limit.is_some() {
+            command.process_group(0);
+        }
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
         // A plugin may end without reading its input: a broken pipe is no failure of ours.
@@ -121,12 +127,19 @@ impl Invoker {
         };
         if config.len() <= PIPE_CAPACITY {
             feed(stdin, config);
-            return child.wait_with_output();
+            return self.output_of(child);
         }
         thread::scope(|scope| {
             scope.spawn(move || feed(stdin, config));
-            child.wait_with_output()
+            self.output_of(child)
         })
+    }
+
+    fn output_of(&self, child: Child) -> io::Result<Output> {
+        match self.limit {
+            Some(limit) => limit::output_within(child, limit),
+            None => child.wait_with_output(),
+        }
     }
 }
 
@@ -163,6 +176,8 @@ pub fn delegate(call: &Call, plugin: &str, verb: Verb) -> Result<Option<CniResul
         dirs: call.request.path.clone(),
         base: call.variables.clone(),
         prepare: None,
+        // The caller has one.
+        limit: None,
     };
     let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();
     let printed = invoker.run(plugin, &variables, &call.stdin)?;
@@ -228,6 +243,55 @@ mod tests {
         // cni-plugins#8
         let typed = run("echo '{\"code\":11,\"msg\":\"later\",\"other\":1}'; exit 1").unwrap_err();
         assert_eq!(typed, Error::new(11, "later"));
+    }
+
+    #[test]
+    fn a_plugin_that_hangs_is_killed_with_what_it_started() {
+        // multus#95 (plugins)
+        for script in [
+            // What it started holds its outputs.
+            "/bin/sleep 1000 & echo $! > $NOTE; wait",
+            // It closed them.
+            "exec >&- 2>&-; echo $$ > $NOTE; /bin/sleep 1000",
+        ] {
+            with_plugin(script, |invoker| {
+                let note = tempfile::NamedTempFile::new().unwrap();
+                let invoker = Invoker {
+                    limit: Some(Duration::from_millis(200)),
+                    ..invoker.clone()
+                };
+                let variables = [("NOTE".to_owned(), note.path().display().to_string())].into();
+                // A config that the plugin does not read, and that fits into no pipe.
+                let error = invoker.run("fake", &variables, &vec![b' '; 300_000]).unwrap_err();
+                assert!(
+                    error.msg.ends_with("/fake: killed, it did not end within 0.2 s"),
+                    "{error}"
+                );
+                let started = fs::read_to_string(note.path()).unwrap();
+                if !started.is_empty() {
+                    let state = fs::read_to_string(format!("/proc/{}/stat", started.trim()));
+                    assert!(
+                        state.is_err() || state.unwrap().contains(") Z "),
+                        "{started} lives"
+                    );
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_plugin_within_its_limit_is_as_without() {
+        with_plugin("/bin/cat; echo oh >&2; exit 3", |invoker| {
+            let invoker = Invoker {
+                limit: Some(Duration::from_secs(600)),
+                ..invoker.clone()
+            };
+            let config = format!("{{\"code\":7,\"msg\":\"{}\"}}", "x".repeat(300_000));
+            let error = invoker
+                .run("fake", &Variables::new(), config.as_bytes())
+                .unwrap_err();
+            assert_eq!((error.code, error.msg.len()), (7, 300_000));
+        });
     }
 
     #[test]

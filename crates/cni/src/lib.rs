@@ -19,6 +19,7 @@ pub mod error;
 pub mod exec;
 pub mod files;
 pub mod json;
+mod limit;
 pub mod mac;
 pub mod names;
 pub mod net;
