@@ -347,22 +347,20 @@ impl<R: Runner> Attacher<'_, R> {
         let text = match scratch.read() {
             Ok(Some(text)) => text,
             Ok(None) => return Stored::Missing,
-            Err(error) => {
-                tracing::error!(sandbox = %self.sandbox, %error, "cannot read the scratch file");
-                return Stored::Corrupt;
-            }
+            Err(error) => return self.set_aside(&scratch, &error.to_string()),
         };
         match scratch::decode(&text) {
             Ok(delegates) => Stored::Delegates(delegates),
-            Err(error) => {
-                let error = kube_kit::client::chain(&error);
-                tracing::error!(sandbox = %self.sandbox, error, "unusable scratch file, set aside");
-                if let Err(error) = scratch.set_aside() {
-                    tracing::error!(sandbox = %self.sandbox, %error, "cannot set it aside");
-                }
-                Stored::Corrupt
-            }
+            Err(error) => self.set_aside(&scratch, &kube_kit::client::chain(&error)),
         }
+    }
+
+    fn set_aside(&self, scratch: &Scratch, why: &str) -> Stored {
+        tracing::error!(sandbox = %self.sandbox, why, "unusable scratch file, set aside");
+        if let Err(error) = scratch.set_aside() {
+            tracing::error!(sandbox = %self.sandbox, %error, "cannot set it aside");
+        }
+        Stored::Corrupt
     }
 
     /// The networks of this sandbox that the result cache knows, the master first.

@@ -48,6 +48,10 @@ use tokio::time::{Instant, sleep};
 const READINESS_WAIT: Duration = Duration::from_secs(45);
 const READINESS_PAUSE: Duration = Duration::from_millis(250);
 
+/// How long a plugin may take, less than the runtime waits for the whole: what hangs must not keep others, and the end
+/// of its own pod, from being worked on.
+const PLUGIN_LIMIT: Duration = Duration::from_mins(2);
+
 /// The daemon, without its socket.
 pub struct Daemon<C> {
     config: Arc<DaemonConfig>,
@@ -215,7 +219,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         match verb {
             NodeVerb::Status => {
                 self.wait_ready(&config, None).await?;
-                self.cluster_network(config, |chain, network| chain.status(network))
+                self.cluster_network(config, |network, chain| chain.status(network))
                     .await
             }
             NodeVerb::Gc => self.gc(config, request).await,
@@ -226,7 +230,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     async fn cluster_network(
         &self,
         config: MultusConfig,
-        work: impl FnOnce(&Chain<'_, Invoker>, &NetworkList) -> Result<(), Error> + Send + 'static,
+        work: impl FnOnce(&NetworkList, &Chain<'_, Invoker>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
         let resolver = Resolver {
             cluster: &*self.cluster,
@@ -249,7 +253,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 runner: &invoker,
                 cache: &cache,
             };
-            work(&chain, &network)
+            work(&network, &chain)
         };
         self.workers.run(run).await.map_err(failed)?
     }
@@ -304,14 +308,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 tracing::error!(%error, "cannot change the root of a plugin");
             }
         });
-        Plugins {
-            invoker: Invoker {
-                dirs,
-                base: cni::env::variables(),
-                prepare: Some(prepare),
-            },
-            root: self.config.chroot_dir.clone(),
-            known: Arc::clone(&self.known),
+        Invoker {
+            dirs,
+            base: cni::env::variables(),
+            prepare,
+            limit: Some(PLUGIN_LIMIT),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::daemon_config::DaemonConfig;
 use crate::names;
+use crate::socket::Place;
 use kube_kit::client::chain;
 use plugins::multus_shim::ended;
 use std::fs;
@@ -13,22 +14,17 @@ const USUAL_DIRS: [&str; 2] = [names::CNI_CONFIG_DIR, "/etc/kubernetes/cni/net.d
 const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// Device and inode of a file or directory.
-pub(crate) type Identity = (u64, u64);
+type Identity = (u64, u64);
 
 /// What lies at a path, if anything does.
-pub(crate) fn identity(path: &Path) -> Option<Identity> {
+fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Whether another daemon listens where we did: what is at the usual places is now its own.
-pub(crate) fn is_replaced(config: &DaemonConfig, socket: Option<Identity>) -> bool {
-    identity(&config.socket()).is_some_and(|found| Some(found) != socket)
-}
-
-/// Leaves the note that the daemon that listened at `socket` ends orderly and keeps `00-multus.conf`, if it is there.
-pub(crate) fn leave_note(config: &DaemonConfig, socket: Option<Identity>) {
+/// Leaves the note that the daemon of this place ends orderly and keeps `00-multus.conf`, if it is there.
+pub(crate) fn leave_note(config: &DaemonConfig, place: &Place) {
     // A daemon that took our place in the meantime keeps the file.
-    if !config.conf_file().exists() || identity(&config.socket()) != socket {
+    if !config.conf_file().exists() || !place.is_ours() {
         return;
     }
     let Some(dir) = host_dir(config) else {

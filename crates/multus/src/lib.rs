@@ -35,7 +35,6 @@ use std::path::PathBuf;
 use std::process::exit;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -66,7 +65,7 @@ pub mod request;
 pub mod resolve;
 pub mod scratch;
 pub mod server;
-pub mod thin;
+pub mod socket;
 pub mod workers;
 
 use cluster::Cluster;
@@ -76,6 +75,7 @@ use daemon_config::{ConfSource, DaemonConfig};
 use log::Log;
 use metrics::{Count, Metrics, Sizes};
 use server::{Api, Phase};
+use socket::{Place, Socket};
 
 /// How long calls may take that are being worked on when the daemon is asked to end: less than the pod's grace period.
 const GRACE: Duration = Duration::from_secs(8);
@@ -205,23 +205,23 @@ pub async fn serve(
     let (phase, phases) = watch::channel(Phase::Starting);
     let api = Api::new(Arc::clone(&daemon), phases, metrics);
     let socket = config.socket();
-    let listener = server::listen(&socket)
+    let listener = Socket::at(&socket)
         .with_context(|| format!("cannot listen at {}", socket.display()))
         .map_err(Stop::with(3))?;
     // Not before somebody listens, and before the file is written: a shim that withdraws it looks in the other order.
     leaving::remove_note(&config);
-    let listening = leaving::identity(&socket);
+    let place = listener.place();
     let closing = Shutdown::new();
     let server = spawn_server(listener, &api, &closing);
     look_after(&daemon, phase.subscribe());
     tracing::info!("multus-daemon started");
 
     let ended = tokio::select! {
-        ended = keep_conf(&config, &phase, listening) => ended,
+        ended = keep_conf(&config, &phase, &place) => ended,
         () = shutdown.wait() => Ok(()),
     };
     phase.send_replace(Phase::Draining);
-    if leaving::is_replaced(&config, listening) {
+    if place.is_taken() {
         tracing::info!("another daemon took over: {} stays", names::CONF_FILE);
     } else if ended.is_ok() && config.conf_source == ConfSource::Auto {
         if cluster.is_refused(REFUSAL_WAIT, node).await {
@@ -231,7 +231,7 @@ pub async fn serve(
             );
             remove_conf(&config);
         } else {
-            leaving::leave_note(&config, listening);
+            leaving::leave_note(&config, &place);
         }
     }
     if timeout(GRACE, api.idle()).await.is_err() {
@@ -243,7 +243,7 @@ pub async fn serve(
     ended
 }
 
-fn spawn_server(listener: UnixListener, api: &Arc<Api<Cluster>>, closing: &Shutdown) -> JoinHandle<()> {
+fn spawn_server(listener: Socket, api: &Arc<Api<Cluster>>, closing: &Shutdown) -> JoinHandle<()> {
     let router = server::router(Arc::clone(api));
     let closed = closing.clone();
     let serving = axum::serve(listener, router).with_graceful_shutdown(async move { closed.wait().await });
@@ -290,7 +290,7 @@ async fn figures(config: &DaemonConfig, metrics: &Metrics) -> Result<Option<kube
 async fn keep_conf(
     config: &Arc<DaemonConfig>,
     phase: &watch::Sender<Phase>,
-    listening: Option<leaving::Identity>,
+    place: &Place,
 ) -> Result<(), Stop> {
     if config.conf_source != ConfSource::Auto {
         if let Err(error) = conf_keeper::copy_provided(config) {
@@ -311,7 +311,7 @@ async fn keep_conf(
     })?;
     match keeper.keep().await {
         Ended::ReadinessLost => {
-            if !leaving::is_replaced(config, listening) {
+            if !place.is_taken() {
                 remove_conf(config);
             }
             Err(Stop {

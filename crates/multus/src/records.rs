@@ -163,9 +163,8 @@ pub fn sweep(cni_dir: &Path) -> Result<(), Error> {
 }
 
 fn is_leftover(name: &str, age: Duration) -> bool {
-    let ends = |end: &&str| name.ends_with(*end);
-    name.starts_with('.')
-        && (ends(&TEMPORARY) && age > CUT_OFF || SET_ASIDE.iter().any(|end| ends(end)) && age > LOOKED_AT)
+    let is_aside = SET_ASIDE.iter().any(|end| name.ends_with(end));
+    name.starts_with('.') && (name.ends_with(TEMPORARY) && age > CUT_OFF || is_aside && age > LOOKED_AT)
 }
 
 /// The regular files of a directory with the times of their last writes; none where there is no directory.

@@ -17,12 +17,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::path::Path;
 use std::sync::Arc;
-use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 
 const CNI: &str = "/cni";
@@ -212,68 +207,4 @@ async fn finish<C: ClusterView + 'static>(
         .headers_mut()
         .insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
-}
-
-/// Listens at `path`, mode 0600. What lies there is replaced in one step, whoever listened there before; the directory
-/// stays, so that whoever mounts it finds the new socket. An empty directory at `path` is what kubelet makes of a mount
-/// whose socket is not there: it goes.
-pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
-    cni::files::remove_if_present(&temporary)?;
-    let listener = UnixListener::bind(&temporary)?;
-    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
-    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
-        fs::remove_dir(path)?;
-    }
-    fs::rename(&temporary, path)?;
-    Ok(listener)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_stale_socket_is_replaced_and_the_directory_stays() {
-        // multus#65
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("multus/multus.sock");
-        drop(listen(&path).unwrap());
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(path.parent().unwrap()), 0o700);
-        fs::write(path.with_file_name("other"), "").unwrap();
-        let first = fs::symlink_metadata(path.parent().unwrap()).unwrap();
-        let _listener = listen(&path).unwrap();
-        assert_eq!(mode(&path), 0o600);
-        assert!(path.with_file_name("other").exists(), "the directory is the same");
-        assert_eq!(
-            std::os::unix::fs::MetadataExt::ino(&first),
-            std::os::unix::fs::MetadataExt::ino(&fs::symlink_metadata(path.parent().unwrap()).unwrap())
-        );
-        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
-    }
-
-    #[tokio::test]
-    async fn nothing_but_the_socket_is_at_its_path() {
-        // multus#99
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("multus.sock");
-        fs::create_dir(&path).unwrap();
-        let _listener = listen(&path).unwrap();
-        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        fs::write(path.join("somebody's"), "").unwrap();
-        assert_eq!(
-            listen(&path).unwrap_err().kind(),
-            io::ErrorKind::DirectoryNotEmpty
-        );
-        assert!(path.join("somebody's").exists());
-    }
 }

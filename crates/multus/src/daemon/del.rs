@@ -29,13 +29,13 @@ pub(super) enum Manner {
 
 impl Manner {
     /// Goes on without something, unless there is another time for it.
-    fn goes_on(self, sandbox: &Sandbox, missing: String) -> Result<(), Error> {
+    fn goes_on(self, sandbox: &Sandbox, missing: &str) -> Result<(), Error> {
         match self {
             Self::Once => {
                 tracing::warn!("Multus: {sandbox}: {missing}");
                 Ok(())
             }
-            Self::UntilDone => Err(of_pod(sandbox, &missing)),
+            Self::UntilDone => Err(of_pod(sandbox, missing)),
         }
     }
 }
@@ -140,7 +140,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             Ok(found) => found.filter(ours),
             Err(error) => {
                 let text = format!("cannot look up pod {pod} on DEL: {error}");
-                manner.goes_on(sandbox, text)?;
+                manner.goes_on(sandbox, &text)?;
                 None
             }
         };
@@ -151,7 +151,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
             let defaults = match defaults(&resolver).await {
                 Ok(defaults) => defaults,
                 Err(cause) => {
-                    manner.goes_on(sandbox, format!("not even the default network is known: {cause}"))?;
+                    let text = format!("not even the default network is known: {cause}");
+                    manner.goes_on(sandbox, &text)?;
                     Vec::new()
                 }
             };

@@ -46,7 +46,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         };
         let is_told = said.is_some();
         let told = self
-            .cluster_network(config, move |chain, network| {
+            .cluster_network(config, move |network, chain| {
                 let valid = in_use(chain.cache, said.unwrap_or_default(), &living, is_told)?;
                 chain.gc(network, &valid)
             })
@@ -109,7 +109,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
         let sandbox = Sandbox {
             container_id: container_id.to_owned(),
-            netns: record.netns.unwrap_or_default(),
+            // Not all plugins take a path that leads nowhere for one that is gone.
+            netns: record
+                .netns
+                .filter(|netns| self.is_there(netns))
+                .unwrap_or_default(),
             ifname: names::MASTER_INTERFACE.into(),
             args: String::new(),
             pod: record.pod,

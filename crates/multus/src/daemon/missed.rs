@@ -57,7 +57,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             self.make_up_for_new(&dir, &mut failing).await;
             let retry = async {
                 if failing.is_empty() {
-                    futures::future::pending().await
+                    futures::future::pending::<()>().await;
                 } else {
                     sleep(pause).await;
                 }
@@ -133,7 +133,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
             return Outcome::Done;
         }
         tracing::info!("making up for a missed DEL: {sandbox}");
-        if let Err(error) = self.del(sandbox, config, Manner::UntilDone).await {
+        let mut sandbox = sandbox.clone();
+        // Meanwhile it may be gone, and the node may have booted.
+        if !self.is_there(&sandbox.netns) {
+            sandbox.netns = String::new();
+        }
+        if let Err(error) = self.del(&sandbox, config, Manner::UntilDone).await {
             return Outcome::Failed(error);
         }
         match files::remove_if_present(path) {

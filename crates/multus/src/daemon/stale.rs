@@ -109,15 +109,18 @@ impl<C: ClusterView + 'static> Daemon<C> {
     /// Whether a sandbox that the runtime does not know is certainly no more. `is_blind`: it knows none at all.
     fn is_gone(&self, record: &Record, is_blind: bool) -> bool {
         match &record.netns {
-            Some(netns) => {
-                let netns = Path::new(netns);
-                [netns.to_owned(), self.config.on_host(netns)]
-                    .iter()
-                    .all(|path| fs::symlink_metadata(path).is_err())
-            }
+            Some(netns) => !self.is_there(netns),
             // An attachment that says nothing of a namespace can't be judged.
             None => record.results.is_empty() && !is_blind && is_settled(record),
         }
+    }
+
+    /// Whether anything is at the path of a network namespace, as this process sees it or as the host does.
+    pub(super) fn is_there(&self, netns: &str) -> bool {
+        let netns = Path::new(netns);
+        [netns.to_owned(), self.config.on_host(netns)]
+            .iter()
+            .any(|path| fs::symlink_metadata(path).is_ok())
     }
 
     /// The sandboxes of all runtimes of this host. All of those that are there must answer.

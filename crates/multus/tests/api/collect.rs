@@ -117,7 +117,9 @@ fn leftovers_go_and_what_is_being_written_stays() {
     for file in old.iter().chain(&young) {
         fs::write(node.path(file), "x").unwrap();
     }
-    old.iter().for_each(|file| make_old(&node.path(file)));
+    for file in old {
+        make_old(&node.path(file));
+    }
     fs::write(node.path("cni/results/net-b-c7-net1"), "{").unwrap();
     fs::write(node.path("cni/results/net-b-c1-net1"), "{").unwrap();
     node.succeed("GC", &runtime(&node, &json!([attachment("c1", "eth0")])));

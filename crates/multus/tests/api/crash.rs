@@ -232,6 +232,7 @@ fn sandboxes_that_are_gone_when_the_daemon_starts_are_detached() {
     assert_eq!(node.calls_of("begun"), ["DEL a"]);
     let pod = node.variable_of("gone", "DEL", "a", "CNI_ARGS");
     assert!(pod.contains("K8S_POD_NAME=web;"), "{pod}");
+    assert_eq!(node.variable_of("gone", "DEL", "a", "CNI_NETNS"), "");
     for id in ["alive", "held"] {
         assert_eq!(node.calls_of(id), ["ADD a"]);
         assert!(node.path("cni").join(id).exists());

@@ -203,6 +203,20 @@ fn a_daemon_whose_place_was_taken_removes_nothing_when_the_default_network_is_lo
 }
 
 #[test]
+fn a_socket_that_somebody_removed_is_put_back() {
+    // multus#99: an established daemon that ends removes whatever is at the path
+    let mut node = Node::started();
+    fs::remove_file(node.path("run/multus.sock")).unwrap();
+    fs::remove_file(node.conf()).unwrap();
+    node.wait_until_serving();
+    let uid = node.pod("web", &json!({}));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    // It is as good as the first one.
+    node.stop().unwrap();
+    assert!(node.path("run/ended").exists());
+}
+
+#[test]
 fn the_probe_fails_when_the_directory_of_the_socket_was_replaced() {
     // multus#99
     let node = Node::started();

@@ -118,6 +118,48 @@ fn a_corrupt_scratch_file_is_set_aside_and_the_result_cache_stands_in() {
 }
 
 #[test]
+fn nothing_that_is_stored_keeps_a_pod_from_its_end() {
+    // multus#46: whatever lies in the place of the files
+    for (scratch, cached) in [
+        (&b"\xff\xfe"[..], &b"{"[..]),
+        (b"{}", b"[]"),
+        (
+            b"[{\"Bytes\":\"!\"}]",
+            b"{\"kind\":\"cniCacheV1\",\"config\":\"!\"}",
+        ),
+        (b"", b""),
+    ] {
+        let mut bench = Bench::new();
+        bench.add(&[single("a"), single("b")]).unwrap();
+        fs::write(bench.scratch(), scratch).unwrap();
+        fs::write(bench.dir.path().join("multus/results/b-c1-net1"), cached).unwrap();
+        assert_eq!(bench.attacher().bury(&bench.results()), Ok(dead::Buried::Done));
+        // What can be read of it.
+        assert_eq!(bench.fake.names()[2..], ["DEL a"], "{scratch:?}");
+        assert!(!bench.scratch().exists());
+    }
+    // A broken result cache alone is not needed.
+    let mut bench = Bench::new();
+    bench.add(&[single("a"), single("b")]).unwrap();
+    fs::write(bench.dir.path().join("multus/results/b-c1-net1"), "{").unwrap();
+    let stored = bench.stored();
+    bench.attacher().del(&stored).unwrap();
+    assert_eq!(bench.fake.names()[2..], ["DEL b", "DEL a"]);
+    assert!(bench.results().is_empty());
+    // No file at all.
+    let mut bench = Bench::new();
+    bench.add(&[single("a")]).unwrap();
+    fs::remove_file(bench.scratch()).unwrap();
+    fs::create_dir(bench.scratch()).unwrap();
+    assert!(matches!(bench.attacher().scratch_delegates(), Stored::Corrupt));
+    bench
+        .attacher()
+        .del(&bench.attacher().cached_delegates())
+        .unwrap();
+    assert_eq!(bench.fake.names()[1..], ["DEL a"]);
+}
+
+#[test]
 fn no_file_and_an_empty_list_are_told_apart() {
     // multus#45 (nothing is called for a list of none)
     let bench = Bench::new();
