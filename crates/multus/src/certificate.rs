@@ -118,7 +118,7 @@ impl Settings {
 )]
 fn replaced_at(not_before: i64, not_after: i64, random: f64) -> i64 {
     let life = (not_after - not_before).max(0) as f64;
-    not_before + (life * (EARLIEST + SPREAD * random)) as i64
+    not_before + (life * (EARLIEST + SPREAD * random)).round() as i64
 }
 
 /// Has a certificate and replaces it in time.

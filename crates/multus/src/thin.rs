@@ -115,8 +115,13 @@ fn keys(call: &Call) -> Result<Keys, Error> {
 fn pod(call: &Call, verb: PodVerb) -> Result<Option<String>, Error> {
     let keys = keys(call)?;
     let (args, sandbox) = sandbox(call)?;
-    let _lock = SandboxLock::take(cni_dir(&keys), &sandbox.container_id)
-        .map_err(|error| of_pod(&sandbox, &format!("cannot lock the sandbox: {error}")))?;
+    let lock = SandboxLock::take(cni_dir(&keys), &sandbox.container_id);
+    // A disk that is full or read-only keeps no pod from ending.
+    if let Err(error) = &lock
+        && verb != PodVerb::Del
+    {
+        return Err(of_pod(&sandbox, &format!("cannot lock the sandbox: {error}")));
+    }
     let request = Request::Pod {
         verb,
         sandbox,

@@ -2,9 +2,9 @@
 //! may still run.
 
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// Where the locks are, below the state directory. No sandbox has a name that begins with a dot.
@@ -21,7 +21,8 @@ impl SandboxLock {
     /// Waits until nobody else works on the sandbox.
     pub(super) fn take(cni_dir: &Path, container_id: &str) -> io::Result<Self> {
         let dir = cni_dir.join(DIR);
-        fs::create_dir_all(&dir)?;
+        // The mode of the state directory, which may not be there yet.
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let path = dir.join(container_id);
         loop {
             let file = File::options()

@@ -8,13 +8,18 @@ use kube_kit::events::Kind;
 use std::env;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// Why nothing can be asked where a network is given by name.
 const NO_CLUSTER: &str = "must have either Kubernetes config or delegates";
 /// What a pod's process has when Kubernetes is near.
 const IN_CLUSTER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
+
+/// How long events may keep the runtime waiting.
+const COURTESY: Duration = Duration::from_secs(2);
 
 /// The cluster behind a kubeconfig, or the one that this process runs in, or none.
 pub(super) struct View {
@@ -61,7 +66,9 @@ impl View {
     /// Waits until the events are published: they end with the process otherwise.
     pub(super) async fn told(&self) {
         let mut events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
-        while events.join_next().await.is_some() {}
+        let told = async { while events.join_next().await.is_some() {} };
+        // They are a courtesy; the runtime waits.
+        let _ = timeout(COURTESY, told).await;
     }
 }
 

@@ -258,6 +258,26 @@ fn the_auxiliary_chain_is_called_last() {
 }
 
 #[test]
+fn a_state_directory_that_can_not_be_written_keeps_no_pod_from_ending() {
+    let thin = Thin::new();
+    let node = &thin.node;
+    let uid = node.pod("web", &json!({}));
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    fs::create_dir(node.path("cni")).unwrap();
+    fs::write(node.path("cni/.locks"), "").unwrap();
+    let error = thin.call("ADD", &sandbox).unwrap_err();
+    assert!(
+        error["msg"]
+            .as_str()
+            .unwrap()
+            .contains("cannot lock the sandbox: "),
+        "{error}"
+    );
+    thin.succeed("DEL", &sandbox);
+    assert_eq!(node.calls_of("c1"), ["DEL a"]);
+}
+
+#[test]
 fn the_manifests_without_the_operator_are_accepted() {
     for file in ["thick.yaml", "thin.yaml", "cert-approver.yaml"] {
         let path = format!("{}/../../deploy/multus/{file}", env!("CARGO_MANIFEST_DIR"));
