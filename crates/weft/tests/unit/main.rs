@@ -302,6 +302,32 @@ fn the_multus_daemon_logs_where_its_configuration_says() {
 }
 
 #[test]
+fn what_explains_pods_says_where_it_looked_for_a_cluster() {
+    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["explain", "pod", "web", "--kubeconfig", "/none"])
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(2));
+    let text = error(&output);
+    assert!(text.starts_with("error: no way to a cluster: "), "{text}");
+}
+
+#[test]
+fn the_webhook_of_networks_needs_its_namespace() {
+    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .arg("nad-webhook")
+        .env_remove("POD_NAMESPACE")
+        .output()
+        .expect("the program runs");
+    assert!(!output.status.success());
+    assert!(
+        error(&output).contains("--namespace <NAMESPACE>"),
+        "{}",
+        error(&output)
+    );
+}
+
+#[test]
 fn the_dynamic_networks_controller_needs_its_configuration() {
     // multus#91
     let root = tempfile::tempdir().expect("a directory");
