@@ -12,8 +12,7 @@ mod attach;
 mod collect;
 mod crash;
 mod devices;
-mod explain;
-mod figures;
+mod in_process;
 #[path = "../kubelet/mod.rs"]
 mod kubelet;
 mod life;

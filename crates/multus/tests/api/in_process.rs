@@ -1,0 +1,39 @@
+//! Plugins of ours as a part of the daemon.
+
+use crate::node::Node;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+#[test]
+fn a_plugin_of_this_build_needs_no_process() {
+    let mut node = Node::new();
+    // The mark alone: a program that fails.
+    let place = node.path("bin/passthru");
+    fs::write(&place, plugins::mark::MARK).unwrap();
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    node.start(&json!({"chrootDir": "/"}));
+    node.nad(
+        "quiet",
+        &json!({"cniVersion": "1.0.0", "name": "quiet", "type": "passthru"}),
+    );
+    let uid = node.pod("web", &json!({"k8s.v1.cni.cncf.io/networks": "quiet"}));
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    node.succeed("ADD", &sandbox);
+    node.succeed("DEL", &sandbox);
+    // All others are started.
+    assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
+
+    // Of another build, and so as good as any other.
+    let mut other = plugins::mark::MARK.as_bytes().to_vec();
+    let digit = other.len() - 2;
+    other[digit] ^= 1;
+    fs::write(&place, other).unwrap();
+    let uid = node.pod("other", &json!({"k8s.v1.cni.cncf.io/networks": "quiet"}));
+    let error = node.fail("ADD", &node.sandbox("c2", "other", Some(&uid)));
+    let message = error["msg"].as_str().unwrap();
+    assert!(message.contains("netplugin failed: "), "{message}");
+    // The shim says nothing of a DEL that fails, and the first network's is not left out.
+    node.succeed("DEL", &node.sandbox("c2", "other", Some(&uid)));
+    assert!(node.calls_of("c2").contains(&"DEL a".to_owned()));
+}
