@@ -85,7 +85,7 @@ impl<'a> Pair<'a> {
         more["spec"]["config"] = json!(
             json!({
                 "cniVersion": "1.0.0", "name": "e2e-more", "type": "cnv-bridge", "bridge": "br1",
-                "capabilities": { "ips": true }, "ipam": { "type": "host-local", "subnet": "10.77.12.0/24" },
+                "capabilities": { "ips": true }, "ipam": { "type": "host-local", "subnet": "10.77.12.0/24", "gateway": "10.77.12.254" },
             })
             .to_string()
         );
@@ -125,8 +125,12 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn default_routes(&self) -> [String; 2] {
-        NAMES.map(|name| self.ns.exec(name, &["ip", "route", "show", "default"]))
+    fn default_routes(&self) -> [Vec<String>; 2] {
+        NAMES.map(|name| {
+            let routes = self.ns.exec(name, &["ip", "route"]);
+            let default = routes.lines().filter(|line| line.starts_with("default "));
+            default.map(str::to_owned).collect()
+        })
     }
 
     fn host_states(&self) -> [HostState; 2] {
