@@ -218,8 +218,15 @@ fn del_by_state(attacher: &Attacher<'_, impl Runner>) -> Known {
     };
     let cached = attacher.cached_delegates();
     if cached.is_empty() {
-        Known::Nothing { corrupt }
-    } else {
-        Known::Done(attacher.del(&cached))
+        return Known::Nothing { corrupt };
+    }
+    // Of a pod that is older than multus the established daemon caches what it plugged in, and nothing else.
+    let own = &attacher.sandbox.ifname;
+    let is_whole = cached
+        .iter()
+        .any(|delegate| delegate.requests.interface.as_ref() == Some(own));
+    match attacher.del(&cached) {
+        Ok(()) if !is_whole => Known::Nothing { corrupt },
+        outcome => Known::Done(outcome),
     }
 }

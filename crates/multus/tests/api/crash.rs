@@ -131,6 +131,25 @@ fn an_old_del_does_not_undo_a_new_add() {
 }
 
 #[test]
+fn an_old_del_that_waits_for_another_try_does_not_undo_a_new_add() {
+    // multus#94
+    let (mut node, sandbox) = attached_and_killed();
+    node.succeed("DEL", &sandbox);
+    fs::write(node.path("fail.DEL.b"), r#"{"code":999,"msg":"stuck"}"#).unwrap();
+    node.start(&json!({}));
+    node.called("c1", "DEL a");
+    fs::remove_file(node.path("fail.DEL.b")).unwrap();
+    node.succeed("ADD", &sandbox);
+    node.wait("nothing is missed any more", || {
+        node.files("cni/.missed").is_empty()
+    });
+    let calls = [
+        "ADD a", "ADD b", "DEL b", "DEL a", "DEL b", "DEL a", "ADD a", "ADD b",
+    ];
+    assert_eq!(node.calls_of("c1"), calls);
+}
+
+#[test]
 fn what_is_no_missed_del_is_set_aside() {
     // multus#94
     let (mut node, sandbox) = attached_and_killed();

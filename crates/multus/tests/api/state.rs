@@ -115,6 +115,20 @@ fn what_the_established_daemon_attached_is_detached() {
     assert_eq!(fs::read_dir(node.path("cni/results")).unwrap().count(), 0);
 }
 
+#[test]
+fn a_pod_that_only_its_plugged_network_is_known_of_is_detached_whole() {
+    // multus#45: older than multus on the node, and then the established daemon plugged a network in
+    let node = Node::started();
+    fs::create_dir_all(node.path("cni/results")).unwrap();
+    // {"cniVersion":"0.3.1","name":"hot","type":"b"}
+    let cached = json!({"kind": "cniCacheV1", "containerId": "c1", "ifName": "hot0", "networkName": "hot",
+        "config": "eyJjbmlWZXJzaW9uIjoiMC4zLjEiLCJuYW1lIjoiaG90IiwidHlwZSI6ImIifQ==", "result": {"cniVersion": "0.3.1"}});
+    fs::write(node.path("cni/results/hot-c1-hot0"), cached.to_string()).unwrap();
+    node.succeed("DEL", &node.sandbox("c1", "gone", Some("u1")));
+    assert_eq!(node.calls(), ["DEL b hot0 c1", "DEL a eth0 c1"]);
+    assert!(node.files("cni/results").is_empty());
+}
+
 fn nowhere(node: &Node, version: &str) -> Sandbox {
     let mut sandbox = node.sandbox("none", "none", None);
     sandbox.version = Some(version.into());
