@@ -40,6 +40,10 @@ impl fmt::Debug for Invoker {
     }
 }
 
+/// How long a plugin may take, less than the runtime waits for the whole: what hangs must not keep others, and the end
+/// of its own pod, from being worked on.
+pub const RESIDENT_LIMIT: Duration = Duration::from_mins(2);
+
 /// How often a binary that is being replaced ("text file busy") is tried, and how long apart.
 const BUSY_TRIES: u32 = 6;
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
@@ -176,8 +180,8 @@ pub fn delegate(call: &Call, plugin: &str, verb: Verb) -> Result<Option<CniResul
         dirs: call.request.path.clone(),
         base: call.variables.clone(),
         prepare: None,
-        // The caller has one.
-        limit: None,
+        // A process that is started for the call has its caller's.
+        limit: call.resident.then_some(RESIDENT_LIMIT),
     };
     let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();
     let printed = invoker.run(plugin, &variables, &call.stdin)?;

@@ -32,7 +32,7 @@ use cni::cache::Cache;
 use cni::chain::Chain;
 use cni::config::NetworkList;
 use cni::error::{code, internal};
-use cni::exec::Invoker;
+use cni::exec::{self, Invoker};
 use del::Manner;
 use kube_kit::events::Kind;
 use linux::process::Door;
@@ -47,10 +47,6 @@ use tokio::time::{Instant, sleep};
 /// How long a call waits for the default network, and how often it looks.
 const READINESS_WAIT: Duration = Duration::from_secs(45);
 const READINESS_PAUSE: Duration = Duration::from_millis(250);
-
-/// How long a plugin may take, less than the runtime waits for the whole: what hangs must not keep others, and the end
-/// of its own pod, from being worked on.
-const PLUGIN_LIMIT: Duration = Duration::from_mins(2);
 
 /// The daemon, without its socket.
 pub struct Daemon<C> {
@@ -297,7 +293,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let mut dirs = vec![config.bin_dir.clone()];
         dirs.extend(env::split_paths(&path).filter(|dir| dir != Path::new("")));
         let (root, way_out) = (self.config.chroot_dir.clone(), self.way_out.clone());
-        let prepare: cni::exec::Prepare = Arc::new(move |command| {
+        let prepare: exec::Prepare = Arc::new(move |command| {
             if let Some(way_out) = &way_out {
                 way_out.lead(command);
             }
@@ -308,11 +304,15 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 tracing::error!(%error, "cannot change the root of a plugin");
             }
         });
-        Invoker {
-            dirs,
-            base: cni::env::variables(),
-            prepare,
-            limit: Some(PLUGIN_LIMIT),
+        Plugins {
+            invoker: Invoker {
+                dirs,
+                base: cni::env::variables(),
+                prepare: Some(prepare),
+                limit: Some(exec::RESIDENT_LIMIT),
+            },
+            root: self.config.chroot_dir.clone(),
+            known: Arc::clone(&self.known),
         }
     }
 
