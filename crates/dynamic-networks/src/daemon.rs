@@ -5,7 +5,6 @@
 //! call waits.
 
 use crate::config::Patience;
-use crate::cri::Sandbox;
 use crate::plan::{Attachment, Wanted};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -37,6 +37,7 @@ use cluster::Cluster;
 use config::Config;
 use daemon::Daemon;
 use health::Probe;
+use kube_kit::cri::Cri;
 use reconcile::Reconciler;
 
 /// How long work may take that was begun when the controller is asked to end: less than the pod's grace period.

@@ -7,7 +7,6 @@
 //! ```
 
 use crate::cluster::{self, Cluster, WriteError};
-use crate::cri::{self, Cri, Sandbox};
 use crate::daemon::{self, Daemon};
 use crate::messages;
 use crate::names;
@@ -15,6 +14,7 @@ use crate::plan::{self, Attachment, Step, Wanted};
 use cni::json::{self, Object};
 use cni::names::key;
 use cni::status::StatusError;
+use kube_kit::cri::{self, Cri, Sandbox};
 use kube_kit::events::Kind;
 use kube_kit::watch::Name;
 use std::collections::BTreeMap;

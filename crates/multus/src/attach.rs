@@ -4,11 +4,13 @@
 //! themselves sit behind [`Runner`] and the pod's namespace behind [`PodNetns`].
 
 mod dead;
-mod devices;
+mod device_info;
+pub mod plug;
+mod plug_routes;
 
 pub use dead::Buried;
 
-use crate::default_route::{self, Ecmp, Fates};
+use crate::default_route::{self, DefaultRoute, Ecmp, Fates};
 use crate::delegate::{Config, Delegate};
 use crate::net_conf::MultusConfig;
 use crate::request::{PodVerb, Sandbox};
@@ -327,16 +329,15 @@ impl<R: Runner> Attacher<'_, R> {
             return Ok(());
         }
         let attachment = self.attachment(index, delegate, false).map_err(internal)?;
-        self.chain(&self.cache())
-            .check(&network, &attachment)
-            .map_err(|error| {
-                let what = if network.single {
-                    format!("DelegateCheck - \"{}\"", delegate.config.plugin_type())
-                } else {
-                    format!("ConflistCheck - \"{}\"", network.name)
-                };
-                error.prefixed(&format!("DelegateCheck: error invoking {what}"))
-            })
+        let check = || self.chain(&self.cache()).check(&network, &attachment);
+        self.measure(PodVerb::Check, delegate, check).map_err(|error| {
+            let what = if network.single {
+                format!("DelegateCheck - \"{}\"", delegate.config.plugin_type())
+            } else {
+                format!("ConflistCheck - \"{}\"", network.name)
+            };
+            error.prefixed(&format!("DelegateCheck: error invoking {what}"))
+        })
     }
 
     /// What the scratch file says; `None` when there is none. One that can't be used is set aside, and is none.

@@ -133,17 +133,12 @@ impl Keeper {
     /// Takes the certificate that is there, or asks for the first one.
     pub async fn start(settings: Settings) -> Result<Self, Error> {
         let store = Store::new(&settings.dir);
-        let current = match store
-            .load(&settings.common_name())
-            .filter(|found| found.not_after > now())
-        {
-            Some(found) => found,
-            None => {
-                let first = first(&settings, &store);
-                timeout(FIRST, first)
-                    .await
-                    .map_err(|_| Error::NotSigned(settings.common_name()))??
-            }
+        let there = store.load(&settings.common_name());
+        let current = if let Some(found) = there.filter(|found| found.not_after > now()) {
+            found
+        } else {
+            let first = timeout(FIRST, first(&settings, &store)).await;
+            first.map_err(|_| Error::NotSigned(settings.common_name()))??
         };
         let client = by_certificate(&settings, &current).await?;
         Ok(Self {

@@ -188,74 +188,6 @@ impl Cluster {
             _ => false,
         }
     }
-
-    async fn live_body(&self, namespace: &str, name: &str) -> Result<Option<PodBody>, LookupError> {
-        let path = pod::path(&Name::new(namespace, name));
-        match timeout(REQUEST, pod::get(&self.client, &path)).await {
-            Ok(Ok(text)) => PodBody::parse(&text)
-                .map(Some)
-                .map_err(|error| LookupError(error.to_string())),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
-            Ok(Err(error)) => Err(LookupError(message(&error))),
-            Err(_) => Err(LookupError("no answer from the API server".into())),
-        }
-    }
-
-    /// A single read, repeated as long as the API server has a transient reason not to answer.
-    async fn live_pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, LookupError> {
-        let path = pod::path(&Name::new(namespace, name));
-        let text = match self.patient_get(&path).await {
-            Ok(text) => text,
-            Err(ReadError::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let pod: WatchedPod = serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
-        Ok(Some(pod.into()))
-    }
-
-    async fn live_nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
-        let path =
-            format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}");
-        let text = self.read(&path).await?;
-        let nad: NetworkAttachmentDefinition =
-            serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
-        Ok(nad.into())
-    }
-
-    async fn patient_get(&self, path: &str) -> Result<String, ReadError> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let failure = match timeout(REQUEST, pod::get(&self.client, path)).await {
-                Ok(Ok(text)) => return Ok(text),
-                Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                    return Err(ReadError::NotFound(status.message.clone()));
-                }
-                Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                    return Err(ReadError::Forbidden(status.message.clone()));
-                }
-                Ok(Err(kube::Error::Api(status))) if !matches!(status.code, 429 | 500 | 503 | 504) => {
-                    return Err(ReadError::Other(status.message.clone()));
-                }
-                Ok(Err(error)) => message(&error),
-                Err(_) => "no answer from the API server".into(),
-            };
-            if Instant::now() + pause >= deadline {
-                return Err(ReadError::Other(failure));
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    async fn put_status(&self, pod: &Pod, body: &PodBody) -> Result<(), LookupError> {
-        let name = Name::new(&*pod.namespace, &*pod.name);
-        match timeout(REQUEST, pod::replace_status(&self.client, &name, body)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(LookupError(message(&error))),
-            Err(_) => Err(LookupError("no answer from the API server".into())),
-        }
-    }
 }
 
 impl ClusterView for Cluster {
@@ -276,7 +208,7 @@ impl ClusterView for Cluster {
     }
 
     async fn read(&self, path: &str) -> Result<String, ReadError> {
-        self.patient_get(path).await
+        self.live.read(path).await
     }
 
     fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String) {

@@ -62,6 +62,7 @@ pub struct Daemon<C> {
     detachers: Workers,
     /// Plugins that need no process.
     known: Arc<Known>,
+    metrics: Metrics,
     /// Where those that need one are not limited with this one.
     way_out: Option<Arc<Door>>,
 }
@@ -82,6 +83,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             workers,
             detachers,
             known: Arc::default(),
+            metrics: Metrics::default(),
             way_out,
         }
     }
@@ -226,7 +228,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     async fn cluster_network(
         &self,
         config: MultusConfig,
-        work: impl FnOnce(&NetworkList, &Chain<'_, Invoker>) -> Result<(), Error> + Send + 'static,
+        work: impl FnOnce(&NetworkList, &Chain<'_, Plugins>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
         let resolver = Resolver {
             cluster: &*self.cluster,
@@ -263,6 +265,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         if let Some(args) = &self.config.one_shot {
             config.own_args.clone_from(args);
         }
+        config.metrics.clone_from(&self.metrics);
         Ok(config)
     }
 

@@ -52,8 +52,10 @@ pub mod delegate;
 pub mod device_info;
 pub mod devices;
 pub mod explain;
+pub mod in_process;
 mod leaving;
 pub mod locks;
+pub mod log;
 mod memory_limit;
 pub mod messages;
 pub mod metrics;
@@ -66,6 +68,7 @@ pub mod resolve;
 pub mod scratch;
 pub mod server;
 pub mod socket;
+pub mod thin;
 pub mod workers;
 
 use cluster::Cluster;
@@ -224,7 +227,9 @@ pub async fn serve(
     if place.is_taken() {
         tracing::info!("another daemon took over: {} stays", names::CONF_FILE);
     } else if ended.is_ok() && config.conf_source == ConfSource::Auto {
-        if cluster.is_refused(REFUSAL_WAIT, node).await {
+        // The end of a certificate says nothing about multus.
+        let by_token = config.per_node_certificate.is_none();
+        if cluster.is_refused(REFUSAL_WAIT, node, by_token).await {
             tracing::info!(
                 "multus was removed from the cluster: removing {}",
                 names::CONF_FILE
@@ -267,7 +272,11 @@ fn look_after(daemon: &Arc<Daemon<Cluster>>, mut phase: watch::Receiver<Phase>) 
     });
 }
 
-async fn figures(config: &DaemonConfig, metrics: &Metrics) -> Result<Option<kube_kit::serve::Server>, Stop> {
+async fn figures(
+    config: &DaemonConfig,
+    metrics: &Metrics,
+    cluster: &Cluster,
+) -> Result<Option<kube_kit::serve::Server>, Stop> {
     let Some(port) = config.metrics_port else {
         return Ok(None);
     };

@@ -57,6 +57,12 @@ pub const REASON_NO_NETWORK: &str = "NoNetworkFound";
 /// A delegate failed.
 pub const REASON_FAILED: &str = "FailedAddingInterface";
 
+/// Who signs the certificates of nodes.
+pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// Organisation of those certificates; with the node's name behind it the common name.
+pub const CERTIFICATE_GROUP: &str = "system:multus";
+/// Source of the events of the approver.
+pub const APPROVER: &str = "cert-approver";
 /// Literals of the admission webhooks.
 pub mod admission {
     use kube_kit::object;

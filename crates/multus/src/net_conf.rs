@@ -81,6 +81,8 @@ pub struct MultusConfig {
     pub device_info: DeviceInfo,
     /// `CNI_ARGS` that this process itself was called with; the daemon was called with none.
     pub own_args: CniArgs,
+    /// Where networks are counted; the daemon's own, no key of a request.
+    pub metrics: Metrics,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -151,6 +153,7 @@ impl MultusConfig {
             retry_delete_on_error: keys.retry_delete_on_error,
             device_info: DeviceInfo::default(),
             own_args: CniArgs::default(),
+            metrics: Metrics::default(),
         })
     }
 

@@ -220,33 +220,24 @@ impl<C: ClusterView> Resolver<'_, C> {
     }
 
     async fn selected(&self, pod: &Pod, annotation: &str) -> Result<Vec<Delegate>, PodError> {
-        let mut networks = Vec::new();
-        for selection in parse_networks(annotation, &pod.namespace)? {
-            networks.push(self.permitted(&pod.namespace, &selection).await?);
-        }
-        Ok(networks)
+        let selections = parse_networks(annotation, &pod.namespace)?;
+        let found = selections
+            .iter()
+            .map(|selection| self.permitted(&pod.namespace, selection));
+        // All at once: what a watch does not know yet is asked for. The first in order that fails is told.
+        join_all(found).await.into_iter().collect()
     }
 
     /// One network that a pod of this namespace asks for, if it may.
     pub async fn permitted(&self, pod: &str, selection: &NetworkSelection) -> Result<Delegate, PodError> {
-        let MultusConfig {
-            namespace_isolation,
-            global_namespaces,
-            ..
-        } = self.config;
-        let selections = parse_networks(annotation, &pod.namespace)?;
-        let found = selections.iter().map(async |selection| {
-            let target = &selection.namespace;
-            if *namespace_isolation && *target != pod.namespace && !global_namespaces.contains(target) {
-                return Err(PodError::Isolation {
-                    pod: pod.namespace.clone(),
-                    target: target.clone(),
-                });
-            }
-            Ok(self.network(selection).await?)
-        });
-        // All at once: what a watch does not know yet is asked for. The first in order that fails is told.
-        join_all(found).await.into_iter().collect()
+        let target = &selection.namespace;
+        if !self.config.permits(pod, target) {
+            return Err(PodError::Isolation {
+                pod: pod.to_owned(),
+                target: target.clone(),
+            });
+        }
+        Ok(self.network(selection).await?)
     }
 
     async fn default_network(&self, annotation: &str) -> Result<Delegate, PodError> {

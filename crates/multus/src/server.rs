@@ -131,6 +131,7 @@ async fn answer<C: ClusterView + 'static>(
     let (answer, answered) = oneshot::channel();
     tokio::spawn(async move {
         let outcome = daemon.handle(request, || answer.is_closed()).await;
+        call.end(outcome.is_ok());
         drop(in_flight);
         // Nobody may wait any more.
         let _ = answer.send(outcome);

@@ -150,7 +150,8 @@ fn carry_out(request: Request, args: CniArgs, keys: &Keys) -> Result<Option<Stri
                 .map_err(|error| Error::internal(format!("Multus: error getting k8s client: {error}")))?;
         }
         let daemon = Daemon::new(Arc::new(config), Arc::clone(&view));
-        let answer = daemon.handle(request).await;
+        // Whoever kills this process ends the call too.
+        let answer = Box::pin(daemon.handle(request, || false)).await;
         view.told().await;
         answer
     });

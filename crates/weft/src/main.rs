@@ -135,8 +135,24 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Manifests(args) => operator::manifests::run(args),
         Command::ManifestTemplator(args) => operator::manifests::templator::run(&args),
         Command::CsvGenerator(args) => operator::manifests::templator::run_csv(&args),
+        Command::Multus(args) => {
+            logging::start(Format::Text, logging::QUIET);
+            return Ok(multus::thin::run(&args));
+        }
+        Command::ThinEntrypoint(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(multus::thin::entrypoint::run(args))?
+        }
         // Its configuration says where it logs to.
         Command::MultusDaemon(args) => process::run(multus::run(args))?,
+        Command::KubeconfigGenerator(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(multus::certificate::generator::run(args))?
+        }
+        Command::CertApprover(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(multus::certificate::approver::run(args))?
+        }
         Command::NadWebhook(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(multus::admission::run(args))?

@@ -51,8 +51,10 @@ pub fn answer(request: &CertificateSigningRequest) -> Answer {
     let Some(status) = &request.status else {
         return Answer::Pending;
     };
-    let conditions = status.conditions.iter().flatten();
-    for condition in conditions.filter(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed")) {
+    let mut conditions = status.conditions.iter().flatten();
+    if let Some(condition) =
+        conditions.find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed"))
+    {
         let text = condition.message.clone().or_else(|| condition.reason.clone());
         return Answer::Refused(format!("{}: {}", condition.type_, text.unwrap_or_default()));
     }
@@ -117,27 +119,27 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn with(status: Value) -> CertificateSigningRequest {
+    fn with(status: &Value) -> CertificateSigningRequest {
         let spec = json!({"request": "", "signerName": "s"});
         serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status})).unwrap()
     }
 
     #[test]
     fn a_request_is_pending_issued_or_refused() {
-        assert_eq!(answer(&with(json!({}))), Answer::Pending);
+        assert_eq!(answer(&with(&json!({}))), Answer::Pending);
         let approved = json!([{"type": "Approved", "status": "True"}]);
         assert_eq!(
-            answer(&with(json!({"conditions": approved}))),
+            answer(&with(&json!({"conditions": approved}))),
             Answer::Pending,
             "nobody signed yet"
         );
         assert_eq!(
-            answer(&with(json!({"conditions": approved, "certificate": "UEVN"}))),
+            answer(&with(&json!({"conditions": approved, "certificate": "UEVN"}))),
             Answer::Issued("PEM".into())
         );
         let denied = json!([{"type": "Denied", "status": "True", "message": "no such node"}]);
         assert_eq!(
-            answer(&with(json!({"conditions": denied}))),
+            answer(&with(&json!({"conditions": denied}))),
             Answer::Refused("Denied: no such node".into())
         );
     }

@@ -1,6 +1,6 @@
 //! The cluster by single requests: for what no watch knows.
 
-use super::{LookupError, Nad, Pod, WatchedPod, WriteError};
+use super::{LookupError, Nad, Pod, ReadError, WatchedPod, WriteError};
 use crate::names;
 use crate::request::PodRef;
 use api::net_attach_def::NetworkAttachmentDefinition;
@@ -53,10 +53,10 @@ impl Live {
     /// The pod, by a read that is repeated as long as the API server has a transient reason not to answer.
     pub async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, LookupError> {
         let path = pod::path(&Name::new(namespace, name));
-        let text = match self.patient_get(&path).await {
+        let text = match self.read(&path).await {
             Ok(text) => text,
-            Err(Failure::NotFound(_)) => return Ok(None),
-            Err(Failure::Other(text)) => return Err(LookupError(text)),
+            Err(ReadError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
         let pod: WatchedPod = serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
         Ok(Some(pod.into()))
@@ -72,23 +72,27 @@ impl Live {
         Ok(nad.into())
     }
 
-    async fn patient_get(&self, path: &str) -> Result<String, Failure> {
+    /// Any object or list, by its path: the API server's text, by a read that is repeated in the same way.
+    pub async fn read(&self, path: &str) -> Result<String, ReadError> {
         let deadline = Instant::now() + PATIENCE;
         let mut pause = FIRST_PAUSE;
         loop {
             let failure = match timeout(REQUEST, pod::get(&self.client, path)).await {
                 Ok(Ok(text)) => return Ok(text),
                 Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                    return Err(Failure::NotFound(status.message.clone()));
+                    return Err(ReadError::NotFound(status.message.clone()));
+                }
+                Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                    return Err(ReadError::Forbidden(status.message.clone()));
                 }
                 Ok(Err(kube::Error::Api(status))) if !matches!(status.code, 429 | 500 | 503 | 504) => {
-                    return Err(Failure::Other(status.message.clone()));
+                    return Err(ReadError::Other(status.message.clone()));
                 }
                 Ok(Err(error)) => message(&error),
                 Err(_) => "no answer from the API server".into(),
             };
             if Instant::now() + pause >= deadline {
-                return Err(Failure::Other(failure));
+                return Err(ReadError::Other(failure));
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -102,13 +106,6 @@ impl Live {
             Ok(Err(error)) => Err(LookupError(message(&error))),
             Err(_) => Err(LookupError("no answer from the API server".into())),
         }
-    }
-
-    /// Any object or list, by its path: the API server's text.
-    pub async fn read(&self, path: &str) -> Result<String, LookupError> {
-        self.patient_get(path).await.map_err(|failure| match failure {
-            Failure::NotFound(text) | Failure::Other(text) => LookupError(text),
-        })
     }
 
     /// Publishes an event about a pod. Never fails: what can't be published is logged.
@@ -128,11 +125,14 @@ impl Live {
             uid: pod.uid.clone(),
             ..ObjectReference::default()
         };
-        async move { recorder.publish(&regarding, kind, reason, &text).await }
+        async move {
+            // Whether it could be published is in the log.
+            let _ = recorder.publish(&regarding, kind, reason, &text).await;
+        }
     }
 
-    /// Writes the network status of a pod, by an update of `pods/status`: patching is more than the role allows. Nothing is written when the pod has this
-    /// status already.
+    /// Writes the network status of a pod, by an update of `pods/status`: patching is more than the role allows. Nothing
+    /// is written when the pod has this status already.
     pub async fn write_status(&self, pod: &Pod, status: &str) -> Result<(), WriteError> {
         let mut body = pod.body.clone();
         let mut cause = String::new();
@@ -177,9 +177,4 @@ impl Live {
             cause,
         })
     }
-}
-
-enum Failure {
-    NotFound(String),
-    Other(String),
 }

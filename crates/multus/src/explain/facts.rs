@@ -1,6 +1,6 @@
 //! What is known of a pod and its networks, as the API server has it.
 
-use crate::cluster::{ClusterView, LookupError, Nad, Pod, WriteError};
+use crate::cluster::{ClusterView, LookupError, Nad, Pod, ReadError, WriteError};
 use crate::net_conf::MultusConfig;
 use crate::request::PodRef;
 use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORK_STATUS_ANNOTATION, NETWORKS_ANNOTATION};
@@ -133,8 +133,8 @@ impl ClusterView for Facts {
             .unwrap_or_else(|| Err(LookupError("it was not looked for".into())))
     }
 
-    async fn read(&self, _: &str) -> Result<String, LookupError> {
-        Err(LookupError("it was not looked for".into()))
+    async fn read(&self, _: &str) -> Result<String, ReadError> {
+        Err(ReadError::Other("it was not looked for".into()))
     }
 
     fn event(&self, _: &PodRef, _: Kind, _: &'static str, _: String) {}

@@ -424,6 +424,60 @@ async fn malformed_annotations_fail_before_anything_runs() {
 }
 
 #[tokio::test]
+async fn the_auxiliary_chain_comes_last() {
+    // multus#30
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("10-a.conf");
+    fs::write(&file, BRIDGE.replacen('{', r#"{"name":"cluster-net","#, 1)).unwrap();
+    let keys =
+        json!({"cniVersion": "0.4.0", "clusterNetwork": file, "auxiliaryCNIChainName": "vendor-cni-chain"});
+    let config = config(&keys);
+    let asking = pod("ns1", "net1");
+    assert_eq!(
+        names(&config, &asking).await,
+        ["cluster-net", "ns1/net1"],
+        "no folder"
+    );
+
+    let folder = dir.path().join("vendor-cni-chain");
+    fs::create_dir(&folder).unwrap();
+    assert_eq!(
+        names(&config, &asking).await,
+        ["cluster-net", "ns1/net1"],
+        "an empty folder"
+    );
+
+    fs::write(folder.join("20-b.conf"), r#"{"type":"b"}"#).unwrap();
+    fs::write(folder.join("10-a.conf"), r#"{"type":"a","big":9007199254740993}"#).unwrap();
+    fs::write(folder.join("30-c.conflist"), r#"{"type":"c"}"#).unwrap();
+    let chain = resolve(&config, &asking).await.unwrap().remove(2);
+    assert_eq!(chain.display_name, "vendor-cni-chain");
+    let text: serde_json::Value = serde_json::from_str(&chain.config.object().to_json()).unwrap();
+    assert_eq!(
+        text,
+        json!({"cniVersion": "0.4.0", "name": "vendor-cni-chain", "plugins": [
+            {"type": "passthru", "name": "passthru-cni"}, {"type": "a", "big": 9_007_199_254_740_993_u64}, {"type": "b"}]})
+    );
+
+    fs::write(folder.join("15-broken.conf"), "{").unwrap();
+    assert_eq!(
+        names(&config, &asking).await,
+        ["cluster-net", "ns1/net1"],
+        "broken: logged alone"
+    );
+}
+
+#[tokio::test]
+async fn the_auxiliary_chain_lies_beside_a_file() {
+    // multus#30
+    let config = config(&json!({"auxiliaryCNIChainName": "vendor-cni-chain"}));
+    assert_eq!(
+        error(&config, &pod("ns1", "net1")).await,
+        "auxiliary chain used but ClusterNetwork must be a path, and it is not a path: cluster"
+    );
+}
+
+#[tokio::test]
 async fn all_networks_are_looked_up_at_once() {
     let mut cluster = cluster();
     cluster.barrier = Some(tokio::sync::Barrier::new(3));

@@ -1,6 +1,6 @@
 //! The cluster as one call sees it: by single requests from the first moment that something is asked, or not at all.
 
-use crate::cluster::{ClusterView, Live, LookupError, Nad, Pod, WriteError};
+use crate::cluster::{ClusterView, Live, LookupError, Nad, Pod, ReadError, WriteError};
 use crate::names;
 use crate::request::PodRef;
 use kube_kit::client::{chain, client_from};
@@ -90,8 +90,12 @@ impl ClusterView for View {
         self.cluster().await?.nad(namespace, name).await
     }
 
-    async fn read(&self, path: &str) -> Result<String, LookupError> {
-        self.cluster().await?.read(path).await
+    async fn read(&self, path: &str) -> Result<String, ReadError> {
+        let cluster = self.cluster().await;
+        cluster
+            .map_err(|error| ReadError::Other(error.0))?
+            .read(path)
+            .await
     }
 
     fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String) {

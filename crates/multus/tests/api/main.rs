@@ -9,9 +9,15 @@
 
 mod admission;
 mod attach;
+#[path = "../built/mod.rs"]
+mod built;
+mod certificates;
 mod collect;
+mod corpus;
 mod crash;
 mod devices;
+mod explain;
+mod figures;
 mod in_process;
 #[path = "../kubelet/mod.rs"]
 mod kubelet;

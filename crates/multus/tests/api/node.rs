@@ -3,10 +3,7 @@
 use crate::built;
 use cluster::{ApiServer, wait};
 use kube_kit::shutdown::Shutdown;
-use linux::link::VethSpec;
 use linux::netns::NetNs;
-use linux::route::Socket;
-use linux::routes::Route;
 use multus::daemon_config::DaemonConfig;
 use multus::device_info::DeviceInfo;
 use multus::{Stop, serve};
@@ -356,6 +353,10 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
         if let Some(valid) = &sandbox.valid {
             conf["cni.dev/valid-attachments"] = valid.clone();
         }
+        let keys = sandbox.keys.as_object().into_iter().flatten();
+        conf.as_object_mut()
+            .unwrap()
+            .extend(keys.map(|(key, value)| (key.clone(), value.clone())));
         let mut shim = Command::new(plugin);
         shim.env("CNI_COMMAND", verb)
             .env("CNI_PATH", self.path("bin"))
@@ -450,7 +451,8 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
             netns,
             version: None,
             valid: None,
-            held,
+            keys: Value::Null,
+            _held: held,
         }
     }
 
@@ -486,45 +488,9 @@ pub(crate) struct Sandbox {
     pub(crate) version: Option<String>,
     /// What the runtime says is in use, if it does.
     pub(crate) valid: Option<Value>,
-    held: NetNs,
-}
-
-impl Sandbox {
-    /// Netlink in its namespace.
-    pub(crate) fn socket(&self) -> Socket {
-        self.held.run(Socket::open).unwrap().unwrap()
-    }
-
-    /// Puts an interface that is up into its namespace.
-    pub(crate) fn add_interface(&self, name: &str) {
-        let peer_name = &format!("{name}-peer");
-        let spec = VethSpec {
-            name,
-            mac: None,
-            mtu: None,
-            peer_name,
-            peer_ns: None,
-        };
-        let mut socket = self.socket();
-        socket.create_veth(&spec).unwrap();
-        for end in [name, peer_name] {
-            let link = socket.link_by_name(end).unwrap();
-            socket.set_up(&link).unwrap();
-        }
-    }
-
-    /// Gives an interface an address and, over a gateway, the way out.
-    pub(crate) fn add_way_out(&self, name: &str, address: &str, gateway: &str) {
-        let mut socket = self.socket();
-        let link = socket.link_by_name(name).unwrap();
-        socket.add_address(&link, address.parse().unwrap()).unwrap();
-        let route = Route {
-            gateway: Some(gateway.parse().unwrap()),
-            link: Some(link.index),
-            ..Route::to("0.0.0.0/0".parse().unwrap())
-        };
-        socket.add_route(&route).unwrap();
-    }
+    /// More keys of the runtime's configuration.
+    pub(crate) keys: Value,
+    _held: NetNs,
 }
 
 /// Where a plugin waits.
@@ -535,6 +501,12 @@ impl Gate {
     pub(crate) fn open(self) {
         fs::write(&self.0, "go\n").unwrap();
     }
+}
+
+/// The program of all daemons of this build.
+pub(crate) fn weft() -> &'static Path {
+    static WEFT: OnceLock<PathBuf> = OnceLock::new();
+    WEFT.get_or_init(|| built::program("weft", "weft"))
 }
 
 /// What a process printed.

@@ -4,12 +4,57 @@ use crate::node::{Node, Sandbox};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use linux::address::Family;
+use linux::link::VethSpec;
+use linux::netns::NetNs;
+use linux::route::Socket;
+use linux::routes::Route;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+
+impl Sandbox {
+    /// Netlink in its namespace.
+    fn socket(&self) -> Socket {
+        let netns = NetNs::open(Path::new(&self.netns)).unwrap();
+        netns.run(Socket::open).unwrap().unwrap()
+    }
+
+    /// Puts an interface that is up into its namespace.
+    fn add_interface(&self, name: &str) {
+        let peer_name = &format!("{name}-peer");
+        let spec = VethSpec {
+            name,
+            mac: None,
+            mtu: None,
+            peer_name,
+            peer_ns: None,
+        };
+        let mut socket = self.socket();
+        socket.create_veth(&spec).unwrap();
+        for end in [name, peer_name] {
+            let link = socket.link_by_name(end).unwrap();
+            socket.set_up(&link).unwrap();
+        }
+    }
+
+    /// Gives an interface an address.
+    fn add_address(&self, name: &str, address: &str) {
+        let mut socket = self.socket();
+        let link = socket.link_by_name(name).unwrap();
+        socket.add_address(&link, address.parse().unwrap()).unwrap();
+    }
+
+    /// The gateways of its IPv4 default routes.
+    fn ways_out(&self) -> Vec<String> {
+        let routes = self.socket().routes(Family::V4).unwrap();
+        let defaults = routes.iter().filter(|route| route.dst.prefix_len() == 0);
+        defaults.map(|route| route.gateway.unwrap().to_string()).collect()
+    }
+}
 
 /// What the established controller sends, and what it is answered.
 fn call(
@@ -331,13 +376,14 @@ fn the_way_out_of_a_pod_that_runs_moves_and_comes_back() {
     let node = Node::started();
     let sandbox = attached(&node, "web", &json!({}));
     sandbox.add_interface("eth0");
-    sandbox.add_way_out("eth0", "10.0.0.2/24", "10.0.0.1");
-    let ways_out = || -> Vec<String> {
-        let mut socket = sandbox.socket();
-        let routes = socket.routes(Family::V4).unwrap();
-        let defaults = routes.iter().filter(|route| route.dst.prefix_len() == 0);
-        defaults.map(|route| route.gateway.unwrap().to_string()).collect()
+    sandbox.add_address("eth0", "10.0.0.2/24");
+    let mut socket = sandbox.socket();
+    let route = Route {
+        gateway: Some("10.0.0.1".parse().unwrap()),
+        link: Some(socket.link_by_name("eth0").unwrap().index),
+        ..Route::to("0.0.0.0/0".parse().unwrap())
     };
+    socket.add_route(&route).unwrap();
     let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
     let wishes = json!({"name": "hot", "namespace": node.name, "default-route": ["10.1.1.254"]});
     let gate = node.gate("c1", "ADD", "b");
@@ -345,29 +391,26 @@ fn the_way_out_of_a_pod_that_runs_moves_and_comes_back() {
         let plug = scope.spawn(|| call(&node, "ADD", &sandbox, "hot0", config, &wishes));
         node.called("c1", "ADD b");
         // A plugin that wants the place finds it free.
-        assert!(ways_out().is_empty());
+        assert!(sandbox.ways_out().is_empty());
         sandbox.add_interface("hot0");
-        let mut socket = sandbox.socket();
-        let link = socket.link_by_name("hot0").unwrap();
-        socket.add_address(&link, "10.1.1.2/24".parse().unwrap()).unwrap();
+        sandbox.add_address("hot0", "10.1.1.2/24");
         gate.open();
         plug.join().unwrap()
     });
     assert_eq!(code, 200, "{answer}");
-    assert_eq!(ways_out(), ["10.1.1.254"]);
+    assert_eq!(sandbox.ways_out(), ["10.1.1.254"]);
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(
         answer["Result"]["routes"],
         json!([{"dst": "0.0.0.0/0", "gw": "10.1.1.254"}])
     );
 
-    let mut socket = sandbox.socket();
     let link = socket.link_by_name("hot0").unwrap();
     socket.delete_link(&link).unwrap();
     assert_eq!(
         call(&node, "DEL", &sandbox, "hot0", "", &wishes),
         (200, String::new())
     );
-    assert_eq!(ways_out(), ["10.0.0.1"]);
+    assert_eq!(sandbox.ways_out(), ["10.0.0.1"]);
     assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b"]);
 }

@@ -281,7 +281,13 @@ fn a_state_directory_that_can_not_be_written_keeps_no_pod_from_ending() {
 fn the_manifests_without_the_operator_are_accepted() {
     for file in ["thick.yaml", "thin.yaml", "cert-approver.yaml"] {
         let path = format!("{}/../../deploy/multus/{file}", env!("CARGO_MANIFEST_DIR"));
-        let apply = ["apply", "--dry-run=server", "--validate=strict", "--filename", &path];
+        let apply = [
+            "apply",
+            "--dry-run=server",
+            "--validate=strict",
+            "--filename",
+            &path,
+        ];
         api().kubectl().run(apply).unwrap();
     }
 }

@@ -108,6 +108,7 @@ impl Host {
                 dirs: vec!["/nowhere".into(), BIN.into()],
                 base: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
                 prepare: Some(prepare),
+                limit: None,
             },
             root: Some(ROOT.into()),
             known: Arc::default(),
