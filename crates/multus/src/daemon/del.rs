@@ -145,7 +145,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }
         };
         let Some(found) = found else {
-            tracing::warn!(
+            tracing::info!(
                 "Multus: failed to get the cached delegates file of {sandbox}, cannot properly delete"
             );
             let defaults = match defaults(&resolver).await {

@@ -243,8 +243,7 @@ fn a_broken_network_fails_its_own_pod_alone() {
 fn a_pod_from_before_multus_leaves_no_lease() {
     let Some(stage) = Stage::enter() else { return };
     let node = "node01";
-    let usual = stage.network_addons_config()["spec"].clone();
-    stage.configure(&json!({ "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" }));
+    stage.patch_config(&json!([{ "op": "remove", "path": "/spec/multus" }]));
     stage.wait("multus has left the node", || {
         let gone = stage
             .node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"])
@@ -258,7 +257,7 @@ fn a_pod_from_before_multus_leaves_no_lease() {
     assert!(!ns.ready("old").has_network_status(), "multus attached it");
     assert_eq!(leases().len(), before.len() + 1);
 
-    stage.configure(&usual);
+    stage.patch_config(&json!([{ "op": "add", "path": "/spec/multus", "value": {} }]));
     stage.available_on_all_nodes(&["multus"]);
     ns.delete_pods();
     stage.wait_equal("the pod's lease is gone", &before, leases);
