@@ -11,7 +11,7 @@ use crate::support::{HostState, NODES, Stage};
 /// Their secondary networks.
 const NETWORKS: [&str; 3] = ["a", "b", "c"];
 /// How many pods there are, unless this variable says otherwise.
-const PODS: usize = 24;
+const PODS: usize = 40;
 const PODS_VARIABLE: &str = "WEFT_STORM_PODS";
 
 /// How often the daemons are killed, and for how long that goes on.
