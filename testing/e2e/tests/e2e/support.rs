@@ -87,6 +87,22 @@ impl Stage {
         }
     }
 
+    /// The node that the operator runs on.
+    pub fn operator_node(&self) -> String {
+        let selector = format!("name={OPERATOR}");
+        let path = "jsonpath={.items[0].spec.nodeName}";
+        self.kubectl(&[
+            "-n",
+            OPERATOR_NAMESPACE,
+            "get",
+            "pods",
+            "--selector",
+            &selector,
+            "-o",
+            path,
+        ])
+    }
+
     /// The image under test.
     pub fn image(&self) -> String {
         self.image.clone()
