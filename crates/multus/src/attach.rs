@@ -133,15 +133,8 @@ impl<R: Runner> Attacher<'_, R> {
     pub fn sync(&self, attached: &[Attached]) -> io::Result<()> {
         self.scratch().map_or(Ok(()), |scratch| scratch.sync())?;
         let cache = self.cache();
-        let container_id = &self.sandbox.container_id;
         attached.iter().try_for_each(|Attached { network, ifname, .. }| {
-            cache
-                .sync(Key {
-                    network,
-                    container_id,
-                    ifname,
-                })
-                .map_err(io::Error::other)
+            cache.sync(self.key(network, ifname)).map_err(io::Error::other)
         })
     }
 
@@ -265,11 +258,7 @@ impl<R: Runner> Attacher<'_, R> {
         }
         let cache = self.cache();
         let name = config.name();
-        let key = Key {
-            network: &name,
-            container_id: &attachment.container_id,
-            ifname: &attachment.ifname,
-        };
+        let key = self.key(&name, &attachment.ifname);
         // A cache that can't be read has nothing to add; the chain deals with it.
         if let Ok(Some(entry)) = cache.load(key) {
             complete(&mut config, &mut attachment, entry).map_err(internal)?;
@@ -383,11 +372,7 @@ impl<R: Runner> Attacher<'_, R> {
         let mut entries: Vec<_> = names
             .iter()
             .filter_map(|name: &String| name.split_once(infix.as_str()))
-            .map(|(network, ifname)| Key {
-                network,
-                container_id: &self.sandbox.container_id,
-                ifname,
-            })
+            .map(|(network, ifname)| self.key(network, ifname))
             .filter_map(|key| {
                 cache.load(key).unwrap_or_else(|error| {
                     tracing::warn!(sandbox = %self.sandbox, %error, "an attachment can't be told");
@@ -414,6 +399,14 @@ impl<R: Runner> Attacher<'_, R> {
         }
     }
 
+    fn key<'k>(&'k self, network: &'k str, ifname: &'k str) -> Key<'k> {
+        Key {
+            network,
+            container_id: &self.sandbox.container_id,
+            ifname,
+        }
+    }
+
     fn measure<T>(
         &self,
         verb: PodVerb,
@@ -421,6 +414,7 @@ impl<R: Runner> Attacher<'_, R> {
         work: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.config
+            .own
             .metrics
             .network(verb.text(), &delegate.display_name, work)
     }
@@ -435,12 +429,12 @@ impl<R: Runner> Attacher<'_, R> {
             container_id: self.sandbox.container_id.clone(),
             netns: self.sandbox.netns.clone(),
             ifname: delegate.interface_name(index, self.sandbox),
-            args: delegate.cni_args(self.sandbox, &self.config.own_args, adding),
+            args: delegate.cni_args(self.sandbox, &self.config.own.args, adding),
             capability_args: delegate.capability_args(
                 index,
                 &self.config.runtime_config,
                 self.sandbox,
-                &self.config.device_info,
+                &self.config.own.device_info,
             )?,
         })
     }
@@ -455,11 +449,7 @@ impl<R: Runner> Attacher<'_, R> {
     ) -> Result<CniResult, String> {
         netns.reroute(ifname, fates).map_err(|error| error.to_string())?;
         let name = delegate.config.name();
-        let key = Key {
-            network: &name,
-            container_id: &self.sandbox.container_id,
-            ifname,
-        };
+        let key = self.key(&name, ifname);
         let mut text = String::new();
         let edited = self.cache().edit_result(key, |result| {
             default_route::edit(result, fates)?;

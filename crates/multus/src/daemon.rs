@@ -23,7 +23,7 @@ use crate::locks::SandboxLocks;
 use crate::memory_limit;
 use crate::messages::of_pod;
 use crate::metrics::Metrics;
-use crate::net_conf::{self, MultusConfig};
+use crate::net_conf::{self, MultusConfig, Own};
 use crate::request::{NodeVerb, PodVerb, Request, Sandbox};
 use crate::resolve::Resolver;
 use crate::workers::{self, Workers};
@@ -62,18 +62,23 @@ pub struct Daemon<C> {
     detachers: Workers,
     /// Plugins that need no process.
     known: Arc<Known>,
-    metrics: Metrics,
+    own: Own,
     /// Where those that need one are not limited with this one.
     way_out: Option<Arc<Door>>,
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
-    /// A daemon that works on this cluster.
-    pub fn new(config: Arc<DaemonConfig>, cluster: Arc<C>) -> Self {
+    /// A daemon that works on this cluster, and counts with these figures.
+    pub fn new(config: Arc<DaemonConfig>, cluster: Arc<C>, metrics: Metrics) -> Self {
         let workers = Workers::new(config.concurrency);
         let detachers = Workers::new(config.concurrency);
         let root = config.chroot_dir.as_deref().unwrap_or(Path::new("/"));
         let way_out = memory_limit::way_out(root).map(Arc::new);
+        let own = Own {
+            device_info: config.device_info.clone(),
+            args: config.one_shot.clone().unwrap_or_default(),
+            metrics,
+        };
         Self {
             config,
             cluster,
@@ -83,16 +88,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
             workers,
             detachers,
             known: Arc::default(),
-            metrics: Metrics::default(),
+            own,
             way_out,
         }
-    }
-
-    /// Counts with these figures.
-    #[must_use]
-    pub fn counted(mut self, metrics: Metrics) -> Self {
-        self.metrics = metrics;
-        self
     }
 
     /// Works on one call to its end. The answer to ADD is the master's result as JSON, CNI version 1.1.0.
@@ -261,11 +259,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let object = net_conf::overlay(request, &self.config.object, self.config.manages_readiness())
             .map_err(unusable)?;
         let mut config = MultusConfig::parse(&object).map_err(unusable)?;
-        config.device_info.clone_from(&self.config.device_info);
-        if let Some(args) = &self.config.one_shot {
-            config.own_args.clone_from(args);
-        }
-        config.metrics.clone_from(&self.metrics);
+        config.own.clone_from(&self.own);
         Ok(config)
     }
 

@@ -203,7 +203,7 @@ pub async fn serve(
     let metrics = Metrics::default();
     let cluster = Arc::new(Cluster::start(client, node));
     let _figures = figures(&config, &metrics, &cluster).await?;
-    let daemon = Daemon::new(Arc::clone(&config), Arc::clone(&cluster)).counted(metrics.clone());
+    let daemon = Daemon::new(Arc::clone(&config), Arc::clone(&cluster), metrics.clone());
     let daemon = Arc::new(daemon);
     let (phase, phases) = watch::channel(Phase::Starting);
     let api = Api::new(Arc::clone(&daemon), phases, metrics);

@@ -44,6 +44,17 @@ pub fn overlay(request: &[u8], daemon: &Object, managed: bool) -> Result<Object,
     Ok(merged)
 }
 
+/// What the process that works on calls brings along: no key of a request.
+#[derive(Debug, Clone, Default)]
+pub struct Own {
+    /// Where files about devices are.
+    pub device_info: DeviceInfo,
+    /// `CNI_ARGS` that it was called with itself; the daemon was called with none.
+    pub args: CniArgs,
+    /// Where networks are counted.
+    pub metrics: Metrics,
+}
+
 /// What multus reads of its own configuration.
 #[derive(Debug, Clone)]
 pub struct MultusConfig {
@@ -77,12 +88,8 @@ pub struct MultusConfig {
     pub auxiliary_chain: String,
     /// Keep the scratch file when a DEL fails.
     pub retry_delete_on_error: bool,
-    /// Where files about devices are; the daemon's own, no key of a request.
-    pub device_info: DeviceInfo,
-    /// `CNI_ARGS` that this process itself was called with; the daemon was called with none.
-    pub own_args: CniArgs,
-    /// Where networks are counted; the daemon's own, no key of a request.
-    pub metrics: Metrics,
+    /// What the process brings along.
+    pub own: Own,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -151,9 +158,7 @@ impl MultusConfig {
             },
             auxiliary_chain: keys.auxiliary_cni_chain_name,
             retry_delete_on_error: keys.retry_delete_on_error,
-            device_info: DeviceInfo::default(),
-            own_args: CniArgs::default(),
-            metrics: Metrics::default(),
+            own: Own::default(),
         })
     }
 

@@ -18,6 +18,7 @@ mod view;
 use crate::daemon::Daemon;
 use crate::daemon_config::DaemonConfig;
 use crate::messages::of_pod;
+use crate::metrics::Metrics;
 use crate::names;
 use crate::request::{NodeVerb, PodRef, PodVerb, Request, Sandbox};
 use clap::Args as ClapArgs;
@@ -149,7 +150,7 @@ fn carry_out(request: Request, args: CniArgs, keys: &Keys) -> Result<Option<Stri
                 .await
                 .map_err(|error| Error::internal(format!("Multus: error getting k8s client: {error}")))?;
         }
-        let daemon = Daemon::new(Arc::new(config), Arc::clone(&view));
+        let daemon = Daemon::new(Arc::new(config), Arc::clone(&view), Metrics::default());
         // Whoever kills this process ends the call too.
         let answer = Box::pin(daemon.handle(request, || false)).await;
         view.told().await;

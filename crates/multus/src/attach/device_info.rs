@@ -11,7 +11,7 @@ impl<R: Runner> Attacher<'_, R> {
     pub(super) fn hand_over_device(&self, delegate: &Delegate, attachment: &Attachment) {
         if let Some(file) = self.device_info_file(attachment)
             && let (Some(resource), Some(device)) = (&delegate.resource_name, &delegate.device_id)
-            && let Err(error) = self.config.device_info.hand_over(resource, device, &file)
+            && let Err(error) = self.config.own.device_info.hand_over(resource, device, &file)
         {
             let error = kube_kit::client::chain(&error);
             tracing::warn!(sandbox = %self.sandbox, error, "a plugin is not told about its device");
@@ -21,7 +21,7 @@ impl<R: Runner> Attacher<'_, R> {
     /// What the pod's status says about the device.
     pub(super) fn read_device_info(&self, attachment: &Attachment) -> Option<Box<RawValue>> {
         let file = self.device_info_file(attachment)?;
-        self.config.device_info.read(&file).unwrap_or_else(|error| {
+        self.config.own.device_info.read(&file).unwrap_or_else(|error| {
             let error = kube_kit::client::chain(&error);
             tracing::warn!(sandbox = %self.sandbox, error, "the status says nothing about a device");
             None
@@ -31,7 +31,7 @@ impl<R: Runner> Attacher<'_, R> {
     /// Forgets what was said about the device, whatever became of it.
     pub(super) fn remove_device_info(&self, attachment: &Attachment) {
         if let Some(file) = self.device_info_file(attachment)
-            && let Err(error) = self.config.device_info.remove(&file)
+            && let Err(error) = self.config.own.device_info.remove(&file)
         {
             let error = kube_kit::client::chain(&error);
             tracing::warn!(sandbox = %self.sandbox, error, "what was said about a device stays");
@@ -41,6 +41,10 @@ impl<R: Runner> Attacher<'_, R> {
     /// The device-info file that a plugin is told of, when it has a device.
     fn device_info_file(&self, attachment: &Attachment) -> Option<PathBuf> {
         let file = PathBuf::from(attachment.capability_args.text(DEVICE_INFO_FILE)?);
-        self.config.device_info.is_of_attachment(&file).then_some(file)
+        self.config
+            .own
+            .device_info
+            .is_of_attachment(&file)
+            .then_some(file)
     }
 }

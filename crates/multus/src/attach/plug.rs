@@ -10,7 +10,6 @@ use crate::delegate::Delegate;
 use crate::names::MASTER_INTERFACE;
 use crate::scratch::{self, Records};
 use cni::Error;
-use cni::cache::Key;
 use cni::chain::{self, Runner};
 use cni::error::{code, internal};
 use cni::result::CniResult;
@@ -428,14 +427,6 @@ impl<R: Runner> Attacher<'_, R> {
         match self.sync_one(delegate, ifname) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
-        }
-    }
-
-    fn key<'k>(&'k self, network: &'k str, ifname: &'k str) -> Key<'k> {
-        Key {
-            network,
-            container_id: &self.sandbox.container_id,
-            ifname,
         }
     }
 }

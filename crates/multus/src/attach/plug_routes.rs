@@ -8,7 +8,6 @@ use super::{Attacher, PodNetns, RouteError};
 use crate::default_route::{self, DefaultRoute, Fate, Fates};
 use crate::delegate::Delegate;
 use crate::names::MASTER_INTERFACE;
-use cni::cache::Key;
 use cni::chain::Runner;
 use std::collections::BTreeSet;
 
@@ -133,14 +132,10 @@ impl<R: Runner> Attacher<'_, R> {
         let Some(delegate) = place.and_then(|place| known.get(place)) else {
             return;
         };
-        let key = Key {
-            network: &delegate.config.name(),
-            container_id: &self.sandbox.container_id,
-            ifname: interface,
-        };
-        let edited = self
-            .cache()
-            .edit_result(key, |result| default_route::edit(result, fates));
+        let network = delegate.config.name();
+        let edited = self.cache().edit_result(self.key(&network, interface), |result| {
+            default_route::edit(result, fates)
+        });
         if let Err(error) = edited {
             tracing::warn!(sandbox = %self.sandbox, interface, %error, "a result says the wrong default routes");
         }

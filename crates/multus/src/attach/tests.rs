@@ -155,7 +155,7 @@ impl Bench {
             .unwrap()
             .extend(keys.as_object().cloned().unwrap());
         let mut config = MultusConfig::parse(&Object::parse(config.to_string().as_bytes()).unwrap()).unwrap();
-        config.device_info = DeviceInfo::below(dir.path().join("devinfo"));
+        config.own.device_info = DeviceInfo::below(dir.path().join("devinfo"));
         let pod = PodRef {
             namespace: "ns".into(),
             name: "pod".into(),

@@ -18,7 +18,7 @@ fn with_device(name: &str) -> Delegate {
 impl Bench {
     /// What a device plugin said about the device of [`with_device`].
     fn known_device(self) -> Self {
-        let file = self.config.device_info.of_device("x.io/r", "d1");
+        let file = self.config.own.device_info.of_device("x.io/r", "d1");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, INFO).unwrap();
         self
@@ -73,7 +73,7 @@ fn a_failed_attachment_leaves_nothing_about_its_device() {
     // Refused before the plugin ran: the interface, and the file of its name, are somebody else's.
     let mut bench = Bench::new().known_device();
     bench.netns.taken.insert("net1");
-    let file = bench.config.device_info.of_attachment("ns/b", "c1", "net1");
+    let file = bench.config.own.device_info.of_attachment("ns/b", "c1", "net1");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, "{}").unwrap();
     bench.add(&[single("a"), with_device("b")]).unwrap_err();
@@ -83,7 +83,7 @@ fn a_failed_attachment_leaves_nothing_about_its_device() {
 #[test]
 fn a_useless_file_fails_nothing() {
     let mut bench = Bench::new();
-    let file = bench.config.device_info.of_device("x.io/r", "d1");
+    let file = bench.config.own.device_info.of_device("x.io/r", "d1");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, "no JSON").unwrap();
     let attached = bench.add(&[single("a"), with_device("b")]).unwrap();
