@@ -13,11 +13,22 @@ const CHUNK: usize = 16 * 1024;
 /// How long a process may take to die.
 const DEATH: Duration = Duration::from_secs(5);
 
-/// Reads what a process prints until it has ended and closed its outputs. When its time is over it is killed with its
-/// process group, which has to be one of its own. What it left behind to hold its outputs is not waited for longer.
+/// Reads what a process prints until it has ended and closed its outputs. When its time is over, or it can't be followed,
+/// it is killed with its process group, which has to be one of its own. What it left behind to hold its outputs is not
+/// waited for longer.
 pub(crate) fn output_within(mut child: Child, limit: Duration) -> io::Result<Output> {
+    read_within(&mut child, limit).inspect_err(|_| {
+        // Whoever is told of an error takes it that nothing works on any more. Once waited for, its number is anybody's.
+        if matches!(child.try_wait(), Ok(None)) {
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = child.try_wait();
+        }
+    })
+}
+
+fn read_within(child: &mut Child, limit: Duration) -> io::Result<Output> {
     let deadline = Instant::now() + limit;
-    let pid = Pid::from_child(&child);
+    let pid = Pid::from_child(child);
     let mut end = Some(pidfd_open(pid, PidfdFlags::empty())?);
     let mut stdout = Stream::of(child.stdout.take().map(OwnedFd::from));
     let mut stderr = Stream::of(child.stderr.take().map(OwnedFd::from));

@@ -47,10 +47,7 @@ pub(crate) fn serve(
     synced: watch::Receiver<bool>,
 ) -> io::Result<tokio::task::JoinHandle<()>> {
     // Of a controller before this one in the same container.
-    match fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    cni::files::remove_if_present(socket)?;
     let listener = UnixListener::bind(socket)?;
     let router = Router::new()
         .route(HEALTHZ, any(live))

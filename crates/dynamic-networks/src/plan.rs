@@ -111,7 +111,17 @@ struct Entry<'a> {
     text: &'a str,
 }
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
+    fn parse(text: &'a RawValue) -> Result<Self, json::Error> {
+        let object = Object::parse(text.get().as_bytes())?;
+        Ok(Self {
+            name: object.read(field::NAME)?.unwrap_or_default(),
+            interface: object.read(field::INTERFACE)?,
+            default: object.read(field::DEFAULT)?.unwrap_or_default(),
+            text: text.get(),
+        })
+    }
+
     fn is(&self, attachment: &Attachment) -> bool {
         self.name == attachment.network && self.interface.as_deref() == Some(&attachment.ifname)
     }
@@ -122,26 +132,8 @@ fn entries(status: &str) -> Result<Vec<Entry<'_>>, StatusError> {
         return Ok(Vec::new());
     }
     let texts: Vec<&RawValue> = serde_json::from_str(status).map_err(StatusError::List)?;
-    let read = |text: &RawValue| -> Result<(String, Option<String>, bool), json::Error> {
-        let object = Object::parse(text.get().as_bytes())?;
-        Ok((
-            object.read(field::NAME)?.unwrap_or_default(),
-            object.read(field::INTERFACE)?,
-            object.read(field::DEFAULT)?.unwrap_or_default(),
-        ))
-    };
-    let entry = |(index, text): (usize, &&'_ RawValue)| {
-        let (name, interface, default) = read(text).map_err(|source| StatusError::Entry { index, source })?;
-        Ok((index, name, interface, default))
-    };
-    let read: Result<Vec<_>, StatusError> = texts.iter().enumerate().map(entry).collect();
-    let entries = read?.into_iter().map(|(index, name, interface, default)| Entry {
-        name,
-        interface,
-        default,
-        text: texts[index].get(),
-    });
-    Ok(entries.collect())
+    let parse = |(index, text)| Entry::parse(text).map_err(|source| StatusError::Entry { index, source });
+    texts.into_iter().enumerate().map(parse).collect()
 }
 
 /// Compares what a pod of `namespace` asks for with what its status lists.

@@ -10,6 +10,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Paths of the calls.
+const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
+const STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
 /// Label that kubelet gives every sandbox.
 const UID_LABEL: &str = "io.kubernetes.pod.uid";
 /// How long the runtime may take for an answer.
@@ -124,13 +127,13 @@ impl Cri {
                 label_selector: [(UID_LABEL.to_owned(), uid.to_owned())].into(),
             }),
         };
-        let ListResponse { items } = self.ask("ListPodSandbox", request).await?;
+        let ListResponse { items } = self.ask(LIST, request).await?;
         let id = newest(items, uid)?;
         let request = StatusRequest {
             pod_sandbox_id: id.clone(),
             verbose: true,
         };
-        let status: StatusResponse = self.ask("PodSandboxStatus", request).await?;
+        let status: StatusResponse = self.ask(STATUS, request).await?;
         let netns = status.info.get(INFO).and_then(|info| network_namespace(info));
         match netns {
             Some(netns) => Ok(Sandbox { id, netns }),
@@ -140,19 +143,16 @@ impl Cri {
 
     /// The IDs of all sandboxes that the runtime knows, whatever their state.
     pub async fn sandboxes(&self) -> Result<BTreeSet<String>, Error> {
-        let ListResponse { items } = self.ask("ListPodSandbox", ListRequest { filter: None }).await?;
+        let ListResponse { items } = self.ask(LIST, ListRequest { filter: None }).await?;
         Ok(items.into_iter().map(|item| item.id).collect())
     }
 
-    async fn ask<Q, A>(&self, call: &'static str, request: Q) -> Result<A, Error>
+    async fn ask<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Error>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        let path = match call {
-            "ListPodSandbox" => "/runtime.v1.RuntimeService/ListPodSandbox",
-            _ => "/runtime.v1.RuntimeService/PodSandboxStatus",
-        };
+        let call = path.rsplit('/').next().unwrap_or(path);
         unary(&self.socket, path, request, PATIENCE)
             .await
             .map_err(|source| Error::Call { call, source })

@@ -2,24 +2,15 @@
 
 use crate::daemon_config::DaemonConfig;
 use crate::names;
-use crate::socket::Place;
+use crate::socket::{Place, identity};
 use kube_kit::client::chain;
 use plugins::multus_shim::ended;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Where nodes have their CNI configurations.
 const USUAL_DIRS: [&str; 2] = [names::CNI_CONFIG_DIR, "/etc/kubernetes/cni/net.d"];
 const MOUNTS: &str = "/proc/self/mountinfo";
-
-/// Device and inode of a file or directory.
-type Identity = (u64, u64);
-
-/// What lies at a path, if anything does.
-fn identity(path: &Path) -> Option<Identity> {
-    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
-}
 
 /// Leaves the note that the daemon of this place ends orderly and keeps `00-multus.conf`, if it is there.
 pub(crate) fn leave_note(config: &DaemonConfig, place: &Place) {

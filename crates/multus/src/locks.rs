@@ -1,7 +1,7 @@
 //! One lock per sandbox: a DEL that comes while its ADD still runs waits for it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::OwnedMutexGuard;
 
 type Lock = tokio::sync::Mutex<()>;
@@ -18,13 +18,13 @@ impl SandboxLocks {
 
     /// The sandboxes that somebody works on or is about to.
     pub fn busy(&self) -> BTreeSet<String> {
-        let locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let locks = kube_kit::lock(&self.0);
         let busy = locks.iter().filter(|(_, lock)| lock.strong_count() > 0);
         busy.map(|(id, _)| id.clone()).collect()
     }
 
     fn of(&self, container_id: &str) -> Arc<Lock> {
-        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = kube_kit::lock(&self.0);
         if let Some(lock) = locks.get(container_id).and_then(Weak::upgrade) {
             return lock;
         }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Limits in seconds: plugins take milliseconds, those that wait for the network (DHCP, a pod that is not known yet)
@@ -147,7 +147,7 @@ impl Metrics {
 
     fn bounded(&self, network: &str) -> String {
         // A panic elsewhere leaves the set as good as it was.
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = kube_kit::lock(&self.named);
         if !named.contains(network) {
             if named.len() >= NETWORKS {
                 return OTHERS.to_owned();

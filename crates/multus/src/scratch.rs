@@ -350,18 +350,22 @@ impl Records {
 
     /// The default routes that the network of an interface replaced.
     pub fn replaced(&self, interface: &str) -> Vec<DefaultRoute> {
+        let element = self.place_of(interface).and_then(|place| self.0.get(place));
+        let routes = element.and_then(|element| element.read(REPLACED_ROUTES).ok().flatten());
+        routes.unwrap_or_default()
+    }
+
+    /// The place of the network of an interface, unless it is the master, the first one.
+    fn place_of(&self, interface: &str) -> Option<usize> {
         let mut places = self.0.iter().enumerate().skip(1);
         let found = places.find(|(place, element)| interface_of(*place, element) == interface);
-        let routes = found.and_then(|(_, element)| element.read(REPLACED_ROUTES).ok().flatten());
-        routes.unwrap_or_default()
+        found.map(|(place, _)| place)
     }
 
     /// Removes the network of an interface, unless it is the master, the first one. Those behind it move up, so they get
     /// the names in writing that their places gave them.
     pub fn remove(&mut self, interface: &str) -> Result<(), Error> {
-        let mut places = self.0.iter().enumerate().skip(1);
-        let Some((gone, _)) = places.find(|(place, element)| interface_of(*place, element) == interface)
-        else {
+        let Some(gone) = self.place_of(interface) else {
             return Ok(());
         };
         for (place, element) in self.0.iter_mut().enumerate().skip(gone + 1) {

@@ -21,10 +21,10 @@ const VACANCY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Device and inode of a file or directory.
-type Identity = (u64, u64);
+pub(crate) type Identity = (u64, u64);
 
 /// What lies at a path, if anything does.
-fn identity(path: &Path) -> Option<Identity> {
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 

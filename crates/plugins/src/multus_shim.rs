@@ -256,9 +256,9 @@ fn keep(call: &Call) -> io::Result<PathBuf> {
     missed::keep(call, Path::new(cni_dir))
 }
 
-/// Sends the call and returns what a success was answered with. `deadline` is for the daemon to be there, `patience` for
-/// its answer.
-fn send(call: &Call, deadline: Instant, patience: Duration) -> Result<Vec<u8>, Failure> {
+/// Sends the call and returns what a success was answered with. `deadline` is for the daemon to be there, `answer`
+/// how long its answer may take.
+fn send(call: &Call, deadline: Instant, answer: Duration) -> Result<Vec<u8>, Failure> {
     let Config {
         daemon_socket_dir, ..
     } = call.config.read().map_err(Failure::Config)?;
@@ -273,7 +273,7 @@ fn send(call: &Call, deadline: Instant, patience: Duration) -> Result<Vec<u8>, F
     };
     let request = serde_json::to_vec(&request).map_err(Failure::Encode)?;
     let socket = Path::new(dir).join(SOCKET);
-    let response = post_until(&socket, "/cni", &request, deadline, patience)?;
+    let response = post_until(&socket, "/cni", &request, deadline, answer)?;
     if response.status == 200 {
         return Ok(response.body);
     }
@@ -294,11 +294,11 @@ fn post_until(
     path: &str,
     body: &[u8],
     deadline: Instant,
-    patience: Duration,
+    answer: Duration,
 ) -> Result<http::Response, Failure> {
     let mut pause = FIRST_PAUSE;
     loop {
-        let outcome = http::post(socket, path, body, patience);
+        let outcome = http::post(socket, path, body, answer);
         let over = Instant::now() + pause >= deadline;
         match outcome {
             Ok(response) if response.status == 503 && !over => {}
@@ -640,6 +640,8 @@ mod tests {
     #[test]
     fn a_daemon_that_hangs_is_not_waited_for_for_ever() {
         // multus#95
+        let limits = (SHIM.answer.as_secs(), SHIM.answer_to_del.as_secs());
+        assert_eq!(limits, (240, 100));
         let dir = tempfile::tempdir().unwrap();
         // Connections are taken by the kernel, and nobody reads.
         let _hangs = UnixListener::bind(dir.path().join(SOCKET)).unwrap();

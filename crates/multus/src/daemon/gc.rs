@@ -35,19 +35,16 @@ impl<C: ClusterView + 'static> Daemon<C> {
             Error::new(code::TRY_AGAIN_LATER, text)
         })?;
         let mut errors = Vec::new();
-        let living = match &said {
-            Some(said) => {
-                let listed = said.iter().map(|valid| valid.container_id.clone());
-                let living: BTreeSet<_> = listed.chain(busy).collect();
-                errors = self.collect(&config, living.clone()).await?;
-                living
-            }
-            None => BTreeSet::new(),
-        };
-        let is_told = said.is_some();
+        let listed = said
+            .as_ref()
+            .map(|said| said.iter().map(|valid| valid.container_id.clone()));
+        let living: Option<BTreeSet<_>> = listed.map(|listed| listed.chain(busy).collect());
+        if let Some(living) = &living {
+            errors = self.collect(&config, living.clone()).await?;
+        }
         let told = self
             .cluster_network(config, move |network, chain| {
-                let valid = in_use(chain.cache, said.unwrap_or_default(), &living, is_told)?;
+                let valid = in_use(chain.cache, said.unwrap_or_default(), living.as_ref())?;
                 chain.gc(network, &valid)
             })
             .await;
@@ -175,8 +172,7 @@ fn attachments_said(request: &[u8]) -> Result<Option<Vec<ValidAttachment>>, Erro
 fn in_use(
     cache: &Cache,
     said: Vec<ValidAttachment>,
-    living: &BTreeSet<String>,
-    is_told: bool,
+    living: Option<&BTreeSet<String>>,
 ) -> Result<Vec<ValidAttachment>, Error> {
     let mut all: BTreeSet<_> = said.into_iter().collect();
     for entry in cache.each().map_err(|error| unreadable(&error))? {
@@ -188,9 +184,10 @@ fn in_use(
                 });
             }
             // Its name says whose it is, if one knows who there is.
-            Err(CacheError::Broken { path, .. }) if is_told => {
+            Err(CacheError::Broken { path, .. }) if living.is_some() => {
                 let owned = living
-                    .iter()
+                    .into_iter()
+                    .flatten()
                     .filter_map(|id| Some((id, interface_in(&path, id)?)));
                 all.extend(owned.map(|(id, ifname)| ValidAttachment {
                     container_id: id.clone(),

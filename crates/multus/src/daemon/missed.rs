@@ -185,12 +185,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
 
     /// `cniDir` of the runtime's configuration, which may not be there yet.
     fn state_dir(&self) -> PathBuf {
-        match self.config.passed.cni_dir.as_str() {
-            "" => self
-                .own_conf()
-                .map_or_else(|_| names::CNI_DIR.into(), |conf| conf.cni_dir),
-            dir => dir.into(),
-        }
+        self.own_conf()
+            .map_or_else(|_| self.config.cni_dir(), |conf| conf.cni_dir)
     }
 }
 

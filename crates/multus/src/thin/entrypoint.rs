@@ -17,7 +17,7 @@ use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{ArgAction, Args as ClapArgs};
-use cni::files::write_atomically;
+use cni::files::{remove_if_present, write_atomically};
 use cni::json::Object;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch_dir::{Change, DirWatcher, Event};
@@ -25,7 +25,6 @@ use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use tokio::time::timeout;
@@ -372,12 +371,12 @@ impl Node {
 
     /// Generates from the primary and writes. Where it is put aside, that comes last.
     fn generate(&mut self, primary: PathBuf) -> anyhow::Result<()> {
-        if self.args.force_cni_version && !self.args.cni_version.is_empty() {
-            force_version(&primary, &self.args.cni_version)?;
-        }
         let aside = aside(&primary);
         let is_aside = self.args.rename_conf_file && !primary.exists();
         let source = if is_aside { &aside } else { &primary };
+        if self.args.force_cni_version && !self.args.cni_version.is_empty() {
+            force_version(source, &self.args.cni_version)?;
+        }
         let text = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
         let Generated { name, text } = conf::generate(&primary, &text, &self.args.options())?;
         self.written = Some((self.args.cni_conf_dir.join(name), text.into_bytes()));
@@ -485,12 +484,7 @@ fn force_version(primary: &Path, version: &str) -> anyhow::Result<()> {
 }
 
 fn remove(path: &Path) -> anyhow::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
+    remove_if_present(path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
 #[cfg(test)]

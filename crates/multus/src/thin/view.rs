@@ -7,7 +7,7 @@ use kube_kit::client::{chain, client_from};
 use kube_kit::events::Kind;
 use std::env;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
@@ -65,7 +65,7 @@ impl View {
 
     /// Waits until the events are published: they end with the process otherwise.
     pub(super) async fn told(&self) {
-        let mut events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut events = std::mem::take(&mut *kube_kit::lock(&self.events));
         let told = async { while events.join_next().await.is_some() {} };
         // They are a courtesy; the runtime waits.
         let _ = timeout(COURTESY, told).await;
@@ -104,10 +104,7 @@ impl ClusterView for View {
         }
         if let Some(Some(live)) = self.live.get() {
             let event = live.event(pod, kind, reason, text);
-            self.events
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .spawn(event);
+            kube_kit::lock(&self.events).spawn(event);
         }
     }
 

@@ -221,13 +221,23 @@ async fn a_primary_that_is_put_aside_is_found_again_and_comes_back() {
         r#"{"cniVersion":"0.3.1","name":"b","type":"b"}"#,
     );
     host.put("net.d/10-a.conflist", PRIMARY);
-    let flags = ["--rename-conf-file=true"];
+    let flags = [
+        "--rename-conf-file=true",
+        "--force-cni-version=true",
+        "--cni-version=0.4.0",
+    ];
     let first = host.start(&flags);
     host.until("put aside", || host.path("net.d/10-a.conflist.old").exists())
         .await;
     first.abort();
     fs::remove_file(host.path("net.d/00-multus.conf")).unwrap();
-    let again = host.start(&["--rename-conf-file=true", "--cleanup-config-on-exit=true"]);
+    let again = host.start(
+        &[
+            &flags[..2],
+            &["--cni-version=0.3.1", "--cleanup-config-on-exit=true"],
+        ]
+        .concat(),
+    );
     host.until("found again", || {
         host.read("net.d/00-multus.conf")
             .is_some_and(|text| text.contains("\"ptp\""))
@@ -235,7 +245,9 @@ async fn a_primary_that_is_put_aside_is_found_again_and_comes_back() {
     .await;
     host.shutdown.trigger();
     again.await.unwrap().unwrap();
-    assert!(host.path("net.d/10-a.conflist").exists() && !host.path("net.d/10-a.conflist.old").exists());
+    let back = host.read("net.d/10-a.conflist").unwrap();
+    assert!(back.contains(r#""cniVersion":"0.3.1""#), "{back}");
+    assert!(!host.path("net.d/10-a.conflist.old").exists());
 }
 
 #[tokio::test]
