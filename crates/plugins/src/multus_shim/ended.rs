@@ -152,6 +152,7 @@ fn read_plain(path: &Path) -> Option<(File, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
 
@@ -206,8 +207,9 @@ mod tests {
     #[test]
     fn a_daemon_that_is_long_gone_takes_its_configuration_along() {
         let node = Node::left();
-        // A socket that a daemon left behind.
-        drop(UnixListener::bind(node.socket()).unwrap());
+        // A socket that a daemon left behind. It never listened: a child that another test just starts may still hold it.
+        let left = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&left, &SocketAddrUnix::new(node.socket()).unwrap()).unwrap();
         assert_eq!(node.withdraw(LATER), Some(node.conf()));
         assert_eq!(node.names(), ["multus.sock"]);
         assert_eq!(node.withdraw(LATER), None);

@@ -4,6 +4,7 @@ use super::*;
 mod kubelet;
 
 use kubelet::{Answer, Pod, encode};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tokio::io::AsyncReadExt as _;
@@ -138,7 +139,9 @@ async fn a_kubelet_with_much_to_answer_is_asked_again() {
 async fn a_kubelet_that_is_away_is_waited_for_a_while() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kubelet.sock");
-    drop(UnixListener::bind(&socket).unwrap());
+    // It never listens: a socket that was closed may still be held by a child that another test just starts.
+    let left = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&left, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
     let begun = Instant::now();
     let error = devices_of(&socket, &wanted()).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot connect: "), "{error}");
