@@ -21,17 +21,19 @@ pub(crate) struct Program {
     name: &'static str,
     /// Its place in the image.
     path: &'static str,
-    /// What it is compiled with beyond the release profile.
+    /// What it is compiled with beyond the release profile and what all are.
     flags: &'static [&'static str],
 }
 
-/// All plugins. This program starts for every pod event and lives for milliseconds: at a fixed address there is nothing
-/// to relocate at each start, and without unwinding it is smaller.
+/// What all programs are compiled with: at a fixed address there is nothing to relocate at each start, and no page that
+/// is written for it. The programs of Go that these replace lie at one too.
+const FIXED: &str = "-Crelocation-model=static";
+/// All plugins. This program starts for every pod event and lives for milliseconds, and without unwinding it is smaller.
 pub(crate) const CNI: Program = Program {
     package: "plugins",
     name: "weft-cni",
     path: "/weft-cni",
-    flags: &["-Crelocation-model=static", "-Cpanic=abort"],
+    flags: &["-Cpanic=abort"],
 };
 /// All daemons, and the command line.
 pub(crate) const WEFT: Program = Program {
@@ -174,7 +176,7 @@ pub(crate) fn compile(programs: &[Program], steps: &mut Steps) -> anyhow::Result
         cargo.env(STATIC.0, STATIC.1);
         cargo.args(["rustc", "--release", "--target", &triple()]);
         cargo.args(["--package", program.package, "--bin", program.name]);
-        cargo.arg("--").args(program.flags);
+        cargo.args(["--", FIXED]).args(program.flags);
         // Another command may be building too.
         let log = dir.join(format!("build-{}.log", std::process::id()));
         run::watched(&mut cargo, &log, steps)?;

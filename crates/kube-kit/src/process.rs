@@ -7,9 +7,20 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// How often to look whether there is something to give back.
+const LOOK: Duration = Duration::from_secs(10);
+/// A process that worked less than this between two looks is at rest.
+const REST: Duration = Duration::from_millis(20);
+/// A process that worked more than this since it last gave back has something to give, as one has that just started.
+const WORK: Duration = Duration::from_millis(50);
 
 /// Runs a daemon's main future to its end on a current-thread runtime: worker threads and their stacks would cost more
-/// memory than a controller of this size has work.
+/// memory than a controller of this size has work. What starting and bursts of work leave in memory is given back when
+/// it comes to rest.
 ///
 /// # Errors
 /// Only when the runtime itself can't be built (no epoll, no file descriptors left).
@@ -19,10 +30,55 @@ pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
         .enable_all()
         .max_blocking_threads(1)
         .build()?;
+    linux::memory::share_one_heap();
+    runtime.spawn(give_back_at_rest());
     let output = runtime.block_on(main);
     // A look-up that hangs must not keep the process from ending.
     runtime.shutdown_background();
     Ok(output)
+}
+
+async fn give_back_at_rest() {
+    let mut time = Rest::default();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if time.is_reached(worked())
+            && let Err(error) = linux::memory::give_back()
+        {
+            tracing::debug!(%error, "cannot give memory back");
+            return;
+        }
+    }
+}
+
+/// Time that this process spent on processors.
+fn worked() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
+}
+
+/// Time that a process had worked at the last look, and when it gave back last.
+#[derive(Debug, Default)]
+struct Rest {
+    looked: Duration,
+    gave: Option<Duration>,
+}
+
+impl Rest {
+    /// Whether it is at rest for the first time, or for the first time after work.
+    fn is_reached(&mut self, worked: Duration) -> bool {
+        let at_rest = worked.saturating_sub(self.looked) < REST;
+        self.looked = worked;
+        let since = |gave: Duration| worked.saturating_sub(gave);
+        let reached = at_rest && self.gave.is_none_or(|gave| since(gave) > WORK);
+        if reached {
+            self.gave = Some(worked);
+        }
+        reached
+    }
 }
 
 thread_local! {
@@ -77,6 +133,18 @@ fn said(payload: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rest_is_told_once_after_work() {
+        let mut rest = Rest::default();
+        let mut told = |milliseconds| rest.is_reached(Duration::from_millis(milliseconds));
+        assert!(!told(30), "it starts");
+        assert!(told(31));
+        assert!(!told(32) && !told(51) && !told(81), "nothing worth it since");
+        assert!(told(82));
+        assert!(!told(900) && !told(1500), "busy");
+        assert!(told(1510));
+    }
 
     #[tokio::test]
     async fn a_panic_ends_what_is_contained_alone() {

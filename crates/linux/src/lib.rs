@@ -11,6 +11,7 @@
 //!
 //!  sysctl, arp: files below /proc/sys, of the namespace that the thread is in
 //!  process: what has to happen between fork and exec
+//!  memory: what a process has and does not need
 //!  files: ones that appear whole
 //! ```
 //!
@@ -21,6 +22,7 @@ pub mod arp;
 mod error;
 pub mod files;
 pub mod link;
+pub mod memory;
 pub mod monitor;
 pub mod neighbour;
 pub mod netns;

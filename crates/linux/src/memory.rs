@@ -1,0 +1,120 @@
+//! Memory that a process has and does not need.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+
+use rustix::mm::{Advice, madvise};
+
+/// What the kernel says about each mapping of this process.
+const MAPPINGS: &str = "/proc/self/smaps";
+
+/// Lets all threads share one heap, from now on. The C library gives threads heaps of their own otherwise, which they
+/// leave behind half empty; where little is allocated at once that costs more than waiting for each other.
+pub fn share_one_heap() {
+    #[allow(unsafe_code, reason = "the C library's allocator has no safe interface")]
+    // SAFETY: it takes two numbers, and a lock of its own.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Gives back to the kernel what was freed, and the pages of the program that were read for a work which may not come
+/// again: those that are needed after all are in the page cache.
+///
+/// # Errors
+/// When the kernel does not say what this process has mapped.
+pub fn give_back() -> io::Result<()> {
+    #[allow(unsafe_code, reason = "the C library's allocator has no safe interface")]
+    // SAFETY: it takes a number, and a lock of its own.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    for Range { start, end } in unwritten(&fs::read_to_string(MAPPINGS)?) {
+        #[allow(unsafe_code, reason = "the kernel is told about memory by its address")]
+        // SAFETY: the mapping is a file's, private, read-only, and none of its pages was ever written: whoever reads
+        // it, now or later, gets the same bytes from the file again. It is the program's or a library's, so nobody
+        // unmaps it or lets it be written meanwhile; if somebody did, a page of the file is what a new mapping would
+        // show too.
+        let told = unsafe {
+            madvise(
+                std::ptr::without_provenance_mut(start),
+                end - start,
+                Advice::LinuxDontNeed,
+            )
+        };
+        // A mapping that is gone, or locked, has nothing to give.
+        let _ = told;
+    }
+    Ok(())
+}
+
+/// The mappings of executable files and what lies beside them in the same file that can't be written and never were.
+fn unwritten(smaps: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let mut current = None;
+    for line in smaps.lines() {
+        match line.split_once(' ') {
+            Some(("Anonymous:", size)) => {
+                found.extend(current.take().filter(|_| size.trim() == "0 kB"));
+            }
+            Some((range, rest)) if !range.ends_with(':') => current = of_a_file(range, rest),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// `55d0-55d4 r-xp 00001000 08:01 1234 /path`: the range, if it is a private mapping of a file that can't be written.
+fn of_a_file(range: &str, rest: &str) -> Option<Range<usize>> {
+    let mut fields = rest.split_whitespace();
+    let is_private = matches!(fields.next(), Some("r-xp" | "r--p"));
+    let inode = fields.nth(2)?;
+    let (start, end) = range.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    (is_private && inode != "0").then_some(address(start)?..address(end)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_file_has_too_is_given_back() {
+        let smaps = "\
+00400000-00500000 r--p 00000000 fe:00 11                                 /weft
+Rss:                1024 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me
+00500000-00900000 r-xp 00100000 fe:00 11                                 /weft
+Anonymous:             0 kB
+00900000-00910000 r--p 00500000 fe:00 11                                 /weft (deleted)
+Anonymous:            64 kB
+00910000-00920000 rw-p 00510000 fe:00 11                                 /weft
+Anonymous:             0 kB
+00a00000-00b00000 rw-p 00000000 00:00 0                                  [heap]
+Anonymous:             0 kB
+7ffc0000-7ffd0000 r-xp 00000000 00:00 0                                  [vdso]
+Anonymous:             0 kB
+7ffe0000-7fff0000 r--s 00000000 fe:00 12                                 /shared
+Anonymous:             0 kB
+";
+        assert_eq!(unwritten(smaps), [0x40_0000..0x50_0000, 0x50_0000..0x90_0000]);
+    }
+
+    #[test]
+    fn pages_of_the_program_go_and_come_back() {
+        let resident = || -> u64 {
+            let status = fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("RssFile:"));
+            line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        share_one_heap();
+        let before = resident();
+        // Other tests run meanwhile and read some of them again.
+        give_back().unwrap();
+        let after = resident();
+        assert!(after < before, "{before} kB, then {after} kB");
+        assert_eq!("still works".len(), 11);
+    }
+}
