@@ -29,7 +29,6 @@ const RESULTS: &str = "results";
 #[derive(Debug, Clone)]
 pub struct Cache {
     results: PathBuf,
-    lazy: bool,
 }
 
 /// What identifies an attachment.
@@ -123,21 +122,7 @@ impl Cache {
     pub fn new(dir: &Path) -> Self {
         Self {
             results: dir.join(RESULTS),
-            lazy: false,
         }
-    }
-
-    /// The same, not waiting for the disk with each write: whoever wants a file to survive a crash of the machine calls
-    /// [`Self::sync`], for instance while something else is waited for.
-    #[must_use]
-    pub fn lazy(self) -> Self {
-        Self { lazy: true, ..self }
-    }
-
-    /// Waits until an attachment's file is on disk.
-    pub fn sync(&self, key: Key<'_>) -> Result<(), CacheError> {
-        let path = self.path(key);
-        files::sync(&path).map_err(|cause| CacheError::Io { path, cause })
     }
 
     /// The file of an attachment.
@@ -146,7 +131,8 @@ impl Cache {
             .join(format!("{}-{}-{}", key.network, key.container_id, key.ifname))
     }
 
-    /// Writes an attachment's file, atomically.
+    /// Writes an attachment's file, whole for every reader. A crash of the machine may take it: what it is about is gone
+    /// then too.
     pub fn store(&self, entry: &Entry) -> Result<(), CacheError> {
         let path = self.path(entry.key());
         let file = File {
@@ -163,11 +149,7 @@ impl Cache {
         let write = || {
             files::create_private_folder(&self.results)?;
             let text = serde_json::to_vec(&file)?;
-            if self.lazy {
-                files::write_lazily(&path, &text, MODE)
-            } else {
-                files::write_atomically(&path, &text, MODE)
-            }
+            files::write_lazily(&path, &text, MODE)
         };
         write().map_err(|cause| CacheError::Io {
             path: path.clone(),

@@ -1,9 +1,8 @@
 //! What has to happen in a child between fork and exec, or on a thread that works as a child would.
 
 use std::{
-    ffi::CString,
     fs::{File, OpenOptions},
-    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    os::unix::process::CommandExt as _,
     path::Path,
     process::Command,
     sync::Arc,
@@ -15,29 +14,6 @@ use rustix::{
 };
 
 use crate::{Error, Result};
-
-/// Makes `command` run with `root` as its root directory, starting in it.
-///
-/// The program is looked up below `root` then. An error if the path contains a zero byte.
-pub fn chroot(command: &mut Command, root: &Path) -> Result<()> {
-    let root = CString::new(root.as_os_str().as_bytes())
-        .map_err(|e| Error::request("change root directory", root.display().to_string(), e.to_string()))?;
-    let hook = move || {
-        rustix::process::chroot(root.as_c_str())?;
-        rustix::process::chdir(c"/")?;
-        Ok(())
-    };
-    #[allow(
-        unsafe_code,
-        reason = "there is no safe way to run code between fork and exec"
-    )]
-    // SAFETY: the hook makes two system calls with strings prepared before the fork; it neither allocates
-    // nor takes a lock.
-    unsafe {
-        command.pre_exec(hook);
-    }
-    Ok(())
-}
 
 /// The open door of a cgroup: its `cgroup.procs`.
 #[derive(Debug)]
@@ -73,8 +49,7 @@ impl Door {
     }
 }
 
-/// Makes `root` the root directory of the calling thread, for good, and puts it there: what a child would see after
-/// [`chroot`]. The other threads of the process keep theirs; those that this one starts from now on share its.
+/// Makes `root` the root directory of the calling thread, for good, and puts it there. The other threads of the process keep theirs; those that this one starts from now on share its.
 pub fn enter_root(root: &Path) -> Result<()> {
     let failed = |errno| Error::kernel("change root directory", root.display().to_string(), errno);
     #[allow(

@@ -119,23 +119,14 @@ pub struct Attacher<'a, R> {
 }
 
 impl<R: Runner> Attacher<'_, R> {
-    /// Attaches all networks in order. The first failure detaches what was attached, in reverse order.
-    pub fn add(&self, delegates: &[Delegate], netns: &mut impl PodNetns) -> Result<Vec<Attached>, AddError> {
-        let prepare = |error: &dyn std::fmt::Display| AddError::Prepare(error.to_string());
-        let fates = default_route::plan(delegates).map_err(|error: Ecmp| prepare(&error))?;
+    /// Writes down what is about to be attached, which is all that DEL needs. What comes back is for [`Self::add`]; the
+    /// disk may take as long as a plugin, so [sync](Scratch::sync) it meanwhile.
+    pub fn prepare(&self, delegates: &[Delegate]) -> Result<Vec<Fates>, AddError> {
+        let fates =
+            default_route::plan(delegates).map_err(|error: Ecmp| AddError::Prepare(error.to_string()))?;
         self.save(delegates, &fates)
             .map_err(|error| AddError::Prepare(format!("error saving the delegates: {error}")))?;
-        self.add_all(delegates, &fates, netns)
-    }
-
-    /// Waits until all that DEL needs is on disk. To be done before the runtime hears of success; it may well take as
-    /// long as a plugin, so do something else meanwhile.
-    pub fn sync(&self, attached: &[Attached]) -> io::Result<()> {
-        self.scratch().map_or(Ok(()), |scratch| scratch.sync())?;
-        let cache = self.cache();
-        attached.iter().try_for_each(|Attached { network, ifname, .. }| {
-            cache.sync(self.key(network, ifname)).map_err(io::Error::other)
-        })
+        Ok(fates)
     }
 
     fn save(&self, delegates: &[Delegate], fates: &[Fates]) -> io::Result<()> {
@@ -147,7 +138,8 @@ impl<R: Runner> Attacher<'_, R> {
         scratch.write(&scratch::encode(delegates, &filters)?)
     }
 
-    fn add_all(
+    /// Attaches all networks in order. The first failure detaches what was attached, in reverse order.
+    pub fn add(
         &self,
         delegates: &[Delegate],
         fates: &[Fates],
@@ -389,7 +381,7 @@ impl<R: Runner> Attacher<'_, R> {
     }
 
     fn cache(&self) -> Cache {
-        Cache::new(&self.config.cni_dir).lazy()
+        Cache::new(&self.config.cni_dir)
     }
 
     fn chain<'c>(&'c self, cache: &'c Cache) -> Chain<'c, R> {

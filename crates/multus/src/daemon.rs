@@ -289,23 +289,15 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let path = env::var_os("CNI_PATH").unwrap_or_default();
         let mut dirs = vec![config.bin_dir.clone()];
         dirs.extend(env::split_paths(&path).filter(|dir| dir != Path::new("")));
-        let (root, way_out) = (self.config.chroot_dir.clone(), self.way_out.clone());
-        let prepare: exec::Prepare = Arc::new(move |command| {
-            if let Some(way_out) = &way_out {
-                way_out.lead(command);
-            }
-            // Fails for a path with a zero byte only; such a root can't be configured in JSON and opened as well.
-            if let Some(root) = &root
-                && let Err(error) = linux::process::chroot(command, root)
-            {
-                tracing::error!(%error, "cannot change the root of a plugin");
-            }
-        });
+        let prepare = self
+            .way_out
+            .clone()
+            .map(|way_out| -> exec::Prepare { Arc::new(move |command| way_out.lead(command)) });
         Plugins {
             invoker: Invoker {
                 dirs,
                 base: cni::env::variables(),
-                prepare: Some(prepare),
+                prepare,
                 limit: Some(exec::RESIDENT_LIMIT),
             },
             root: self.config.chroot_dir.clone(),

@@ -1,9 +1,10 @@
 //! Our own plugins as a part of the daemon, all others as programs (multus.md §7.4).
 //!
 //! ```text
-//! chain ──> run(type, CNI_*, config) ── found in binDir, CNI_PATH ──> carries our mark? ── yes ──> a thread of its own,
-//!                                                                          │                       chrooted to the host
-//!                                                                          └──── no ───> exec, chrooted to the host
+//! chain ──> run(type, CNI_*, config) ── found in binDir, CNI_PATH ──> a thread of its own, chrooted to the host
+//!                                                                          │
+//!                                                                          └─ carries our mark? ── yes ──> called
+//!                                                                                               └─ no ───> exec
 //! ```
 //!
 //! Starting a process is most of what a plugin of ours costs. What is run here is what would have been started: the file
@@ -12,9 +13,11 @@
 //!
 //! A thread does what a process would do, with what it would have: root, working directory and network namespace of its
 //! own, and the environment as a value. It lives for one call, so that nothing of it is left for the next one, and a
-//! panic ends that call alone.
+//! panic ends that call alone. A program that such a thread starts is at the host's root already: nothing has to be done
+//! between fork and exec, so that the daemon's memory is not copied for it.
 
 use crate::messages;
+use crate::names;
 use cni::Error;
 use cni::chain::Runner;
 use cni::config::NetworkConfig;
@@ -27,7 +30,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Stack of a plugin, bytes: the deepest thing on it is a JSON parser. Only touched pages count.
@@ -50,13 +53,16 @@ pub struct Plugins {
 
 impl Runner for Plugins {
     fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
-        if let Some(ours) = candidate(plugin)
-            && let Ok(path) = self.invoker.find(plugin)
-            && let Some(outcome) = self.run_here(ours, &path, variables, config)
-        {
-            return outcome;
-        }
-        self.invoker.run(plugin, variables, config)
+        let path = self.invoker.find(plugin)?;
+        let call = || match candidate(plugin).filter(|_| self.known.is_ours(&path).unwrap_or(false)) {
+            Some(ours) => {
+                let mut all = self.invoker.base.clone();
+                all.extend(variables.clone());
+                run_resident(ours, &all, config)
+            }
+            None => self.invoker.run_at(&path, variables, config),
+        };
+        self.on_host(plugin, config, call)
     }
 
     fn path(&self) -> String {
@@ -67,39 +73,35 @@ impl Runner for Plugins {
 /// The plugin of ours that may lie under a name. Never the one that would call this daemon.
 fn candidate(name: &str) -> Option<&'static dyn Plugin> {
     let plugin = plugins::plugin_by_name(name)?;
-    (plugin.name() != plugins::MultusShim::new().name()).then_some(plugin)
+    (plugin.name() != names::SHIM).then_some(plugin)
 }
 
 impl Plugins {
-    /// Runs a plugin on a thread, if the file at `path` is nothing but it. What cannot be read, entered or started is for
-    /// the other way to tell, in the words that are expected.
-    fn run_here(
+    /// Makes a plugin's call where the plugin belongs.
+    fn on_host(
         &self,
-        plugin: &dyn Plugin,
-        path: &Path,
-        variables: &Variables,
+        plugin: &str,
         config: &[u8],
-    ) -> Option<Result<Vec<u8>, Error>> {
+        call: impl FnOnce() -> Result<Vec<u8>, Error> + Send,
+    ) -> Result<Vec<u8>, Error> {
         let work = || {
             linux::netns::spare_this_thread();
             if let Some(root) = &self.root {
-                linux::process::enter_root(root).ok()?;
+                linux::process::enter_root(root).map_err(|error| messages::not_run(plugin, &error))?;
             }
-            if !self.known.is_ours(path).unwrap_or(false) {
-                return None;
-            }
-            let mut all = self.invoker.base.clone();
-            all.extend(variables.clone());
-            Some(run_resident(plugin, &all, config))
+            call()
         };
         thread::scope(|scope| {
-            let builder = thread::Builder::new().name(plugin.name().into());
-            let thread = builder.stack_size(STACK).spawn_scoped(scope, work).ok()?;
+            let builder = thread::Builder::new().name(plugin.into());
+            let thread = builder
+                .stack_size(STACK)
+                .spawn_scoped(scope, work)
+                .map_err(|error| messages::not_run(plugin, &error))?;
             thread.join().unwrap_or_else(|panic| {
                 let network = NetworkConfig::parse(config)
                     .map(|config| config.name().to_owned())
                     .unwrap_or_default();
-                Some(Err(messages::panicked(plugin.name(), &network, said(&*panic))))
+                Err(messages::panicked(plugin, &network, said(&*panic)))
             })
         })
     }
@@ -144,23 +146,19 @@ impl Known {
         if !metadata.is_file() || metadata.mode() & EXECUTABLE == 0 {
             return Ok(false);
         }
-        if let Some(known) = self.files().get(&Identity::of(&metadata)) {
+        if let Some(known) = kube_kit::lock(&self.0).get(&Identity::of(&metadata)) {
             return Ok(*known);
         }
         let file = File::open(path)?;
         // What is read, which another may have taken the place of since.
         let identity = Identity::of(&file.metadata()?);
         let ours = plugins::mark::is_this_build(BufReader::new(file))?;
-        let mut files = self.files();
+        let mut files = kube_kit::lock(&self.0);
         if files.len() >= REMEMBERED {
             files.clear();
         }
         files.insert(identity, ours);
         Ok(ours)
-    }
-
-    fn files(&self) -> MutexGuard<'_, BTreeMap<Identity, bool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -25,6 +25,11 @@ pub fn failed_adding(ifname: &str, display_name: &str, error: &Error) -> String 
     format!("failed adding interface {ifname} to network {display_name}: {error}")
 }
 
+/// A plugin whose call could not even begin.
+pub fn not_run(plugin: &str, cause: &dyn std::fmt::Display) -> Error {
+    Error::internal(format!("failed to run plugin {plugin}: {cause}"))
+}
+
 /// A plugin of ours that did not come to its end, in the daemon's own process.
 pub fn panicked(plugin: &str, network: &str, cause: &str) -> Error {
     Error::internal(format!(

@@ -199,20 +199,18 @@ fn operstate_is_down_until_both_ends_are_up() {
 }
 
 #[test]
-fn a_child_can_be_confined_to_another_root() {
-    alone("chroot", || {
-        let mut command = Command::new("/bin/pwd");
-        linux::process::chroot(&mut command, std::path::Path::new("/")).unwrap();
-        command.current_dir("/usr");
-        assert_eq!(command.output().unwrap().stdout, b"/\n");
-
-        let empty = std::env::temp_dir().join(format!("weft-empty-root-{}", std::process::id()));
-        std::fs::create_dir_all(&empty).unwrap();
-        let mut command = Command::new("/bin/pwd");
-        linux::process::chroot(&mut command, &empty).unwrap();
-        let error = command.output().unwrap_err();
-        std::fs::remove_dir(&empty).unwrap();
-        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+fn a_thread_and_its_children_can_be_confined_to_another_root() {
+    alone("another root", || {
+        linux::process::enter_root(std::path::Path::new("/usr")).unwrap();
+        assert_eq!(std::env::current_dir().unwrap(), std::path::Path::new("/"));
+        assert!(std::path::Path::new("/bin").is_dir() && !std::path::Path::new("/usr").exists());
+        let error = linux::process::enter_root(std::path::Path::new("/no/root")).unwrap_err();
+        assert!(error.to_string().contains("/no/root"), "{error}");
+    });
+    alone("no root", || {
+        linux::process::enter_root(std::path::Path::new("/")).unwrap();
+        let pwd = Command::new("/bin/pwd").output().unwrap();
+        assert_eq!(pwd.stdout, b"/\n");
     });
 }
 

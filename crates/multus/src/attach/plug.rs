@@ -137,7 +137,6 @@ impl<R: Runner> Attacher<'_, R> {
             Owner::Pod => return Err(of_the_pod(&ifname)),
             Owner::Network(place, old) => match self.answer_of(&old, &ifname, is_there) {
                 Some(result) if is_same(delegate, &old) => {
-                    self.sync_again(&old, &ifname).map_err(unsynced)?;
                     return Ok(Some(Plugged::Before(result)));
                 }
                 Some(_) => return Err(other_network(&ifname, &old, &delegate.display_name)),
@@ -380,8 +379,6 @@ impl<R: Runner> Attacher<'_, R> {
                 .reroute(delegate, &ifname, fates, netns)
                 .map_err(|error| Refusal::ByPlugin(Error::internal(error)))?;
         }
-        self.sync_one(delegate, &ifname)
-            .map_err(|error| Refusal::ByPlugin(unsynced(error)))?;
         Ok(Attached {
             display_name: delegate.display_name.clone(),
             network: delegate.config.name(),
@@ -391,42 +388,27 @@ impl<R: Runner> Attacher<'_, R> {
         })
     }
 
+    /// Writes what is known of all networks over what was, and waits for the disk.
     pub(super) fn keep(&self, records: &Records) -> io::Result<()> {
-        match self.scratch() {
-            Some(scratch) => scratch.write(&records.to_text()),
-            None => Ok(()),
-        }
+        let Some(scratch) = self.scratch() else {
+            return Ok(());
+        };
+        scratch.write(&records.to_text())?;
+        scratch.sync()
     }
 
     /// Takes the network of an interface out of the record. A record too many is harmless: DEL of what is gone succeeds.
-    /// The file that is left is that of all other networks, so it has to survive a crash.
     fn forget(&self, ifname: &str) {
         let forget = || -> Result<(), RecordError> {
-            if let (Record::Whole(mut records, _), Some(scratch)) = (self.record()?, self.scratch()) {
+            if let Record::Whole(mut records, _) = self.record()? {
                 records.remove(ifname)?;
-                scratch.write(&records.to_text())?;
-                scratch.sync()?;
+                self.keep(&records)?;
             }
             Ok(())
         };
         if let Err(error) = forget() {
             let error = kube_kit::client::chain(&error);
             tracing::warn!(sandbox = %self.sandbox, ifname, error, "a network stays recorded that is detached");
-        }
-    }
-
-    fn sync_one(&self, delegate: &Delegate, ifname: &str) -> io::Result<()> {
-        self.scratch().map_or(Ok(()), |scratch| scratch.sync())?;
-        let network = delegate.config.name();
-        let key = self.key(&network, ifname);
-        self.cache().sync(key).map_err(io::Error::other)
-    }
-
-    /// [`Self::sync_one`] for what was attached before: the established daemon made no record of it.
-    fn sync_again(&self, delegate: &Delegate, ifname: &str) -> io::Result<()> {
-        match self.sync_one(delegate, ifname) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
         }
     }
 }

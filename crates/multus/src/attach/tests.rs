@@ -29,8 +29,6 @@ struct Fake {
     calls: RefCell<Vec<Called>>,
     failing: BTreeSet<&'static str>,
     silent: BTreeSet<&'static str>,
-    /// A file that is gone when the next ADD is done.
-    takes: Option<std::path::PathBuf>,
 }
 
 impl Fake {
@@ -58,9 +56,6 @@ impl Runner for Fake {
             variables: variables.clone(),
             config,
         });
-        if let Some(file) = self.takes.as_ref().filter(|_| what.starts_with("ADD ")) {
-            fs::remove_file(file).unwrap();
-        }
         if self.failing.contains(what.as_str()) {
             return Err(Error::new(code::TRY_AGAIN_LATER, "later"));
         }
@@ -196,7 +191,8 @@ impl Bench {
             config: &self.config,
             sandbox: &self.sandbox,
         };
-        attacher.add(delegates, &mut self.netns)
+        let fates = attacher.prepare(delegates)?;
+        attacher.add(delegates, &fates, &mut self.netns)
     }
 
     fn scratch(&self) -> std::path::PathBuf {

@@ -10,6 +10,7 @@ use crate::net_conf::MultusConfig;
 use crate::netns::KernelNetns;
 use crate::request::Sandbox;
 use crate::resolve::Resolver;
+use crate::scratch::Scratch;
 use crate::workers;
 use cni::Error;
 use cni::result::{CniResult, Interface, IpConfig};
@@ -20,7 +21,6 @@ use kube_kit::events::Kind;
 use std::fmt::Display;
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -113,38 +113,37 @@ impl<C: ClusterView + 'static> Daemon<C> {
         Ok(networks)
     }
 
-    /// Attaches all networks. What comes back with them says when their state is on disk: the worker goes on to wait
-    /// for that while the cluster is told.
+    /// Attaches all networks. What comes back with them says when their record is on disk: a worker of its own waits for
+    /// that while the plugins work and the cluster is told.
     async fn attach(
         &self,
         sandbox: &Sandbox,
         config: MultusConfig,
         networks: Vec<Delegate>,
-    ) -> Result<(Arc<Vec<Attached>>, Synced), Error> {
+    ) -> Result<(Vec<Attached>, Synced), Error> {
         let invoker = self.invoker(&config);
         let owned = sandbox.clone();
-        let (report, reported) = oneshot::channel();
+        let scratch = Scratch::new(&config.cni_dir, &sandbox.container_id);
+        let (written, is_written) = oneshot::channel();
         let work = move || {
             let attacher = Attacher {
                 runner: &invoker,
                 config: &config,
                 sandbox: &owned,
             };
-            let outcome = attacher
-                .add(&networks, &mut KernelNetns::new(&owned.netns))
-                .map(Arc::new);
-            let attached = outcome.as_ref().map(Arc::clone).unwrap_or_default();
-            // Without anybody who waits the state is all the more needed.
-            let _ = report.send(outcome);
-            if attached.is_empty() {
-                Ok(())
-            } else {
-                attacher.sync(&attached)
-            }
+            let fates = attacher.prepare(&networks)?;
+            // Without anybody who waits the attachment is undone, synced or not.
+            let _ = written.send(());
+            attacher.add(&networks, &fates, &mut KernelNetns::new(&owned.netns))
         };
         let workers = self.workers.clone();
-        let synced = tokio::spawn(async move { workers.run(work).await });
-        match reported.await.map_err(|_| failed(workers::Error::Panicked))? {
+        let synced = tokio::spawn(async move {
+            match (is_written.await, scratch) {
+                (Ok(()), Some(scratch)) => workers.run(move || scratch.sync()).await,
+                _ => Ok(Ok(())),
+            }
+        });
+        match self.workers.run(work).await.map_err(failed)? {
             Ok(attached) => Ok((attached, synced)),
             Err(AddError::Network(failure)) => {
                 let NetworkFailure {

@@ -57,49 +57,34 @@ fn names_of_ours() {
     }
 }
 
-struct Panicking;
-
-impl Plugin for Panicking {
-    fn name(&self) -> &'static str {
-        "bridge"
-    }
-
-    fn add(&self, _: &cni::plugin::Call) -> Result<cni::result::CniResult, Error> {
-        panic!("on {}", "purpose")
-    }
-
-    fn del(&self, _: &cni::plugin::Call) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
 #[test]
 fn a_panic_ends_that_call_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("bridge");
-    program(&path, plugins::mark::MARK);
     let plugins = Plugins {
         invoker: Invoker::default(),
         root: None,
         known: Arc::default(),
     };
-    let call = |verb: &str| {
-        let variables = [
-            ("CNI_COMMAND", verb),
-            ("CNI_CONTAINERID", "c1"),
-            ("CNI_NETNS", "/nowhere"),
-            ("CNI_IFNAME", "net1"),
-            ("CNI_PATH", "/nowhere"),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into();
-        let config = br#"{"cniVersion": "1.0.0", "name": "blue", "type": "bridge"}"#;
-        plugins.run_here(&Panicking, &path, &variables, config).unwrap()
-    };
-    let error = call("ADD").unwrap_err();
+    let config = br#"{"cniVersion": "1.0.0", "name": "blue", "type": "bridge"}"#;
+    let error = plugins
+        .on_host("bridge", config, || panic!("on {}", "purpose"))
+        .unwrap_err();
     assert_eq!(
         (error.code, error.msg.as_str()),
         (999, "plugin bridge of network \"blue\" panicked: on purpose")
     );
-    assert_eq!(call("DEL").unwrap(), b"");
+    assert_eq!(plugins.on_host("bridge", config, || Ok(vec![])).unwrap(), b"");
+}
+
+#[test]
+fn a_root_that_can_not_be_entered_is_named() {
+    let plugins = Plugins {
+        invoker: Invoker::default(),
+        root: Some("/no/such/root".into()),
+        known: Arc::default(),
+    };
+    let error = plugins.on_host("bridge", b"{}", || Ok(vec![])).unwrap_err();
+    assert!(
+        error.msg.starts_with("failed to run plugin bridge: ") && error.msg.contains("/no/such/root"),
+        "{error}"
+    );
 }

@@ -330,17 +330,6 @@ fn what_no_plugin_can_be_called_with_changes_nothing() {
 }
 
 #[test]
-fn an_attachment_that_can_not_be_recorded_for_good_is_undone() {
-    let mut bench = Bench::new();
-    bench.add(&[single("a")]).unwrap();
-    bench.fake.takes = Some(bench.scratch());
-    let error = plug(&mut bench, &named("c", "hot0")).unwrap_err();
-    assert!(error.msg.starts_with("error saving the delegates: "), "{error}");
-    assert_eq!(bench.fake.names(), ["ADD a", "ADD c", "DEL c"]);
-    assert_eq!(bench.results(), ["a-c1-eth0"]);
-}
-
-#[test]
 fn an_answer_that_was_missed_is_given_again() {
     let mut bench = Bench::new();
     bench.add(&[single("a")]).unwrap();
