@@ -9,6 +9,7 @@ mod macpool;
 mod memory;
 mod nmstate;
 mod operator;
+mod pods;
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -25,6 +26,8 @@ enum Command {
     Cni(cni::Args),
     /// Multus: ADD and DEL through shim and daemon against calling the plugin, memory of both; needs root
     Attach(attach::Args),
+    /// Pods a second until Ready, with networks and without, on the demo's cluster
+    Pods(pods::Args),
     /// The operator: time to deploy and to repair, requests while nothing happens, memory among foreign objects
     Operator(operator::Args),
     /// The MAC pool: reviews over TLS, starts among virtual machines, memory, API calls; needs root
@@ -38,6 +41,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Command::Footprint => footprint::run(),
         Command::Cni(args) => cni::run(args),
         Command::Attach(args) => attach::run(args),
+        Command::Pods(args) => pods::run(args),
         Command::Operator(args) => operator::run(args),
         Command::Macpool(args) => macpool::run(args),
         Command::Nmstate(args) => nmstate::run(args),

@@ -46,8 +46,8 @@ const CONCURRENCY: [usize; 3] = [1, 4, 16];
 /// Attachments after which memory is measured again, and by how many.
 const MANY: usize = 2000;
 const CROWD: usize = 4;
-/// Until a daemon that has nothing to do has nothing to do.
-const REST: Duration = Duration::from_secs(3);
+/// Until a daemon that has nothing to do has nothing to do, and has given back what it does not need.
+const REST: Duration = Duration::from_secs(25);
 /// Calls of the shim whose memory is looked at.
 const LOOKS: u32 = 20;
 /// Before the number of the build in the mark of `weft-cni`.
@@ -99,11 +99,12 @@ fn cases(theirs: bool, state: &Path) -> Vec<Case> {
     cases
 }
 
-/// Measures all cases and prints them.
+/// Measures the cases whose names begin so, all by default, and prints them.
 pub(crate) fn measure(
     weft: &Path,
     plugins: &Path,
     theirs: &Path,
+    names: &[String],
     pairs: usize,
     scratch: &Path,
     steps: &mut Steps,
@@ -165,10 +166,15 @@ pub(crate) fn measure(
         "{:<42}{:>5}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
         "", "at", "direct", "multus", "own", "direct", "multus", "own", "direct", "multus"
     );
+    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|begin| name.starts_with(begin));
     for case in cases(their_bridge.exists(), &arena.place.state) {
-        arena.measure(&case, &mut stage, steps)?;
+        if is_wanted(case.name) {
+            arena.measure(&case, &mut stage, steps)?;
+        }
     }
-    println!("\n{}", arena.memory(&mut stage, steps)?);
+    if is_wanted("memory") {
+        println!("\n{}", arena.memory(&mut stage, steps)?);
+    }
     Ok(())
 }
 
@@ -277,20 +283,22 @@ impl Arena {
             config: &daemon.config,
             ..direct
         };
+        let mut used = [Duration::ZERO; 2];
         for at in CONCURRENCY {
             let (times, rates) = if at == 1 {
-                self.in_turn([direct, multus], stage)?
+                let (times, rates) = self.in_turn([direct, multus], stage)?;
+                used = times.each_ref().map(|times| summary(&times.add).cpu);
+                (times, rates)
             } else {
                 self.at_once([direct, multus], at, stage)?
             };
             let name = if at == 1 { case.name } else { "" };
             println!("{}", line(name, at, &times, rates));
         }
-        let [_, sample] = self.in_turn([direct, multus], stage)?.0;
+        let [plugin, shim] = used.map(|used| used.as_secs_f64() * 1e3);
         println!(
-            "{:<42}     shim's CPU: {:.2} ms",
-            "",
-            summary(&sample.add).cpu.as_secs_f64() * 1e3
+            "{:<42}     CPU for ADD: plugin {plugin:.2} ms, shim {shim:.2} ms",
+            ""
         );
         Ok(())
     }

@@ -51,9 +51,9 @@ struct Args {
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
     /// Measure the way through multus instead, with this `weft`: `cargo xtask bench attach`
-    #[arg(long, value_name = "WEFT", conflicts_with = "cases")]
+    #[arg(long, value_name = "WEFT")]
     attach: Option<PathBuf>,
-    /// Cases to measure, all by default
+    /// Cases to measure, all by default; of multus' those whose names begin so
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
 }
@@ -69,7 +69,6 @@ fn main() -> ExitCode {
 }
 
 fn measure(args: &Args) -> anyhow::Result<()> {
-    let cases = case::chosen(&args.cases).map_err(anyhow::Error::msg)?;
     let mut steps = Steps::new();
     let packages = Packages::ensure(&Home::from_env()?, &mut steps)?;
     let scratch = Scratch::new()?;
@@ -96,11 +95,13 @@ fn measure(args: &Args) -> anyhow::Result<()> {
             weft,
             &args.ours,
             &arena.theirs.dir,
+            &args.cases,
             pairs,
             scratch.path(),
             &mut steps,
         );
     }
+    let cases = case::chosen(&args.cases).map_err(anyhow::Error::msg)?;
     let mut stage = Stage::enter()?;
     for case in cases {
         let outcome = arena.measure(case, &mut stage, &mut steps)?;

@@ -9,6 +9,9 @@ pub(crate) struct Args {
     /// Pairs of ADD and DEL a case and number of callers, directly and through multus
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
+    /// Cases to measure, whose names begin so, and "memory"; all by default
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -16,5 +19,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     command.arg("--attach").arg(image::weft_binary());
     command.arg("--ours").arg(image::cni_binary());
     command.args(["--pairs", &args.pairs.to_string()]);
+    for case in &args.cases {
+        command.args(["--case", case]);
+    }
     harness::run(command)
 }

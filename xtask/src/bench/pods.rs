@@ -1,0 +1,174 @@
+//! `cargo xtask bench pods`: how fast bursts of pods become Ready, with networks and without.
+//!
+//! The kinds take turns, so that what disturbs one round disturbs all of them. Most of the time is the runtime's, the
+//! kubelet's and the API server's: what networks cost is the difference between the kinds.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use cluster::{Cluster, Kubectl, Progress as _, Steps, wait};
+use serde_json::{Value, json};
+
+use super::harness::times_text;
+use crate::install;
+
+/// How many, how often.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Pods that are created at once
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
+    pods: u32,
+    /// Bursts of each kind
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
+const NAMESPACE: &str = "bench-pods";
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// Networks of each kind of pod.
+const KINDS: [(&str, &str); 4] = [
+    ("the cluster's network alone", ""),
+    ("and a bridge", "plain"),
+    ("and a bridge with addresses", "leased"),
+    ("and three bridges with addresses", "leased,leased,leased"),
+];
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut steps = Steps::new();
+    let cluster = Cluster::from_env()?;
+    if !cluster.is_up() {
+        bail!("the cluster is not up; `cargo xtask demo` brings it up with networks to attach to");
+    }
+    install::bridges(&cluster, &mut steps)?;
+    let bench = Bench {
+        kubectl: cluster.kubectl(),
+        pods: args.pods,
+    };
+    bench.clear()?;
+    bench.kubectl.apply(&networks().to_string())?;
+    let mut times = KINDS.map(|_| (Vec::new(), Vec::new()));
+    for round in 1..=args.rounds {
+        for (kind, (name, networks)) in KINDS.iter().enumerate() {
+            steps.step(&format!(
+                "{} pods, {name}: round {round} of {}",
+                args.pods, args.rounds
+            ));
+            times[kind].0.push(bench.create(networks)?);
+            times[kind].1.push(bench.delete()?);
+        }
+    }
+    bench.clear()?;
+    drop(steps);
+    println!(
+        "\n{:<34}{:>8}  {:<22}  until gone",
+        "", "pods/s", "until all are Ready"
+    );
+    for ((name, _), (mut ready, mut gone)) in KINDS.iter().zip(times) {
+        ready.sort();
+        gone.sort();
+        let rate = f64::from(args.pods) / ready[ready.len() / 2].as_secs_f64();
+        println!(
+            "{name:<34}{rate:>8.1}  {:<22}  {}",
+            times_text(&ready),
+            times_text(&gone)
+        );
+    }
+    println!(
+        "\n{} pods a burst, median (least to most) of {} bursts",
+        args.pods, args.rounds
+    );
+    Ok(())
+}
+
+struct Bench {
+    kubectl: Kubectl,
+    pods: u32,
+}
+
+impl Bench {
+    /// Creates a burst of pods and waits until all are Ready.
+    fn create(&self, networks: &str) -> anyhow::Result<Duration> {
+        let pods: Vec<_> = (0..self.pods).map(|number| pod(number, networks)).collect();
+        let began = Instant::now();
+        self.kubectl
+            .apply(&json!({ "apiVersion": "v1", "kind": "List", "items": pods }).to_string())?;
+        let all = usize::try_from(self.pods).unwrap_or(usize::MAX);
+        self.until("all pods to be Ready", |pods| {
+            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            if ready == all {
+                Ok(())
+            } else {
+                Err(format!("{ready} of {all} are"))
+            }
+        })?;
+        Ok(began.elapsed())
+    }
+
+    /// Deletes the burst and waits until no pod is left.
+    fn delete(&self) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        self.kubectl.run([
+            "delete",
+            "pods",
+            "--all",
+            "--namespace",
+            NAMESPACE,
+            "--wait=false",
+        ])?;
+        self.until("all pods to be gone", |pods| match pods.len() {
+            0 => Ok(()),
+            left => Err(format!("{left} are left")),
+        })?;
+        Ok(began.elapsed())
+    }
+
+    fn until(&self, what: &str, condition: impl Fn(&[Value]) -> Result<(), String>) -> anyhow::Result<()> {
+        wait::until(what, PATIENCE, || {
+            let list = self.kubectl.get(["pods", "--namespace", NAMESPACE]);
+            let list = list.map_err(|error| error.to_string())?.unwrap_or_default();
+            condition(list["items"].as_array().map_or(&[], Vec::as_slice))
+        })
+        .map_err(|error| anyhow::anyhow!("{error}\n{}", self.kubectl.explain(NAMESPACE)))
+    }
+
+    fn clear(&self) -> anyhow::Result<()> {
+        self.kubectl.delete(["namespace", NAMESPACE])?;
+        Ok(())
+    }
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+fn networks() -> Value {
+    let network = |name: &str, config: &Value| {
+        json!({ "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": { "name": name, "namespace": NAMESPACE }, "spec": { "config": config.to_string() } })
+    };
+    let plain =
+        json!({ "cniVersion": "0.3.1", "name": "plain", "type": "cnv-bridge", "bridge": install::BRIDGE });
+    let leased = json!({ "cniVersion": "0.3.1", "name": "leased", "type": "cnv-bridge", "bridge": install::BRIDGE,
+        "ipam": { "type": "host-local", "subnet": "10.222.0.0/16" } });
+    json!({ "apiVersion": "v1", "kind": "List", "items": [
+        { "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } },
+        network("plain", &plain),
+        network("leased", &leased),
+    ] })
+}
+
+fn pod(number: u32, networks: &str) -> Value {
+    let annotations = if networks.is_empty() {
+        json!({})
+    } else {
+        json!({ "k8s.v1.cni.cncf.io/networks": networks })
+    };
+    json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": format!("pod-{number}"), "namespace": NAMESPACE, "annotations": annotations },
+        "spec": { "terminationGracePeriodSeconds": 0, "containers": [
+            { "name": "pause", "image": cluster::image::PAUSE, "imagePullPolicy": "IfNotPresent" }
+        ] } })
+}
