@@ -257,6 +257,7 @@ mod tests {
     #[test]
     fn a_plugin_that_hangs_is_killed_with_what_it_started() {
         // multus#95 (plugins)
+        assert_eq!(RESIDENT_LIMIT, Duration::from_mins(2));
         for script in [
             // What it started holds its outputs.
             "/bin/sleep 1000 & echo $! > $NOTE; wait",

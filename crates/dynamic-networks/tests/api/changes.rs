@@ -169,6 +169,8 @@ fn as_long_as_a_network_has_no_interface_nothing_changes() {
     assert_eq!(node.has("web"), ["a net1"]);
     node.ask("web", Some("b@net2, c@net3"));
     node.wait_for("web", &["b net2", "c net3"]);
+    let calls = node.calls();
+    assert_eq!(calls, ["ADD net1 a", "ADD net2 b", "ADD net3 c", "DEL net1 a"]);
 }
 
 #[test]

@@ -6,6 +6,20 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
+/// A node whose daemon runs and tells its figures at that port.
+pub(crate) fn measured() -> (Node, u16) {
+    let mut node = Node::new();
+    let port = free_port();
+    node.start(&json!({"metricsPort": port}));
+    (node, port)
+}
+
+/// Waits until a call has reached the daemon, which has not answered it.
+pub(crate) fn arrived(node: &Node, port: u16, handler: &str, verb: &str) {
+    let line = format!(r#"multus_server_requests_in_flight{{handler="{handler}",verb="{verb}"}} 1"#);
+    node.wait(&line, || figures(port).lines().any(|found| found == line));
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -36,9 +50,7 @@ fn assert_lines(text: &str, expected: &[String]) {
 
 #[test]
 fn calls_and_networks_are_measured() {
-    let mut node = Node::new();
-    let port = free_port();
-    node.start(&json!({"metricsPort": port}));
+    let (node, port) = measured();
     node.nad("good", &json!({"cniVersion": "0.3.1", "type": "b"}));
     node.nad("bad", &json!({"cniVersion": "0.3.1", "type": "c"}));
     fs::write(node.path("fail.ADD.c"), r#"{"code": 11, "msg": "later"}"#).unwrap();

@@ -1,5 +1,6 @@
 //! `/delegate`: networks of pods that run.
 
+use crate::figures::{arrived, measured};
 use crate::node::{Node, Sandbox};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -330,7 +331,7 @@ fn a_definition_that_became_unusable_hinders_nobody() {
 
 #[test]
 fn nothing_is_plugged_into_a_pod_that_ends() {
-    let node = Node::started();
+    let (node, port) = measured();
     let sandbox = attached(&node, "web", &json!({}));
     let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
     let gate = node.gate("c1", "DEL", "a");
@@ -338,6 +339,7 @@ fn nothing_is_plugged_into_a_pod_that_ends() {
     node.called("c1", "DEL a");
     let (code, answer) = std::thread::scope(|scope| {
         let plug = scope.spawn(|| call(&node, "ADD", &sandbox, "hot0", config, &Value::Null));
+        arrived(&node, port, "/delegate", "ADD");
         gate.open();
         plug.join().unwrap()
     });
@@ -350,7 +352,7 @@ fn nothing_is_plugged_into_a_pod_that_ends() {
 #[test]
 fn a_pods_end_waits_for_what_is_being_plugged_in() {
     // multus#92 (the order of calls)
-    let node = Node::started();
+    let (node, port) = measured();
     let sandbox = attached(&node, "web", &json!({}));
     let config = r#"{"cniVersion":"0.3.1","name":"hot","type":"b"}"#;
     let gate = node.gate("c1", "ADD", "b");
@@ -361,6 +363,7 @@ fn a_pods_end_waits_for_what_is_being_plugged_in() {
         let recorded = fs::read_to_string(node.path("cni/c1")).unwrap();
         assert!(recorded.contains(r#""ifnameRequest":"hot0""#), "{recorded}");
         let end = node.begin("DEL", &sandbox);
+        arrived(&node, port, "/cni", "DEL");
         gate.open();
         assert_eq!(plug.join().unwrap().0, 200);
         assert!(end.wait_with_output().unwrap().status.success());
