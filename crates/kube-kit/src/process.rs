@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// A process that worked less than this between two looks is at rest.
 const REST: Duration = Duration::from_millis(20);
 /// A process that worked more than this since it last gave back has something to give, as one has that just started.
-const WORK: Duration = Duration::from_millis(50);
+const WORK: Duration = Duration::from_millis(10);
 
 /// Runs a daemon's main future to its end on a current-thread runtime: worker threads and their stacks would cost more
 /// memory than a controller of this size has work. What starting and bursts of work leave in memory is given back when
@@ -140,8 +140,8 @@ mod tests {
         let mut told = |milliseconds| rest.is_reached(Duration::from_millis(milliseconds));
         assert!(!told(30), "it starts");
         assert!(told(31));
-        assert!(!told(32) && !told(51) && !told(81), "nothing worth it since");
-        assert!(told(82));
+        assert!(!told(32) && !told(36) && !told(41), "nothing worth it since");
+        assert!(told(42));
         assert!(!told(900) && !told(1500), "busy");
         assert!(told(1510));
     }
