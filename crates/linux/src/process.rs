@@ -49,7 +49,8 @@ impl Door {
     }
 }
 
-/// Makes `root` the root directory of the calling thread, for good, and puts it there. The other threads of the process keep theirs; those that this one starts from now on share its.
+/// Makes `root` the root directory of the calling thread, for good, and puts it there. The other threads of the process
+/// keep theirs; those that this one starts from now on share its.
 pub fn enter_root(root: &Path) -> Result<()> {
     let failed = |errno| Error::kernel("change root directory", root.display().to_string(), errno);
     #[allow(
