@@ -33,6 +33,7 @@ pub mod random;
 pub mod route;
 pub mod routes;
 pub mod sysctl;
+pub mod thread;
 pub mod vlan;
 
 pub use error::{Errno, Error, Feature, Result};

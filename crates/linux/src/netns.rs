@@ -1,7 +1,6 @@
 //! Network namespaces: opening them as CNI does, and visiting them with a way back.
 
 use std::{
-    cell::Cell,
     fs::File,
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
@@ -13,7 +12,7 @@ use rustix::{
     thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
 };
 
-use crate::{Errno, Error, Result, error::text};
+use crate::{Errno, Error, Result, error::text, thread};
 
 /// Magic numbers of the file systems that namespace files live on.
 const NSFS: u32 = 0x6e73_6673;
@@ -138,7 +137,7 @@ impl NetNs {
 
     /// Runs `visit` on this thread inside the namespace and returns to where the thread was, also when
     /// `visit` panics. A thread that cannot return must not go on as if it had: then the process ends, or
-    /// the thread alone if it [can be spared](spare_this_thread).
+    /// the thread alone if it [is spared](thread::spare_this_thread).
     pub fn run<T>(&self, visit: impl FnOnce() -> T) -> Result<T> {
         let home = NetNs::current()?;
         enter(self)?;
@@ -158,29 +157,10 @@ struct WayBack(NetNs);
 
 impl Drop for WayBack {
     fn drop(&mut self) {
-        let Err(error) = enter(&self.0) else { return };
-        eprintln!("cannot return to the network namespace of this thread, giving up: {error}");
-        if !SPARED.get() {
-            std::process::abort();
-        }
-        // A thread that panics ends anyway.
-        if !std::thread::panicking() {
-            std::panic::resume_unwind(Box::new(NO_WAY_BACK));
+        if let Err(error) = enter(&self.0) {
+            thread::give_up("network namespace", &error);
         }
     }
-}
-
-/// What a thread panics with that cannot return.
-const NO_WAY_BACK: &str = "no way back to the network namespace of this thread";
-
-thread_local! {
-    static SPARED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Says that the calling thread ends when it panics, and that nothing but its work ends with it. For threads whose
-/// panic nobody catches but who waits for their end.
-pub fn spare_this_thread() {
-    SPARED.set(true);
 }
 
 fn enter(namespace: &NetNs) -> Result<()> {
@@ -190,13 +170,8 @@ fn enter(namespace: &NetNs) -> Result<()> {
 
 /// Puts the calling thread, for good, into a network namespace of its own.
 pub fn unshare_network() -> Result<()> {
-    #[allow(
-        unsafe_code,
-        reason = "only CLONE_FILES makes unshare unsafe, and it is not asked for"
-    )]
-    // SAFETY: a new network namespace does not touch the table of file descriptors.
-    let done = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
-    done.map_err(|errno| Error::kernel("create network namespace", "", errno))
+    thread::unshare(UnshareFlags::NEWNET)
+        .map_err(|errno| Error::kernel("create network namespace", "", errno))
 }
 
 #[cfg(test)]

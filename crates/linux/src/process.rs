@@ -2,6 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
+    os::fd::OwnedFd,
     os::unix::process::CommandExt as _,
     path::Path,
     process::Command,
@@ -9,11 +10,13 @@ use std::{
 };
 
 use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
     mount::{MountPropagationFlags, mount_change},
+    process::{chdir, chroot, fchdir},
     thread::UnshareFlags,
 };
 
-use crate::{Error, Result};
+use crate::{Error, Result, thread};
 
 /// The open door of a cgroup: its `cgroup.procs`.
 #[derive(Debug)]
@@ -49,30 +52,58 @@ impl Door {
     }
 }
 
-/// Makes `root` the root directory of the calling thread, for good, and puts it there. The other threads of the process
-/// keep theirs; those that this one starts from now on share its.
-pub fn enter_root(root: &Path) -> Result<()> {
-    let failed = |errno| Error::kernel("change root directory", root.display().to_string(), errno);
-    #[allow(
-        unsafe_code,
-        reason = "only CLONE_FILES makes unshare unsafe, and it is not asked for"
-    )]
-    // SAFETY: root and working directory of its own do not touch the table of file descriptors.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }.map_err(failed)?;
-    rustix::process::chroot(root).map_err(failed)?;
-    rustix::process::chdir("/").map_err(failed)
+/// Runs `visit` on this thread with `root` as its root and working directory, and returns to those that the thread had,
+/// also when `visit` panics. Other threads keep theirs; threads and processes that `visit` starts keep `root`. A thread
+/// that can't return ends, or the process with it, as with [`NetNs::run`](crate::netns::NetNs::run).
+pub fn with_root<T>(root: &Path, visit: impl FnOnce() -> T) -> Result<T> {
+    let failed = |errno| Error::kernel(ROOT, root.display().to_string(), errno);
+    let way_back = WayBack {
+        root: place("/").map_err(failed)?,
+        directory: place(".").map_err(failed)?,
+    };
+    thread::unshare(UnshareFlags::FS).map_err(failed)?;
+    chroot(root).map_err(failed)?;
+    let _way_back = way_back;
+    chdir("/").map_err(failed)?;
+    Ok(visit())
+}
+
+const ROOT: &str = "change root directory";
+
+/// A directory, to come back to.
+fn place(path: &str) -> rustix::io::Result<OwnedFd> {
+    openat(
+        CWD,
+        path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+/// Returns the thread to its directories when dropped.
+struct WayBack {
+    root: OwnedFd,
+    directory: OwnedFd,
+}
+
+impl Drop for WayBack {
+    fn drop(&mut self) {
+        // What was started meanwhile shares root and directory until then.
+        let done = thread::unshare(UnshareFlags::FS)
+            .and_then(|()| fchdir(&self.root))
+            .and_then(|()| chroot("."))
+            .and_then(|()| fchdir(&self.directory));
+        if let Err(errno) = done {
+            thread::give_up("root directory", &Error::kernel(ROOT, "", errno));
+        }
+    }
 }
 
 /// Puts the calling thread, for good, into a mount namespace of its own, in which mounts are not passed on to
 /// others: for tests, and for threads that work on another root.
 pub fn unshare_mounts() -> Result<()> {
     const DOING: &str = "create mount namespace";
-    #[allow(
-        unsafe_code,
-        reason = "only CLONE_FILES makes unshare unsafe, and it is not asked for"
-    )]
-    // SAFETY: a new mount namespace does not touch the table of file descriptors.
-    let done = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
-    done.and_then(|()| mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC))
+    thread::unshare(UnshareFlags::NEWNS)
+        .and_then(|()| mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC))
         .map_err(|errno| Error::kernel(DOING, "", errno))
 }

@@ -1,7 +1,7 @@
 //! Our own plugins as a part of the daemon, all others as programs (multus.md §7.4).
 //!
 //! ```text
-//! chain ──> run(type, CNI_*, config) ── found in binDir, CNI_PATH ──> a thread of its own, chrooted to the host
+//! chain ──> run(type, CNI_*, config) ── found in binDir, CNI_PATH ──> the worker's thread, at the host's root
 //!                                                                          │
 //!                                                                          └─ carries our mark? ── yes ──> called
 //!                                                                                               └─ no ───> exec
@@ -11,10 +11,10 @@
 //! that lies on the host has to carry the mark of this daemon's own build ([`plugins::mark`]). A platform's plugin under
 //! the same name, or ours of another version, is started as any other.
 //!
-//! A thread does what a process would do, with what it would have: root, working directory and network namespace of its
-//! own, and the environment as a value. It lives for one call, so that nothing of it is left for the next one, and a
-//! panic ends that call alone. A program that such a thread starts is at the host's root already: nothing has to be done
-//! between fork and exec, so that the daemon's memory is not copied for it.
+//! The thread of the pod's [worker](crate::workers) does what a process would do, with what it would have: root, working
+//! directory and network namespace of its own, from which it returns, and the environment as a value. A panic ends that
+//! call alone; a thread that could not return ends with all its work. A program that is started from there is at the
+//! host's root already: nothing has to be done between fork and exec, so that the daemon's memory is not copied for it.
 
 use crate::messages;
 use crate::names;
@@ -29,12 +29,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufReader};
 use std::os::unix::fs::MetadataExt as _;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
-/// Stack of a plugin, bytes: the deepest thing on it is a JSON parser. Only touched pages count.
-const STACK: usize = 512 * 1024;
 /// Mode bits of which one lets a file be run.
 const EXECUTABLE: u32 = 0o111;
 /// Files that are remembered. There is one a version of the plugins on the node.
@@ -82,28 +80,24 @@ impl Plugins {
         &self,
         plugin: &str,
         config: &[u8],
-        call: impl FnOnce() -> Result<Vec<u8>, Error> + Send,
+        call: impl FnOnce() -> Result<Vec<u8>, Error>,
     ) -> Result<Vec<u8>, Error> {
-        let work = || {
-            linux::netns::spare_this_thread();
-            if let Some(root) = &self.root {
-                linux::process::enter_root(root).map_err(|error| messages::not_run(plugin, &error))?;
-            }
-            call()
-        };
-        thread::scope(|scope| {
-            let builder = thread::Builder::new().name(plugin.into());
-            let thread = builder
-                .stack_size(STACK)
-                .spawn_scoped(scope, work)
-                .map_err(|error| messages::not_run(plugin, &error))?;
-            thread.join().unwrap_or_else(|panic| {
+        let call = || {
+            panic::catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+                if linux::thread::is_lost() {
+                    panic::resume_unwind(panic);
+                }
                 let network = NetworkConfig::parse(config)
                     .map(|config| config.name().to_owned())
                     .unwrap_or_default();
                 Err(messages::panicked(plugin, &network, said(&*panic)))
             })
-        })
+        };
+        match &self.root {
+            Some(root) => linux::process::with_root(root, call)
+                .unwrap_or_else(|error| Err(messages::not_run(plugin, &error))),
+            None => call(),
+        }
     }
 }
 

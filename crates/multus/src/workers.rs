@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Stack of a worker, bytes: the deepest thing on it is a JSON parser. Only touched pages count.
+/// Stack of a worker, bytes: the deepest thing on it is a JSON parser, of multus or of a plugin. Only touched pages count.
 const STACK: usize = 512 * 1024;
 
 /// Why work was not done.
@@ -49,6 +49,7 @@ impl Workers {
             .name("attach".into())
             .stack_size(STACK)
             .spawn(move || {
+                linux::thread::spare_this_thread();
                 let _permit = permit;
                 // Nobody may wait any more.
                 let _ = sender.send(work());

@@ -199,19 +199,60 @@ fn operstate_is_down_until_both_ends_are_up() {
 }
 
 #[test]
-fn a_thread_and_its_children_can_be_confined_to_another_root() {
-    alone("another root", || {
-        linux::process::enter_root(std::path::Path::new("/usr")).unwrap();
-        assert_eq!(std::env::current_dir().unwrap(), std::path::Path::new("/"));
-        assert!(std::path::Path::new("/bin").is_dir() && !std::path::Path::new("/usr").exists());
-        let error = linux::process::enter_root(std::path::Path::new("/no/root")).unwrap_err();
-        assert!(error.to_string().contains("/no/root"), "{error}");
+fn a_thread_visits_another_root_and_returns() {
+    use std::path::Path;
+    let here = || (std::env::current_dir().unwrap(), Path::new("/usr").exists());
+    let usr = Path::new("/usr");
+    alone("another root", move || {
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let left = linux::process::with_root(usr, || {
+            assert_eq!(here(), (Path::new("/").to_owned(), false));
+            assert!(Path::new("/bin").is_dir());
+            std::thread::spawn(move || {
+                wait.recv().unwrap();
+                here()
+            })
+        });
+        assert!(
+            here().1 && here().0 != Path::new("/"),
+            "back in the directory of the test"
+        );
+        go_on.send(()).unwrap();
+        let stayed = left.unwrap().join().unwrap();
+        assert_eq!(
+            stayed,
+            (Path::new("/").to_owned(), false),
+            "what it started stays"
+        );
+        let panicked = std::panic::catch_unwind(|| linux::process::with_root(usr, || panic!("on purpose")));
+        assert!(panicked.is_err() && here().1, "back after a panic");
+        let error = linux::process::with_root(Path::new("/no/root"), || ()).unwrap_err();
+        assert!(error.to_string().contains("/no/root") && here().1, "{error}");
     });
+    assert!(here().1);
     alone("no root", || {
-        linux::process::enter_root(std::path::Path::new("/")).unwrap();
-        let pwd = Command::new("/bin/pwd").output().unwrap();
-        assert_eq!(pwd.stdout, b"/\n");
+        let pwd = linux::process::with_root(Path::new("/"), || Command::new("/bin/pwd").output().unwrap());
+        assert_eq!(pwd.unwrap().stdout, b"/\n");
     });
+}
+
+/// Without its way back a thread that is spared ends, and so does the work of whoever catches its panic and asks.
+#[test]
+fn a_thread_without_its_way_back_is_lost() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let lost = std::thread::spawn(|| {
+        linux::thread::spare_this_thread();
+        let caught = std::panic::catch_unwind(|| {
+            linux::process::with_root(std::path::Path::new("/usr"), || {
+                let mut sets = capabilities(None).unwrap();
+                sets.effective.remove(CapabilitySet::SYS_CHROOT);
+                set_capabilities(None, sets).unwrap();
+            })
+        });
+        assert!(caught.is_err());
+        linux::thread::is_lost()
+    });
+    assert!(lost.join().unwrap());
 }
 
 #[test]

@@ -88,3 +88,31 @@ fn a_root_that_can_not_be_entered_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn a_thread_that_finds_no_way_back_does_no_more() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let Ok(elsewhere) = linux::netns::NetNs::create_anonymous() else {
+        println!("skipped: it needs root to make network namespaces");
+        return;
+    };
+    let plugins = Plugins {
+        invoker: Invoker::default(),
+        root: Some("/".into()),
+        known: Arc::default(),
+    };
+    let worker = std::thread::spawn(move || {
+        linux::thread::spare_this_thread();
+        let answer = plugins.on_host("bridge", b"{}", || {
+            let lost = elsewhere.run(|| {
+                let mut sets = capabilities(None).unwrap();
+                sets.effective.remove(CapabilitySet::SYS_ADMIN);
+                set_capabilities(None, sets).unwrap();
+            });
+            panic!("went on: {lost:?}");
+        });
+        panic!("went on: {answer:?}");
+    });
+    let ended = worker.join().unwrap_err();
+    assert!(said(&*ended).starts_with("no way back"), "{}", said(&*ended));
+}
