@@ -18,8 +18,8 @@ use std::future::IntoFuture as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 
 /// A server on a thread of its own; ends when dropped, and leaves its socket behind as a killed one does.
 pub(crate) struct Served(Shutdown, Option<JoinHandle<()>>);
@@ -116,7 +116,7 @@ pub(crate) struct Daemon {
     pub(crate) plugged: BTreeMap<(String, String), String>,
     pub(crate) answers: BTreeMap<String, (u16, String)>,
     /// What is not answered as long as it stands here.
-    pub(crate) held: BTreeSet<String>,
+    pub(crate) held: watch::Sender<BTreeSet<String>>,
 }
 
 /// A multus daemon at this socket.
@@ -139,9 +139,8 @@ async fn delegate(State(state): State<Arc<Mutex<Daemon>>>, body: Bytes) -> (Stat
     let what = format!("{verb} {ifname}");
     state.lock().unwrap().calls.push(call);
     // Whoever asked may go away meanwhile: then nothing is done.
-    while state.lock().unwrap().held.contains(&what) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let mut held = state.lock().unwrap().held.subscribe();
+    held.wait_for(|held| !held.contains(&what)).await.unwrap();
     let mut state = state.lock().unwrap();
     if let Some((status, text)) = state.answers.get(&what) {
         return (StatusCode::from_u16(*status).unwrap(), text.clone());

@@ -7,6 +7,7 @@ use cluster::ApiServer;
 use dynamic_networks::config::{Config, Patience};
 use serde_json::{Value, json};
 use stage::{Admin, Task, until};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -350,11 +351,12 @@ impl Node {
 
     /// From now on the daemon does not answer to this, such as `ADD net1`.
     pub(crate) fn hold(&self, what: &str) {
-        self.daemon.lock().unwrap().held.insert(what.to_owned());
+        let daemon = self.daemon.lock().unwrap();
+        daemon.held.send_modify(|held| _ = held.insert(what.to_owned()));
     }
 
     pub(crate) fn release(&self) {
-        self.daemon.lock().unwrap().held.clear();
+        self.daemon.lock().unwrap().held.send_replace(BTreeSet::new());
     }
 
     pub(crate) fn answer(&self, what: &str, status: u16, text: &str) {
@@ -404,7 +406,7 @@ impl Drop for Node {
     /// Nothing keeps the controller from its end.
     fn drop(&mut self) {
         self.way.is_good();
-        kube_kit::lock(&self.daemon).held.clear();
+        kube_kit::lock(&self.daemon).held.send_replace(BTreeSet::new());
         self.running = None;
     }
 }
