@@ -99,6 +99,9 @@ fn cases(theirs: bool, state: &Path) -> Vec<Case> {
     cases
 }
 
+/// What is measured beside the cases: the memory of a daemon.
+const MEMORY: &str = "memory";
+
 /// Measures the cases whose names begin so, all by default, and prints them.
 pub(crate) fn measure(
     weft: &Path,
@@ -109,6 +112,17 @@ pub(crate) fn measure(
     scratch: &Path,
     steps: &mut Steps,
 ) -> anyhow::Result<()> {
+    let state = scratch.join("state");
+    let their_bridge = theirs.join("bridge");
+    let cases = cases(their_bridge.exists(), &state);
+    let is_wanted = |case: &str| names.is_empty() || names.iter().any(|name| case.starts_with(name.as_str()));
+    let known: Vec<_> = cases.iter().map(|case| case.name).chain([MEMORY]).collect();
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| !known.iter().any(|case| case.starts_with(name.as_str())))
+    {
+        anyhow::bail!("no case is called \"{unknown}\"; there are: {}", known.join("; "));
+    }
     let mut stage = Stage::enter()?;
     // What is mounted later is seen below the root too.
     mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)
@@ -119,7 +133,6 @@ pub(crate) fn measure(
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     install(plugins, &bin)?;
-    let their_bridge = theirs.join("bridge");
     if their_bridge.exists() {
         symlink(&their_bridge, bin.join("debian-bridge")).context("cannot link their plugin")?;
     }
@@ -143,7 +156,7 @@ pub(crate) fn measure(
             .canonicalize()
             .with_context(|| format!("cannot find {}", weft.display()))?,
         dir: dir.to_owned(),
-        state: scratch.join("state"),
+        state,
         bin: bin.clone(),
         root,
         kubeconfig: kubeconfig(dir, &address.to_string())?,
@@ -166,13 +179,10 @@ pub(crate) fn measure(
         "{:<42}{:>5}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
         "", "at", "direct", "multus", "own", "direct", "multus", "own", "direct", "multus"
     );
-    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|begin| name.starts_with(begin));
-    for case in cases(their_bridge.exists(), &arena.place.state) {
-        if is_wanted(case.name) {
-            arena.measure(&case, &mut stage, steps)?;
-        }
+    for case in cases.iter().filter(|case| is_wanted(case.name)) {
+        arena.measure(case, &mut stage, steps)?;
     }
-    if is_wanted("memory") {
+    if is_wanted(MEMORY) {
         println!("\n{}", arena.memory(&mut stage, steps)?);
     }
     Ok(())
