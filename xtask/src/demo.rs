@@ -107,11 +107,7 @@ struct Attachment {
 impl Attachment {
     fn of(pod: &Value) -> Result<Self, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        if !conditions
-            .into_iter()
-            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-        {
+        if !cluster::is_ready(pod) {
             return Err(format!("it is {}", text(&pod["status"]["phase"])));
         }
         let status = text(&pod["metadata"]["annotations"][STATUS]);

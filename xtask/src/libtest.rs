@@ -11,6 +11,26 @@ pub(crate) struct Totals {
     pub(crate) skipped: usize,
 }
 
+impl Totals {
+    /// Reads what is shown of counts.
+    pub(crate) fn read(shown: &str) -> Option<Self> {
+        let mut counts = shown
+            .split(", ")
+            .zip(["passed", "failed", "skipped"])
+            .map(|(count, what)| {
+                let count = count.strip_suffix(what)?;
+                count.trim_end().parse().ok()
+            });
+        let mut next = || counts.next().flatten();
+        let totals = Self {
+            passed: next()?,
+            failed: next()?,
+            skipped: next()?,
+        };
+        (totals.to_string() == shown).then_some(totals)
+    }
+}
+
 impl std::ops::AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
@@ -143,6 +163,24 @@ test other ... ok
 
 test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 ";
+
+    #[test]
+    fn counts_are_read_as_they_are_shown() {
+        let totals = Totals {
+            passed: 24,
+            failed: 1,
+            skipped: 10,
+        };
+        assert_eq!(Totals::read(&totals.to_string()), Some(totals));
+        for wrong in [
+            "",
+            "24 passed",
+            "24 passed, 1 failed, ten skipped",
+            "24 failed, 1 passed, 10 skipped",
+        ] {
+            assert_eq!(Totals::read(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn results_of_several_programs_are_added_and_skipped_tests_are_not_passed() {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread;
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
 use cluster::kubernetes::{Program, Programs};
@@ -58,9 +58,9 @@ impl Tier {
         matches!(self, Self::Namespaces | Self::E2e)
     }
 
-    /// Whether its tests leave processors to others: they wait for servers, or run on one processor.
+    /// Whether its tests leave processors to others: they wait for servers, for the network, or run on one processor.
     const fn mostly_waits(self) -> bool {
-        matches!(self, Self::Api | Self::Vm)
+        matches!(self, Self::Namespaces | Self::Api | Self::Vm)
     }
 }
 
@@ -78,19 +78,29 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let mut totals = Totals::default();
     let mut left_out = Vec::new();
     let mut broken = Vec::new();
-    let mut ahead = None;
+    let mut image = None;
+    let mut machine = None;
     for tier in &tiers {
         let tier = *tier;
-        if tier.mostly_waits() && tiers.contains(&Tier::E2e) && is_root() && ahead.is_none() {
-            ahead = Ahead::start();
+        if tier.mostly_waits() && tiers.contains(&Tier::E2e) && is_root() && image.is_none() {
+            image = Beside::image();
+        }
+        if tier == Tier::Api && tiers.contains(&Tier::Vm) {
+            machine = Beside::tier(Tier::Vm);
         }
         if tier == Tier::E2e
-            && let Some(image) = ahead.take()
+            && let Some(image) = image.take()
         {
             steps.step("waiting for the image");
-            image.end();
+            // What is wrong with it the tier tells, which builds what is missing.
+            let _ = image.output();
         }
-        let done = if tier.needs_root() && !is_root() {
+        let done = if tier == Tier::Vm
+            && let Some(machine) = machine.take()
+        {
+            steps.step("waiting for tier vm, which began with tier api");
+            machine.totals().map(Outcome::Ran)
+        } else if tier.needs_root() && !is_root() {
             Ok(Outcome::LeftOut("needs root".to_owned()))
         } else {
             run_tier(tier, args.keep, &mut steps)
@@ -125,26 +135,56 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// The image, built on processors that a tier leaves idle: it takes minutes. The e2e tier builds what is missing then, and
-/// tells what is wrong with it.
-struct Ahead(Child);
+/// This program once more, on processors that a tier leaves idle.
+struct Beside(JoinHandle<std::io::Result<Output>>);
 
-impl Ahead {
-    fn start() -> Option<Self> {
-        // Its path may be that of a newer build by now.
-        let itself = format!("/proc/{}/exe", std::process::id());
+impl Beside {
+    /// Builds the image, which takes minutes: for the e2e tier.
+    fn image() -> Option<Self> {
         let mut build = Command::new("nice");
-        build.args([&itself, "image"]);
-        build
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        build.spawn().ok().map(Self)
+        build.args([&itself(), "image"]);
+        Self::start(build)
     }
 
-    fn end(mut self) {
-        let _ = self.0.wait();
+    /// Runs a tier. What it prints is kept until somebody asks, or two tiers could not be told apart.
+    fn tier(tier: Tier) -> Option<Self> {
+        let mut run = Command::new(itself());
+        run.args(["test", tier.name()]);
+        Self::start(run)
     }
+
+    fn start(mut command: Command) -> Option<Self> {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let child = command.spawn().ok()?;
+        Some(Self(thread::spawn(|| child.wait_with_output())))
+    }
+
+    /// Waits for its end.
+    fn output(self) -> anyhow::Result<String> {
+        let ended = self
+            .0
+            .join()
+            .map_err(|_| anyhow::anyhow!("nobody waited for its end"))?;
+        let ended = ended.context("cannot wait for its end")?;
+        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+    }
+
+    /// Shows what the tier printed, which ends with its counts.
+    fn totals(self) -> anyhow::Result<Totals> {
+        let output = self.output()?;
+        let output = output.trim_end();
+        let (shown, counts) = output.rsplit_once('\n').unwrap_or(("", output));
+        println!("{shown}");
+        Totals::read(counts).with_context(|| format!("it ended with \"{counts}\" instead of its counts"))
+    }
+}
+
+/// This program, whose path may be that of a newer build by now.
+fn itself() -> String {
+    format!("/proc/{}/exe", std::process::id())
 }
 
 /// How a tier ended.

@@ -135,3 +135,10 @@ impl Kubectl {
         text
     }
 }
+
+/// Whether an object says that it is Ready.
+pub fn is_ready(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}

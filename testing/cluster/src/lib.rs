@@ -48,7 +48,7 @@ pub use debian::Packages;
 pub use error::{Error, Result};
 pub use helm::Helm;
 pub use home::Home;
-pub use kubectl::Kubectl;
+pub use kubectl::{Kubectl, is_ready};
 pub use name_server::NameServer;
 pub use network_manager::NetworkManager;
 pub use progress::{Progress, Quiet, Steps};

@@ -185,7 +185,8 @@ fn kubelet_config() -> serde_json::Value {
         "imageGCHighThresholdPercent": 100,
         // An extended resource that is offered counts from the next update on.
         "nodeStatusUpdateFrequency": "3s",
-        "syncFrequency": "30s"
+        // A Secret that changed is in a pod's files two of these later at most.
+        "syncFrequency": "10s"
     })
 }
 

@@ -95,7 +95,7 @@ impl Bench {
             .apply(&json!({ "apiVersion": "v1", "kind": "List", "items": pods }).to_string())?;
         let all = usize::try_from(self.pods).unwrap_or(usize::MAX);
         self.until("all pods to be Ready", |pods| {
-            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            let ready = pods.iter().filter(|pod| cluster::is_ready(pod)).count();
             if ready == all {
                 Ok(())
             } else {
@@ -136,12 +136,6 @@ impl Bench {
         self.kubectl.delete(["namespace", NAMESPACE])?;
         Ok(())
     }
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 fn networks() -> Value {

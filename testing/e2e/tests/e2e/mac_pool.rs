@@ -308,10 +308,10 @@ fn pods_have_addresses_of_the_pool_on_the_wire_and_a_new_range_needs_no_restart(
 #[test]
 fn certificates_rotate_under_load_without_a_failed_request() {
     let Some(stage) = Stage::enter() else { return };
-    // A kubelet may take a minute and a half to bring a Secret to its files: overlaps are longer than that.
+    // The kubelets of this cluster may take twenty seconds to bring a Secret to its files: overlaps are longer than that.
     let intervals = json!({ "selfSignConfiguration": {
-        "caRotateInterval": "5m0s", "caOverlapInterval": "3m30s",
-        "certRotateInterval": "3m30s", "certOverlapInterval": "2m30s",
+        "caRotateInterval": "2m30s", "caOverlapInterval": "1m45s",
+        "certRotateInterval": "1m45s", "certOverlapInterval": "1m15s",
     } });
     let pool = MacPool::deploy(&stage, &json!({}), &intervals);
     let _ns = opted_in(&stage, "e2e-mac-rotation");

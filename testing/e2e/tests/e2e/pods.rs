@@ -10,6 +10,12 @@ pub struct TestNamespace<'a> {
     name: &'static str,
 }
 
+const DELETE_PODS: [&str; 5] = ["delete", "pods", "--all", "--wait", "--grace-period=1"];
+
+/// What a container does that ends as soon as it is told to: the first process of one hears no signal that it does not
+/// ask for.
+const SLEEP: [&str; 3] = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"];
+
 /// A pod that is Ready.
 pub struct ReadyPod {
     pub name: String,
@@ -61,11 +67,7 @@ impl<'a> TestNamespace<'a> {
                     .get(["-n", self.name, "pod", name])
                     .ok()
                     .flatten()?;
-                let conditions = pod["status"]["conditions"].as_array()?;
-                let ready = conditions
-                    .iter()
-                    .any(|c| c["type"] == "Ready" && c["status"] == "True");
-                ready.then_some(pod)
+                cluster::is_ready(&pod).then_some(pod)
             });
         ReadyPod {
             name: name.to_owned(),
@@ -98,16 +100,18 @@ impl<'a> TestNamespace<'a> {
     }
 
     pub fn delete_pods(&self) {
-        self.kubectl(&["delete", "pods", "--all", "--wait", "--grace-period=1"]);
+        self.kubectl(&DELETE_PODS);
     }
 }
 
 impl Drop for TestNamespace<'_> {
     fn drop(&mut self) {
-        // Waited for, because the next test may count what is on the nodes. A failure would hide the test's own.
+        // Pods are waited for, because the next test may count what is on the nodes; the end of the namespace takes
+        // seconds more, of which nobody has anything. A failure would hide the test's own.
+        let _ = self.try_kubectl(&[&DELETE_PODS[..], &["--timeout=180s"]].concat());
         let _ = self
             .stage
-            .try_kubectl(&["delete", "namespace", self.name, "--wait", "--timeout=180s"]);
+            .try_kubectl(&["delete", "namespace", self.name, "--wait=false"]);
     }
 }
 
@@ -163,7 +167,7 @@ pub fn pod(name: &str, node: Option<&str>, networks: &Value) -> Value {
             "terminationGracePeriodSeconds": 1,
             "containers": [{
                 "name": "main", "image": cluster::image::BUSYBOX, "imagePullPolicy": "IfNotPresent",
-                "command": ["sleep", "infinity"],
+                "command": SLEEP,
             }],
         },
     });

@@ -52,12 +52,6 @@ fn wanted() -> usize {
     said.and_then(|text| text.parse().ok()).unwrap_or(PODS)
 }
 
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-}
-
 /// Waits until all pods are Ready, and makes sure of all networks of each.
 fn all_attached(stage: &Stage, ns: &TestNamespace<'_>, count: usize, mut meanwhile: impl FnMut()) {
     stage.wait(&format!("{count} pods are Ready"), || {
@@ -66,7 +60,7 @@ fn all_attached(stage: &Stage, ns: &TestNamespace<'_>, count: usize, mut meanwhi
         let ready = pods["items"]
             .as_array()?
             .iter()
-            .filter(|pod| is_ready(pod))
+            .filter(|pod| cluster::is_ready(pod))
             .count();
         (ready == count).then_some(())
     });
@@ -222,7 +216,7 @@ fn no_pod_starts_without_its_networks_while_multus_is_rolled_out() {
         (now.len() == NODES.len()
             && now
                 .iter()
-                .all(|pod| is_ready(pod) && !pods_before.contains(&pod["metadata"]["uid"])))
+                .all(|pod| cluster::is_ready(pod) && !pods_before.contains(&pod["metadata"]["uid"])))
         .then_some(())
     });
     stage.configure(&usual);

@@ -452,7 +452,5 @@ fn operator_requests(events: &[Value]) -> Vec<Value> {
 /// Whether there is one pod, on this node, and it is Ready.
 pub fn only_on(pods: &[Value], node: &str) -> bool {
     let [pod] = pods else { return false };
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-    pod["spec"]["nodeName"] == node && ready.any(|condition| condition["status"] == "True")
+    pod["spec"]["nodeName"] == node && cluster::is_ready(pod)
 }
