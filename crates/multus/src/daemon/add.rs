@@ -11,7 +11,7 @@ use crate::netns::KernelNetns;
 use crate::request::Sandbox;
 use crate::resolve::Resolver;
 use crate::scratch::Scratch;
-use crate::workers;
+use crate::workers::Beside;
 use cni::Error;
 use cni::result::{CniResult, Interface, IpConfig};
 use cni::status::{entries_for, render};
@@ -21,11 +21,9 @@ use kube_kit::events::Kind;
 use std::fmt::Display;
 use std::io;
 use std::net::Ipv4Addr;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-/// Says when an attachment's state is on disk.
-type Synced = JoinHandle<Result<io::Result<()>, workers::Error>>;
+/// Says when an attachment's state is on disk, where it has any.
+type Synced = Option<Beside<io::Result<()>>>;
 
 impl<C: ClusterView + 'static> Daemon<C> {
     pub(super) async fn add(&self, mut sandbox: Sandbox, config: &[u8]) -> Result<String, Error> {
@@ -43,10 +41,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
             self.tell(&sandbox, &pod, &attached).await?;
             let unsaved =
                 |error: &dyn Display| of_pod(&sandbox, &format!("error saving the delegates: {error}"));
-            match synced.await {
-                Ok(Ok(synced)) => synced.map_err(|error| unsaved(&error))?,
-                Ok(Err(error)) => return Err(unsaved(&error)),
-                Err(error) => return Err(unsaved(&error)),
+            if let Some(synced) = synced {
+                let synced = synced.end().await.map_err(|error| unsaved(&error))?;
+                synced.map_err(|error| unsaved(&error))?;
             }
             // The master's result is the pod's: secondary networks never leak into it.
             Ok(attached
@@ -113,8 +110,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
         Ok(networks)
     }
 
-    /// Attaches all networks. What comes back with them says when their record is on disk: a worker of its own waits for
-    /// that while the plugins work and the cluster is told.
+    /// Attaches all networks. What comes back with them says when their record is on disk: another thread waits for that
+    /// while the plugins work and the cluster is told.
     async fn attach(
         &self,
         sandbox: &Sandbox,
@@ -124,7 +121,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let invoker = self.invoker(&config);
         let owned = sandbox.clone();
         let scratch = Scratch::new(&config.cni_dir, &sandbox.container_id);
-        let (written, is_written) = oneshot::channel();
+        let workers = self.workers.clone();
         let work = move || {
             let attacher = Attacher {
                 runner: &invoker,
@@ -132,19 +129,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 sandbox: &owned,
             };
             let fates = attacher.prepare(&networks)?;
-            // Without anybody who waits the attachment is undone, synced or not.
-            let _ = written.send(());
-            attacher.add(&networks, &fates, &mut KernelNetns::new(&owned.netns))
+            let synced = scratch.map(|scratch| workers.beside(move || scratch.sync()));
+            let attached = attacher.add(&networks, &fates, &mut KernelNetns::new(&owned.netns))?;
+            Ok((attached, synced))
         };
-        let workers = self.workers.clone();
-        let synced = tokio::spawn(async move {
-            match (is_written.await, scratch) {
-                (Ok(()), Some(scratch)) => workers.run(move || scratch.sync()).await,
-                _ => Ok(Ok(())),
-            }
-        });
         match self.workers.run(work).await.map_err(failed)? {
-            Ok(attached) => Ok((attached, synced)),
+            Ok(attached) => Ok(attached),
             Err(AddError::Network(failure)) => {
                 let NetworkFailure {
                     display_name,

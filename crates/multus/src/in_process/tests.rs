@@ -30,6 +30,7 @@ fn a_file_is_ours_as_long_as_it_carries_the_mark() {
 
 #[test]
 fn what_could_not_be_started_is_not_run_either() {
+    // multus#100 (not executable)
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bridge");
     fs::write(&path, plugins::mark::MARK).unwrap();
@@ -59,6 +60,7 @@ fn names_of_ours() {
 
 #[test]
 fn a_panic_ends_that_call_alone() {
+    // multus#100 (the panic)
     let plugins = Plugins {
         invoker: Invoker::default(),
         root: None,
@@ -91,6 +93,7 @@ fn a_root_that_can_not_be_entered_is_named() {
 
 #[test]
 fn a_thread_that_finds_no_way_back_does_no_more() {
+    // multus#100 (no way back)
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let Ok(elsewhere) = linux::netns::NetNs::create_anonymous() else {
         println!("skipped: it needs root to make network namespaces");

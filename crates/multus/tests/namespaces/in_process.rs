@@ -13,7 +13,7 @@ use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -359,7 +359,7 @@ fn corpus(host: &mut Host) {
 
 #[test]
 fn plugins_do_and_say_the_same_as_programs() {
-    // multus#74 (the root)
+    // multus#74 (the root), multus#100 (the same)
     let log = |way| {
         on_a_host(way, move |host| {
             corpus(host);
@@ -391,6 +391,7 @@ fn plugins_do_and_say_the_same_as_programs() {
 
 #[test]
 fn what_is_not_this_build_is_started() {
+    // multus#100 (other builds, other content)
     on_a_host(Way::Daemon, |host| {
         let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "passthru"});
         let place = Path::new(BIN).join("passthru");
@@ -427,9 +428,14 @@ fn what_is_not_this_build_is_started() {
 }
 
 #[test]
-fn the_threads_of_the_daemon_stay_where_they_are() {
-    on_a_host(Way::Daemon, |host| {
-        let before = NetNs::current().unwrap();
+fn a_thread_is_back_where_it_was() {
+    // multus#100 (the way back)
+    let place = || {
+        let directories = ["/", "."].map(|path| fs::metadata(path).unwrap());
+        directories.map(|directory| (directory.dev(), directory.ino()))
+    };
+    on_a_host(Way::Daemon, move |host| {
+        let before = (NetNs::current().unwrap(), place());
         let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "bridge", "bridge": "br0"});
         let result = host.call("ADD", &config);
         assert_eq!(
@@ -439,9 +445,8 @@ fn the_threads_of_the_daemon_stay_where_they_are() {
             host.log
         );
         host.call("DEL", &config);
-        assert!(NetNs::current().unwrap().same_as(&before));
-        let root = fs::read_link("/proc/thread-self/root").unwrap();
-        assert_eq!(root, Path::new("/"));
+        assert!(NetNs::current().unwrap().same_as(&before.0));
+        assert_eq!(place(), before.1);
     });
 }
 
