@@ -10,7 +10,13 @@ use crate::support::{NODES, Stage};
 
 const NAMESPACE: &str = "kube-system";
 const DAEMONSET: &str = "daemonset/kube-multus-ds";
+const THIN: &str = "thin.yaml";
+const THICK: &str = "thick.yaml";
+const APPROVER: &str = "cert-approver.yaml";
 const WEBHOOK: &str = "nad-webhook.yaml";
+/// Where the nodes keep their kubelets' identities, and are to keep multus' certificates.
+const KUBELET: &str = "/etc/kubernetes";
+const CERTIFICATES: &str = "/etc/cni/multus/certs";
 /// The image in the manifests as they are published.
 const PLACEHOLDER: &str = "registry.example/weft:v0.1.0";
 
@@ -35,13 +41,17 @@ fn roll_out(stage: &Stage, resource: &str) {
     stage.kubectl(&["-n", NAMESPACE, "rollout", "status", resource, "--timeout=300s"]);
 }
 
-/// The admission webhook of networks, gone when this is dropped.
-struct Webhook<'a>(&'a Stage);
+/// What a manifest deploys, and what that makes itself; gone when this is dropped.
+struct Deployed<'a> {
+    stage: &'a Stage,
+    manifest: &'static str,
+    made: &'static [&'static str],
+}
 
-impl Drop for Webhook<'_> {
+impl Drop for Deployed<'_> {
     fn drop(&mut self) {
-        let file = path(WEBHOOK).display().to_string();
-        // With its pod: the next test may count what is on the nodes.
+        let file = path(self.manifest).display().to_string();
+        // With its pods: the next test may count what is on the nodes.
         let delete = [
             "delete",
             "-f",
@@ -49,12 +59,10 @@ impl Drop for Webhook<'_> {
             "--ignore-not-found",
             "--cascade=foreground",
         ];
-        let _ = self.0.try_kubectl(&delete);
-        // What it made itself.
-        for secret in ["weft-nad-webhook", "weft-nad-webhook-ca"] {
-            let _ = self
-                .0
-                .try_kubectl(&["-n", NAMESPACE, "delete", "secret", secret, "--ignore-not-found"]);
+        let _ = self.stage.try_kubectl(&delete);
+        for object in self.made {
+            let delete = ["-n", NAMESPACE, "delete", object, "--ignore-not-found"];
+            let _ = self.stage.try_kubectl(&delete);
         }
     }
 }
@@ -83,12 +91,55 @@ impl<'a> Alone<'a> {
     /// Deploys multus and waits until it attaches on all nodes.
     fn deploy(&self, manifest: &str) {
         apply(self.0, manifest);
+        self.attaches();
+    }
+
+    fn attaches(&self) {
         roll_out(self.0, DAEMONSET);
         for node in NODES {
-            self.0.wait(&format!("{manifest} configures {node}"), || {
+            self.0.wait(&format!("multus configures {node}"), || {
                 (!self.configuration(node).is_empty()).then_some(())
             });
         }
+    }
+
+    /// Deploys the daemon as docs/multus.md says, with a certificate for each node.
+    fn deploy_with_certificates(&self) {
+        let file = path(THICK).display().to_string();
+        let text = self
+            .0
+            .kubectl(&["create", "--dry-run=client", "-o", "json", "-f", &file]);
+        let text = text.replace(PLACEHOLDER, &self.0.image());
+        let objects = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+        let mut objects: Vec<Value> = objects.map(Result::unwrap).collect();
+        for object in &mut objects {
+            match object["kind"].as_str().unwrap() {
+                "ConfigMap" => {
+                    let text = &mut object["data"]["daemon-config.json"];
+                    let mut config: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+                    config["perNodeCertificate"] = json!({
+                        "enabled": true, "certDir": CERTIFICATES, "certDuration": "24h",
+                        "bootstrapKubeconfig": format!("{KUBELET}/kubelet.kubeconfig"),
+                    });
+                    *text = json!(config.to_string());
+                }
+                "DaemonSet" => {
+                    let pod = &mut object["spec"]["template"]["spec"];
+                    for (name, path) in [("kubelet-identity", KUBELET), ("certificates", CERTIFICATES)] {
+                        let mounts = pod["containers"][0]["volumeMounts"].as_array_mut().unwrap();
+                        mounts.push(json!({ "name": name, "mountPath": path }));
+                        let host = json!({ "path": path, "type": "DirectoryOrCreate" });
+                        let volumes = pod["volumes"].as_array_mut().unwrap();
+                        volumes.push(json!({ "name": name, "hostPath": host }));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+        let applied = self.0.kubectl.apply(&list.to_string());
+        applied.unwrap_or_else(|error| panic!("{error}"));
+        self.attaches();
     }
 }
 
@@ -113,6 +164,7 @@ impl Drop for Alone<'_> {
                 self.0
                     .node(node, &["rm", "-rf", &format!("/etc/cni/net.d/{file}")]);
             }
+            self.0.node(node, &["rm", "-rf", CERTIFICATES]);
         }
         self.0
             .patch_config(&json!([{ "op": "add", "path": "/spec/multus", "value": {} }]));
@@ -147,9 +199,9 @@ fn without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods() {
     ns.apply(&bridge_network("lan", "br1"));
     let before = NODES.map(|node| stage.host_state(node));
 
-    alone.deploy("thin.yaml");
+    alone.deploy(THIN);
     attach(&ns, ["thin-0", "thin-1"], ["10.77.8.1", "10.77.8.2"]);
-    alone.deploy("thick.yaml");
+    alone.deploy(THICK);
     attach(&ns, ["thick-0", "thick-1"], ["10.77.8.3", "10.77.8.4"]);
     // What one attached stays, and the other one detaches it.
     ns.exec(
@@ -167,10 +219,42 @@ fn without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods() {
 }
 
 #[test]
+fn each_node_is_known_by_a_certificate_that_the_cluster_signed() {
+    // multus.md §7.8
+    let Some(stage) = Stage::enter() else { return };
+    let alone = Alone::enter(&stage);
+    apply(&stage, APPROVER);
+    let _approver = Deployed {
+        stage: &stage,
+        manifest: APPROVER,
+        made: &[],
+    };
+    alone.deploy_with_certificates();
+    let ns = TestNamespace::create(&stage, "e2e-certificates");
+    ns.apply(&bridge_network("lan", "br1"));
+    attach(&ns, ["p0", "p1"], ["10.77.9.1", "10.77.9.2"]);
+    let audit = stage.audit();
+    for node in NODES {
+        let user = format!("system:multus:{node}");
+        let told = audit.iter().any(|event| {
+            event["user"]["username"] == user.as_str()
+                && event["objectRef"]["namespace"] == "e2e-certificates"
+                && event["objectRef"]["subresource"] == "status"
+                && event["responseStatus"]["code"] == 200
+        });
+        assert!(told, "no status of a pod was written by {user}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_network_is_said_when_it_is_made() {
     let Some(stage) = Stage::enter() else { return };
     apply(&stage, WEBHOOK);
-    let _webhook = Webhook(&stage);
+    let _webhook = Deployed {
+        stage: &stage,
+        manifest: WEBHOOK,
+        made: &["secret/weft-nad-webhook", "secret/weft-nad-webhook-ca"],
+    };
     roll_out(&stage, "deployment/weft-nad-webhook");
     let ns = TestNamespace::create(&stage, "e2e-nad-webhook");
     let network = |config: &str| -> Value {

@@ -416,7 +416,7 @@ impl Stage {
     }
 
     /// Audit events recorded so far.
-    fn audit(&self) -> Vec<Value> {
+    pub fn audit(&self) -> Vec<Value> {
         let log = fs::read_to_string(self.cluster.audit_log()).unwrap();
         log.lines()
             .filter_map(|line| serde_json::from_str(line).ok())
