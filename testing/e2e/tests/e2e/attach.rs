@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::pods::{TestNamespace, bridge_network, pod};
+use crate::pods::{TestNamespace, bridge_network, network, pod};
 use crate::support::{NODES, Stage};
 
 #[test]
@@ -41,7 +41,7 @@ fn pods_on_two_nodes_reach_each_other_over_the_bridge() {
         assert_eq!(pod.network_statuses()[0]["default"], true);
     }
 
-    let ping = ns.exec("p0", &["ping", "-c", "3", "-W", "10", "-I", "net1", "10.77.0.2"]);
+    let ping = ns.ping("p0", "10.77.0.2");
     assert!(
         ping.contains("3 packets received") || ping.contains("0% packet loss"),
         "{ping}"
@@ -146,16 +146,12 @@ fn deleted_pods_leave_nothing_behind() {
 fn a_pod_gets_an_address_of_a_range_and_rules_of_its_own() {
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-rules");
-    let mut network = bridge_network("lan", "br1");
-    network["spec"]["config"] = json!(
-        json!({
-            "cniVersion": "1.0.0", "name": "e2e-rules", "type": "cnv-bridge", "bridge": "br1",
-            "isGateway": true, "ipMasq": true, "macspoofchk": true,
-            "ipam": { "type": "host-local", "subnet": "10.77.9.0/24" },
-        })
-        .to_string()
-    );
-    ns.apply(&network);
+    let config = json!({
+        "cniVersion": "1.0.0", "name": "e2e-rules", "type": "cnv-bridge", "bridge": "br1",
+        "isGateway": true, "ipMasq": true, "macspoofchk": true,
+        "ipam": { "type": "host-local", "subnet": "10.77.9.0/24" },
+    });
+    ns.apply(&network("lan", &config.to_string()));
     let before = stage.host_state("node01");
     for name in ["first", "second"] {
         ns.apply(&pod(name, Some("node01"), &json!([{ "name": "lan" }])));
@@ -195,9 +191,7 @@ fn a_broken_network_fails_its_own_pod_alone() {
     let Some(stage) = Stage::enter() else { return };
     let ns = TestNamespace::create(&stage, "e2e-broken");
     ns.apply(&bridge_network("lan", "br1"));
-    let mut broken = bridge_network("broken", "br1");
-    broken["spec"]["config"] = json!("{ this is not JSON");
-    ns.apply(&broken);
+    ns.apply(&network("broken", "{ this is not JSON"));
     ns.apply(&pod("on-broken", Some("node01"), &json!([{ "name": "broken" }])));
     ns.apply(&pod(
         "on-missing",
@@ -243,13 +237,7 @@ fn a_broken_network_fails_its_own_pod_alone() {
 fn a_pod_from_before_multus_leaves_no_lease() {
     let Some(stage) = Stage::enter() else { return };
     let node = "node01";
-    stage.patch_config(&json!([{ "op": "remove", "path": "/spec/multus" }]));
-    stage.wait("multus has left the node", || {
-        let gone = stage
-            .node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"])
-            .is_empty();
-        (gone && stage.daemon_pids(node, "multus-daemon").is_empty()).then_some(())
-    });
+    stage.remove_multus();
     let ns = TestNamespace::create(&stage, "e2e-before-multus");
     let leases = || stage.host_state(node).leases;
     let before = leases();
@@ -257,7 +245,7 @@ fn a_pod_from_before_multus_leaves_no_lease() {
     assert!(!ns.ready("old").has_network_status(), "multus attached it");
     assert_eq!(leases().len(), before.len() + 1);
 
-    stage.patch_config(&json!([{ "op": "add", "path": "/spec/multus", "value": {} }]));
+    stage.add_multus();
     stage.available_on_all_nodes(&["multus"]);
     ns.delete_pods();
     stage.wait_equal("the pod's lease is gone", &before, leases);

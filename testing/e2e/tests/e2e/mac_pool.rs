@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cluster::{Kubectl, run};
 use serde_json::{Value, json};
 
-use crate::pods::{ReadyPod, TestNamespace, pod};
+use crate::pods::{ReadyPod, TestNamespace, network, pod};
 use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
 
 const MANAGER: &str = "kubemacpool-mac-controller-manager";
@@ -109,10 +109,7 @@ fn opted_in<'a>(stage: &'a Stage, name: &'static str) -> TestNamespace<'a> {
         "cniVersion": "1.0.0", "name": "lan", "type": "cnv-bridge", "bridge": "br1",
         "capabilities": { "ips": true, "mac": true }, "ipam": { "type": "static" },
     });
-    ns.apply(&json!({
-        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-        "metadata": { "name": "lan" }, "spec": { "config": config.to_string() },
-    }));
+    ns.apply(&network("lan", &config.to_string()));
     ns
 }
 
@@ -239,7 +236,7 @@ fn pods_have_addresses_of_the_pool_on_the_wire_and_a_new_range_needs_no_restart(
         let inside = ns.exec(&pod.name, &["cat", "/sys/class/net/net1/address"]);
         assert_eq!(inside.trim(), mac);
     }
-    ns.exec("p0", &["ping", "-c", "3", "-W", "10", "-I", "net1", "10.79.0.2"]);
+    ns.ping("p0", "10.79.0.2");
     let neighbours = ns.exec("p0", &["ip", "neigh", "show", "dev", "net1"]);
     assert!(
         neighbours

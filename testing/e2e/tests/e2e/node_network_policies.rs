@@ -127,7 +127,7 @@ fn a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it() {
         }
         ns.ready("p0");
         ns.ready("p1");
-        ns.exec("p0", &["ping", "-c", "3", "-W", "10", "-I", "net1", "10.79.0.2"]);
+        ns.ping("p0", "10.79.0.2");
         ns.delete_pods();
     }
 

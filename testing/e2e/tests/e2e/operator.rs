@@ -163,16 +163,13 @@ fn a_removed_component_goes_and_the_others_stay() {
 #[test]
 fn without_multus_the_nodes_go_back_to_their_own_network() {
     let Some(stage) = Stage::enter() else { return };
-    let multus_conf = |node| stage.node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"]);
     for node in NODES {
-        assert!(!multus_conf(node).is_empty(), "{node} runs multus before");
+        assert!(
+            !stage.multus_configuration(node).is_empty(),
+            "{node} runs multus before"
+        );
     }
-    stage.patch_config(&json!([{ "op": "remove", "path": "/spec/multus" }]));
-    for node in NODES {
-        stage.wait(&format!("multus' config is gone from {node}"), || {
-            multus_conf(node).is_empty().then_some(())
-        });
-    }
+    stage.remove_multus();
     let ns = TestNamespace::create(&stage, "e2e-no-multus");
     ns.apply(&pod("plain", Some("node02"), &json!([])));
     let ready = ns.ready("plain");
@@ -181,11 +178,11 @@ fn without_multus_the_nodes_go_back_to_their_own_network() {
         "the cluster's own network attached it"
     );
 
-    stage.patch_config(&json!([{ "op": "add", "path": "/spec/multus", "value": {} }]));
+    stage.add_multus();
     stage.available();
     for node in NODES {
         assert!(
-            !multus_conf(node).is_empty(),
+            !stage.multus_configuration(node).is_empty(),
             "Available means that {node} attaches"
         );
     }
@@ -218,9 +215,8 @@ fn a_deleted_config_takes_all_with_it_and_comes_back() {
     assert!(left.contains_key(&networks), "{:?}", left.keys());
     assert_eq!(stage.applied_configuration(), None);
     for node in NODES {
-        let multus_conf = || stage.node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"]);
         stage.wait(&format!("multus' config is gone from {node}"), || {
-            multus_conf().is_empty().then_some(())
+            stage.multus_configuration(node).is_empty().then_some(())
         });
     }
     stage.kubectl(&["get", "namespace", OPERATOR_NAMESPACE]);

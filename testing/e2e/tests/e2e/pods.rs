@@ -44,16 +44,18 @@ impl<'a> TestNamespace<'a> {
     }
 
     pub fn apply(&self, object: &Value) {
+        self.try_apply(object).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    pub fn try_apply(&self, object: &Value) -> Result<(), String> {
         let mut object = object.clone();
         let place = |object: &mut Value| object["metadata"]["namespace"] = json!(self.name);
         match object.get_mut("items").and_then(Value::as_array_mut) {
             Some(items) => items.iter_mut().for_each(place),
             None => place(&mut object),
         }
-        self.stage
-            .kubectl
-            .apply(&object.to_string())
-            .unwrap_or_else(|error| panic!("{error}"));
+        let applied = self.stage.kubectl.apply(&object.to_string());
+        applied.map(drop).map_err(|error| error.to_string())
     }
 
     /// Waits until a pod is Ready.
@@ -77,6 +79,11 @@ impl<'a> TestNamespace<'a> {
 
     pub fn exec(&self, pod: &str, argv: &[&str]) -> String {
         self.kubectl(&[&["exec", pod, "--"], argv].concat())
+    }
+
+    /// Has a pod reach an address by its first secondary network.
+    pub fn ping(&self, pod: &str, address: &str) -> String {
+        self.exec(pod, &["ping", "-c", "3", "-W", "10", "-I", "net1", address])
     }
 
     /// Waits for an event of a pod whose message contains a text; returns the message.
@@ -152,9 +159,14 @@ pub fn bridge_network(name: &str, bridge: &str) -> Value {
         "cniVersion": "1.0.0", "name": name, "type": "cnv-bridge", "bridge": bridge,
         "capabilities": { "ips": true }, "ipam": { "type": "static" },
     });
+    network(name, &config.to_string())
+}
+
+/// A NetworkAttachmentDefinition.
+pub fn network(name: &str, config: &str) -> Value {
     json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-        "metadata": { "name": name }, "spec": { "config": config.to_string() },
+        "metadata": { "name": name }, "spec": { "config": config },
     })
 }
 

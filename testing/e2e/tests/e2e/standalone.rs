@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::pods::{TestNamespace, bridge_network, pod};
+use crate::pods::{TestNamespace, bridge_network, network, pod};
 use crate::support::{NODES, Stage};
 
 const NAMESPACE: &str = "kube-system";
@@ -41,6 +41,14 @@ fn roll_out(stage: &Stage, resource: &str) {
     stage.kubectl(&["-n", NAMESPACE, "rollout", "status", resource, "--timeout=300s"]);
 }
 
+/// What is there, with its pods: the next test may count what is on the nodes.
+const DELETE: [&str; 3] = ["delete", "--ignore-not-found", "--cascade=foreground"];
+
+/// Deletes an object; a failure would hide the test's own.
+fn delete(stage: &Stage, object: &str) {
+    let _ = stage.try_kubectl(&[&DELETE[..], &["-n", NAMESPACE, object]].concat());
+}
+
 /// What a manifest deploys, and what that makes itself; gone when this is dropped.
 struct Deployed<'a> {
     stage: &'a Stage,
@@ -51,18 +59,9 @@ struct Deployed<'a> {
 impl Drop for Deployed<'_> {
     fn drop(&mut self) {
         let file = path(self.manifest).display().to_string();
-        // With its pods: the next test may count what is on the nodes.
-        let delete = [
-            "delete",
-            "-f",
-            &file,
-            "--ignore-not-found",
-            "--cascade=foreground",
-        ];
-        let _ = self.stage.try_kubectl(&delete);
+        let _ = self.stage.try_kubectl(&[&DELETE[..], &["-f", &file]].concat());
         for object in self.made {
-            let delete = ["-n", NAMESPACE, "delete", object, "--ignore-not-found"];
-            let _ = self.stage.try_kubectl(&delete);
+            delete(self.stage, object);
         }
     }
 }
@@ -72,20 +71,8 @@ struct Alone<'a>(&'a Stage);
 
 impl<'a> Alone<'a> {
     fn enter(stage: &'a Stage) -> Self {
-        stage.patch_config(&json!([{ "op": "remove", "path": "/spec/multus" }]));
-        let alone = Self(stage);
-        for node in NODES {
-            stage.wait(&format!("the operator's multus is gone from {node}"), || {
-                alone.configuration(node).is_empty().then_some(())
-            });
-        }
-        alone
-    }
-
-    /// Multus' files among the node's CNI configurations.
-    fn configuration(&self, node: &str) -> String {
-        self.0
-            .node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"])
+        stage.remove_multus();
+        Self(stage)
     }
 
     /// Deploys multus and waits until it attaches on all nodes.
@@ -98,7 +85,7 @@ impl<'a> Alone<'a> {
         roll_out(self.0, DAEMONSET);
         for node in NODES {
             self.0.wait(&format!("multus configures {node}"), || {
-                (!self.configuration(node).is_empty()).then_some(())
+                (!self.0.multus_configuration(node).is_empty()).then_some(())
             });
         }
     }
@@ -154,10 +141,7 @@ impl Drop for Alone<'_> {
             "clusterrole/multus",
             "clusterrolebinding/multus",
         ] {
-            let delete = ["-n", NAMESPACE, "delete", object, "--ignore-not-found"];
-            let _ = self
-                .0
-                .try_kubectl(&[&delete[..], &["--cascade=foreground"]].concat());
+            delete(self.0, object);
         }
         for node in NODES {
             for file in ["00-multus.conf", "00-multus.conflist", "multus.d"] {
@@ -166,8 +150,7 @@ impl Drop for Alone<'_> {
             }
             self.0.node(node, &["rm", "-rf", CERTIFICATES]);
         }
-        self.0
-            .patch_config(&json!([{ "op": "add", "path": "/spec/multus", "value": {} }]));
+        self.0.add_multus();
         if !std::thread::panicking() {
             self.0.available_on_all_nodes(&["multus"]);
         }
@@ -185,10 +168,7 @@ fn attach(ns: &TestNamespace<'_>, names: [&str; 2], addresses: [&str; 2]) {
         assert_eq!(ready.network_statuses().len(), 2, "{name}");
         assert_eq!(ready.network_status("lan")["ips"], json!([address]), "{name}");
     }
-    ns.exec(
-        names[0],
-        &["ping", "-c", "3", "-W", "10", "-I", "net1", addresses[1]],
-    );
+    ns.ping(names[0], addresses[1]);
 }
 
 #[test]
@@ -202,12 +182,17 @@ fn without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods() {
     alone.deploy(THIN);
     attach(&ns, ["thin-0", "thin-1"], ["10.77.8.1", "10.77.8.2"]);
     alone.deploy(THICK);
+    for node in NODES {
+        // Which comes before what thin mode leaves.
+        let files = stage.multus_configuration(node);
+        assert!(
+            files.lines().any(|file| file.ends_with("/00-multus.conf")),
+            "{files}"
+        );
+    }
     attach(&ns, ["thick-0", "thick-1"], ["10.77.8.3", "10.77.8.4"]);
     // What one attached stays, and the other one detaches it.
-    ns.exec(
-        "thin-0",
-        &["ping", "-c", "3", "-W", "10", "-I", "net1", "10.77.8.4"],
-    );
+    ns.ping("thin-0", "10.77.8.4");
     ns.delete_pods();
     for (node, before) in NODES.iter().zip(&before) {
         stage.wait_equal(
@@ -232,7 +217,7 @@ fn each_node_is_known_by_a_certificate_that_the_cluster_signed() {
     alone.deploy_with_certificates();
     let ns = TestNamespace::create(&stage, "e2e-certificates");
     ns.apply(&bridge_network("lan", "br1"));
-    attach(&ns, ["p0", "p1"], ["10.77.9.1", "10.77.9.2"]);
+    attach(&ns, ["p0", "p1"], ["10.77.13.1", "10.77.13.2"]);
     let audit = stage.audit();
     for node in NODES {
         let user = format!("system:multus:{node}");
@@ -257,27 +242,24 @@ fn what_is_wrong_with_a_network_is_said_when_it_is_made() {
     };
     roll_out(&stage, "deployment/weft-nad-webhook");
     let ns = TestNamespace::create(&stage, "e2e-nad-webhook");
-    let network = |config: &str| -> Value {
-        json!({
-            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-            "metadata": { "name": "lan", "namespace": "e2e-nad-webhook" }, "spec": { "config": config },
-        })
-    };
-    let broken = network(r#"{"cniVersion": "1.0.0", "type": "bridge", "bridge": "br1""#);
+    let broken = network(
+        "lan",
+        r#"{"cniVersion": "1.0.0", "type": "bridge", "bridge": "br1""#,
+    );
     // Until it serves, nothing is refused: the webhook's failure policy.
     let refused = stage.wait("a broken definition is refused", || {
-        let made = stage.kubectl.apply(&broken.to_string());
+        let made = ns.try_apply(&broken);
         if made.is_ok() {
             ns.kubectl(&["delete", "network-attachment-definitions", "lan"]);
         }
         made.err()
     });
-    println!("{refused}");
-    assert!(refused.to_string().contains("spec.config"), "{refused}");
-    let wrong = network(
-        r#"{"cniVersion": "1.0.0", "type": "bridge", "bridge": "br1", "ipam": {"type": "host-local", "subnet": "10.1.0.0/33"}}"#,
-    );
-    let refused = stage.kubectl.apply(&wrong.to_string()).unwrap_err().to_string();
+    assert!(refused.contains("spec.config"), "{refused}");
+    let wrong = json!({
+        "cniVersion": "1.0.0", "type": "bridge", "bridge": "br1",
+        "ipam": { "type": "host-local", "subnet": "10.1.0.0/33" },
+    });
+    let refused = ns.try_apply(&network("lan", &wrong.to_string())).unwrap_err();
     assert!(refused.contains("10.1.0.0/33"), "{refused}");
     ns.apply(&bridge_network("lan", "br1"));
 }

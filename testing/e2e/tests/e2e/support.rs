@@ -241,6 +241,27 @@ impl Stage {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Multus' files among a node's CNI configurations, a line each.
+    pub fn multus_configuration(&self, node: &str) -> String {
+        self.node(node, &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"])
+    }
+
+    /// Has the operator take multus away, and waits until it has left all nodes.
+    pub fn remove_multus(&self) {
+        self.patch_config(&json!([{ "op": "remove", "path": "/spec/multus" }]));
+        for node in NODES {
+            self.wait(&format!("multus has left {node}"), || {
+                let left = self.multus_configuration(node).is_empty();
+                (left && self.daemon_pids(node, "multus-daemon").is_empty()).then_some(())
+            });
+        }
+    }
+
+    /// Has the operator deploy multus.
+    pub fn add_multus(&self) {
+        self.patch_config(&json!([{ "op": "add", "path": "/spec/multus", "value": {} }]));
+    }
+
     /// Waits until the CR is Available and its workloads are as the spec asks.
     pub fn available(&self) {
         self.wait("the CR is Available, not Degraded and not Progressing", || {

@@ -54,7 +54,6 @@ fn workloads_run_where_they_are_placed() {
     }
     stage.available();
     // The shim of the node that multus left gives the daemon up after two minutes, when a pod is tried.
-    let multus_conf = || stage.node("node02", &["find", "/etc/cni/net.d", "-name", "00-multus.conf*"]);
     let ns = TestNamespace::create(&stage, "e2e-left-by-multus");
     ns.apply(&pod("plain", Some("node02"), &json!([])));
     let ready = ns.ready("plain");
@@ -62,13 +61,13 @@ fn workloads_run_where_they_are_placed() {
         !ready.has_network_status(),
         "the cluster's own network attached it"
     );
-    assert_eq!(multus_conf(), "");
+    assert_eq!(stage.multus_configuration("node02"), "");
 
     stage.configure(&usual());
     stage.available_on_all_nodes(&ALL);
     assert_eq!(ALL.map(placement), everywhere);
     assert!(
-        !multus_conf().is_empty(),
+        !stage.multus_configuration("node02").is_empty(),
         "Available means that node02 attaches again"
     );
 }
