@@ -57,11 +57,6 @@ impl Tier {
     const fn needs_root(self) -> bool {
         matches!(self, Self::Namespaces | Self::E2e)
     }
-
-    /// Whether its tests leave processors to others: they wait for servers, for the network, or run on one processor.
-    const fn mostly_waits(self) -> bool {
-        matches!(self, Self::Namespaces | Self::Api | Self::Vm)
-    }
 }
 
 /// Name of the cluster that the e2e tier uses unless `WEFT_CLUSTER` says otherwise: never somebody's demo.
@@ -78,13 +73,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let mut totals = Totals::default();
     let mut left_out = Vec::new();
     let mut broken = Vec::new();
-    let mut image = None;
+    // From the beginning: where tests are compiled too, nobody waits for the processors that it takes, and while it is
+    // linked, on one of them, the tests of all other tiers run.
+    let mut image = (tiers.contains(&Tier::E2e) && is_root())
+        .then(Beside::image)
+        .flatten();
     let mut machine = None;
     for tier in &tiers {
         let tier = *tier;
-        if tier.mostly_waits() && tiers.contains(&Tier::E2e) && is_root() && image.is_none() {
-            image = Beside::image();
-        }
         if tier == Tier::Api && tiers.contains(&Tier::Vm) {
             machine = Beside::tier(Tier::Vm);
         }
@@ -141,8 +137,8 @@ struct Beside(JoinHandle<std::io::Result<Output>>);
 impl Beside {
     /// Builds the image, which takes minutes: for the e2e tier.
     fn image() -> Option<Self> {
-        let mut build = Command::new("nice");
-        build.args([&itself(), "image"]);
+        let mut build = Command::new(itself());
+        build.arg("image");
         Self::start(build)
     }
 

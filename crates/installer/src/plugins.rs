@@ -141,6 +141,36 @@ fn install(to: &Path, wanted: &mut Wanted) -> Result<bool, Error> {
     wanted.ensure()
 }
 
+/// Pauses between repairs: two installers that disagree, such as those of two `DaemonSet`s, would otherwise undo each
+/// other's work many times a second for ever.
+struct Repairs {
+    pause: Duration,
+    resumed: Instant,
+}
+
+impl Repairs {
+    const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+    fn new(now: Instant) -> Self {
+        Self {
+            pause: Duration::ZERO,
+            resumed: now,
+        }
+    }
+
+    /// How long to let changes gather after a repair at this time: longer with each one that comes soon after the last.
+    fn pause_after(&mut self, now: Instant) -> Duration {
+        let soon = now.duration_since(self.resumed) < LONGEST_PAUSE;
+        self.pause = if soon && !self.pause.is_zero() {
+            (self.pause * 2).min(LONGEST_PAUSE)
+        } else {
+            Self::FIRST_PAUSE
+        };
+        self.resumed = now + self.pause;
+        self.pause
+    }
+}
+
 /// Installs, and repairs what changes, until something fails: a full disk, a directory that is read-only.
 fn keep_installed(to: &Path, wanted: &mut Wanted) -> Result<Infallible, Error> {
     fs::create_dir_all(to).about("create", to)?;
@@ -148,10 +178,13 @@ fn keep_installed(to: &Path, wanted: &mut Wanted) -> Result<Infallible, Error> {
     let mut watcher = Watcher::open(to)?;
     install(to, wanted)?;
     println!("Entering sleep... (success)");
+    let mut repairs = Repairs::new(Instant::now());
     loop {
         watcher.changed()?;
         if wanted.ensure()? {
-            tracing::info!(directory = %to.display(), "repaired the plugins");
+            let pause = repairs.pause_after(Instant::now());
+            tracing::info!(directory = %to.display(), "repaired the plugins; looking again in {pause:?}");
+            thread::sleep(pause);
         }
     }
 }

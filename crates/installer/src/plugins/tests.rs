@@ -265,6 +265,30 @@ fn what_goes_missing_comes_back() {
 }
 
 #[test]
+fn repairs_that_somebody_undoes_become_rare() {
+    let begin = Instant::now();
+    let mut repairs = Repairs::new(begin);
+    let mut now = begin;
+    let mut pauses = Vec::new();
+    for _ in 0..11 {
+        let pause = repairs.pause_after(now);
+        pauses.push(pause.as_millis());
+        now += pause + Duration::from_millis(100);
+    }
+    assert_eq!(
+        pauses,
+        [
+            100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000
+        ]
+    );
+    assert_eq!(
+        repairs.pause_after(now + LONGEST_PAUSE).as_millis(),
+        100,
+        "nobody disagreed for a while"
+    );
+}
+
+#[test]
 fn the_defaults_of_the_bridge_plugin_come_and_go_with_the_flag() {
     let node = Node::new();
     let args = |preserve_default_vlan, check| Args {

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// How long to let changes gather: others install their plugins in bursts, and two installers that disagree must not
-/// keep a processor busy.
+/// How long to let changes gather: others install their plugins in bursts.
 const GATHER: Duration = Duration::from_millis(100);
 
 /// A watch on the entries of one directory.
