@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-const PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks: three times what a look took, so that those who wait leave the processors to what they wait for.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Waits until `condition` answers `Ok`, and returns that. When `deadline` has passed, the error names `what`
 /// was waited for and the condition's last complaint, which should say what was seen instead.
@@ -25,6 +27,7 @@ pub fn until<T, E: std::fmt::Display>(
 ) -> Result<T> {
     let began = Instant::now();
     loop {
+        let looked = Instant::now();
         let complaint = match condition() {
             Ok(value) => return Ok(value),
             Err(complaint) => complaint,
@@ -42,7 +45,7 @@ pub fn until<T, E: std::fmt::Display>(
                 },
             });
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep((looked.elapsed() * 3).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
     }
 }
 

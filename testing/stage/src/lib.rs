@@ -56,6 +56,7 @@ use kube::{
 use serde_json::{Value, json};
 
 pub use admin::{Admin, Answer, Request};
+pub use axum::http::Method;
 pub use server::Server;
 pub use task::Task;
 

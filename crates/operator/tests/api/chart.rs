@@ -240,7 +240,7 @@ fn the_chart_brings_definition_operator_and_configuration_at_once_and_leaves_the
     kubectl
         .delete(["clusterrole/cluster-network-addons-nmstate-operator"])
         .expect("no role");
-    undefine(&kubectl, &[format!("crd/{DEFINITION}")]).expect("no definition");
+    undefine(fixture.admin(), &[DEFINITION.to_owned()]).expect("no definition");
 
     let chart = deploy("chart");
     let spec = "--set-json=networkAddonsConfig.spec={\"multus\":{}}";

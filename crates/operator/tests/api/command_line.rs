@@ -167,7 +167,7 @@ fn what_is_rendered_is_what_the_operator_applies() {
         let kind = object["kind"].as_str().expect("a kind");
         let name = object["metadata"]["name"].as_str().expect("a name");
         let live = if object["metadata"]["namespace"].is_null() {
-            fixture.object(&[kind, name])
+            fixture.object(kind, name)
         } else {
             fixture.operand(kind, name)
         };

@@ -230,7 +230,7 @@ fn each_component_alone_has_all_of_its_objects() {
         "network-attachment-definitions.k8s.cni.cncf.io",
         "ipamclaims.k8s.cni.cncf.io",
     ] {
-        let definition = fixture.object(&["crd", name]).expect("the definition");
+        let definition = fixture.object("crd", name).expect("the definition");
         assert_eq!(definition["metadata"]["labels"][VERSION_LABEL], VERSION, "{name}");
         assert_eq!(definition["metadata"].get("ownerReferences"), None, "{name}");
     }
@@ -342,15 +342,15 @@ fn everything_goes_with_the_configuration() {
         }
     })
     .unwrap_or_else(|error| panic!("{error}"));
-    for kept in [
-        ["crd", "network-attachment-definitions.k8s.cni.cncf.io"],
-        ["crd", "ipamclaims.k8s.cni.cncf.io"],
-        ["namespace", fixture.namespace],
+    for (kind, name) in [
+        ("crd", "network-attachment-definitions.k8s.cni.cncf.io"),
+        ("crd", "ipamclaims.k8s.cni.cncf.io"),
+        ("namespace", fixture.namespace),
     ] {
         let object = fixture
-            .object(&kept)
-            .unwrap_or_else(|| panic!("{kept:?} is gone"));
-        assert_eq!(object["metadata"].get("deletionTimestamp"), None, "{kept:?}");
+            .object(kind, name)
+            .unwrap_or_else(|| panic!("{kind} {name} is gone"));
+        assert_eq!(object["metadata"].get("deletionTimestamp"), None, "{name}");
     }
 
     fixture.configure(&everything());

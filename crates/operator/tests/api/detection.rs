@@ -37,8 +37,8 @@ fn monitoring_may_come_and_go() {
     ]);
     fixture.wait_until_available();
     for (kind, name) in [
-        ("servicemonitors.monitoring.coreos.com", MONITOR),
-        ("prometheusrules.monitoring.coreos.com", RULES),
+        ("servicemonitor", MONITOR),
+        ("prometheusrule", RULES),
         ("service", "cluster-network-addons-operator-prometheus-metrics"),
         ("role", "cluster-network-addons-operator-monitoring"),
         ("rolebinding", "cluster-network-addons-operator-monitoring"),
@@ -57,7 +57,7 @@ fn monitoring_may_come_and_go() {
     }
 
     // They are watched like everything else.
-    let kind = "servicemonitors.monitoring.coreos.com";
+    let kind = "servicemonitor";
     let before = fixture.operand(kind, MONITOR).as_ref().and_then(uid);
     fixture.remove(kind, MONITOR);
     fixture.wait_for_operand(kind, MONITOR, |object| (uid(object) != before).then_some(()));
@@ -89,7 +89,7 @@ fn openshift_may_be_recognised_late_and_its_constraints_are_removed() {
     fixture.wait_for_operand("daemonset", "multus", |object| {
         (directory("cnibin")(object)? == "/var/lib/cni/bin").then_some(())
     });
-    let constraints = "securitycontextconstraints.security.openshift.io";
+    let constraints = "securitycontextconstraints";
     for name in ["multus", "linux-bridge", "bridge-marker"] {
         fixture.wait_for_operand(constraints, name, |_| Some(()));
     }
@@ -123,7 +123,7 @@ fn a_restart_on_openshift_changes_nothing() {
     fixture.configure(&json!({ "linuxBridge": {} }));
     fixture.roll_out(&BRIDGE);
     let before = fixture.wait_until_available();
-    let constraints = "securitycontextconstraints.security.openshift.io";
+    let constraints = "securitycontextconstraints";
     fixture.wait_for_operand(constraints, "linux-bridge", |_| Some(()));
     fixture.stop();
     let mark = fixture.mark();

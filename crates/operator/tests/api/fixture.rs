@@ -13,8 +13,9 @@ use operator::{
 };
 use serde_json::{Value, json};
 pub(crate) use stage::DEADLINE;
-use stage::{Admin, Request, Task, until};
+use stage::{Admin, Method, Request, Task, until};
 
+use crate::kind;
 use crate::stubs::wait_for_definitions;
 
 pub(crate) const VERSION: &str = "1.2.3";
@@ -55,10 +56,7 @@ impl Fixture {
             fixture.apply_file(name);
         }
         fixture.define();
-        fixture
-            .kubectl()
-            .delete(["networkaddonsconfigs", "--all"])
-            .expect("no configuration");
+        fixture.forget();
         // What is in no namespace, nobody collects after an earlier test.
         let kinds = "clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
         let ours = "--selector=app.kubernetes.io/managed-by=cnao-operator";
@@ -69,7 +67,17 @@ impl Fixture {
     /// Applies the definition of the configuration resource.
     pub(crate) fn define(&self) {
         self.apply_file("network-addons-config.crd.yaml");
-        wait_for_definitions(self.kubectl());
+        wait_for_definitions(&self.admin);
+    }
+
+    /// Deletes all configuration resources, and waits until they are gone.
+    fn forget(&self) {
+        let all = kind::path("networkaddonsconfig", "", "");
+        self.admin.delete(&all);
+        until("no configuration", || match self.admin.list(&all) {
+            left if left.is_empty() => Ok(()),
+            left => Err(format!("{left:#?}")),
+        });
     }
 
     /// Applies a file of the installation.
@@ -186,6 +194,10 @@ impl Fixture {
         self.server.kubectl()
     }
 
+    pub(crate) fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
     /// Creates or replaces the specification of the configuration resource.
     pub(crate) fn configure(&self, spec: &Value) {
         self.configure_as("v1", "cluster", spec);
@@ -227,19 +239,22 @@ impl Fixture {
 
     /// The configuration resource.
     pub(crate) fn configuration(&self) -> Value {
-        self.object(&["networkaddonsconfig", "cluster"])
+        self.object("networkaddonsconfig", "cluster")
             .expect("the configuration")
     }
 
-    pub(crate) fn object(&self, what: &[&str]) -> Option<Value> {
-        self.kubectl()
-            .get(what)
-            .unwrap_or_else(|error| panic!("{what:?}: {error}"))
+    /// An object that is in no namespace.
+    pub(crate) fn object(&self, kind: &str, name: &str) -> Option<Value> {
+        self.admin.get(&kind::path(kind, "", name))
     }
 
-    /// An object in the operator's namespace.
+    /// An object in the operator's namespace, or in none.
     pub(crate) fn operand(&self, kind: &str, name: &str) -> Option<Value> {
-        self.object(&[kind, name, "--namespace", self.namespace])
+        self.admin.get(&self.path(kind, name))
+    }
+
+    fn path(&self, kind: &str, name: &str) -> String {
+        kind::path(kind, self.namespace, name)
     }
 
     /// Waits until the established conditions are these: `Type Status Reason`, sorted by type.
@@ -323,31 +338,28 @@ impl Fixture {
 
     /// Gives a role of the operator these rules.
     pub(crate) fn permit(&self, role: &str, rules: &Value) {
-        let patch = json!({ "rules": rules }).to_string();
-        let namespace = self.namespace;
-        let arguments = ["patch", role, NAME, "-n", namespace, "--type=merge", "-p", &patch];
-        self.kubectl().run(arguments).expect("patched");
+        self.patch(role, NAME, &json!({ "rules": rules }));
     }
 
     /// Makes the operator try again now what failed: nothing tells it that it may do more.
     pub(crate) fn nudge(&self) {
         // No label that goes on to what is deployed.
-        let label = format!("example.org/nudge={}", self.mark());
-        let arguments = ["label", "--overwrite", "networkaddonsconfig", "cluster", &label];
-        self.kubectl().run(arguments).expect("labelled");
+        let label = json!({ "example.org/nudge": self.mark().to_string() });
+        self.patch(
+            "networkaddonsconfig",
+            "cluster",
+            &json!({ "metadata": { "labels": label } }),
+        );
     }
 
     /// Merges a patch into an operand.
     pub(crate) fn patch(&self, kind: &str, name: &str, patch: &Value) {
-        let (patch, namespace) = (patch.to_string(), self.namespace);
-        let arguments = ["patch", kind, name, "-n", namespace, "--type=merge", "-p", &patch];
-        self.kubectl().run(arguments).expect("patched");
+        self.admin.patch(&self.path(kind, name), patch).accepted();
     }
 
     /// Deletes an operand, without waiting for its end.
     pub(crate) fn remove(&self, kind: &str, name: &str) {
-        let arguments = ["delete", kind, name, "-n", self.namespace, "--wait=false"];
-        self.kubectl().run(arguments).expect("deleted");
+        self.admin.delete(&self.path(kind, name));
     }
 
     /// Writes the status of workloads as a node would that runs all of them.
@@ -399,31 +411,20 @@ impl Fixture {
 
     /// Writes the status of a workload.
     pub(crate) fn report(&self, kind: &str, name: &str, status: &Value) {
-        let (patch, namespace) = (status.to_string(), self.namespace);
-        let arguments = [
-            "patch",
-            kind,
-            name,
-            "-n",
-            namespace,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            &patch,
-        ];
-        self.kubectl().run(arguments).expect("a patched status");
+        let path = format!("{}/status", self.path(kind, name));
+        self.admin.patch(&path, status).accepted();
     }
 
-    /// `Type Reason: message` of the events about this configuration resource, oldest first.
+    /// `Type Reason: message` of the events about this configuration resource, oldest first; none once it is gone.
     pub(crate) fn events(&self) -> Vec<String> {
-        let uid = self.configuration()["metadata"]["uid"].clone();
-        let list = self
-            .kubectl()
-            .json(["get", "events", "-n", "default"])
-            .expect("events");
-        let items = list["items"].as_array().expect("items").iter();
-        let mut ours: Vec<_> = items
-            .filter(|event| event["involvedObject"]["uid"] == uid)
+        let Some(configuration) = self.object("networkaddonsconfig", "cluster") else {
+            return Vec::new();
+        };
+        let uid = &configuration["metadata"]["uid"];
+        let all = self.admin.list("/api/v1/namespaces/default/events");
+        let mut ours: Vec<_> = all
+            .iter()
+            .filter(|event| event["involvedObject"]["uid"] == *uid)
             .collect();
         ours.sort_by_key(|event| event["metadata"]["name"].as_str().map(str::to_owned));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -501,7 +502,8 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         self.operator = None;
         // The next fixture insists on it; here it would hide why a test failed.
-        let _ = self.kubectl().delete(["networkaddonsconfigs", "--all"]);
+        let all = kind::path("networkaddonsconfig", "", "");
+        self.admin.send(Method::DELETE, &all, None);
     }
 }
 

@@ -132,7 +132,7 @@ impl Installation {
     /// Defines kinds: those that are there already are changed, with all that is in them.
     pub(crate) fn define(&self, fixture: &Fixture) {
         self.send(fixture, &["apply", "-f", "-"]);
-        wait_for_definitions(fixture.kubectl());
+        wait_for_definitions(fixture.admin());
     }
 
     fn send(&self, fixture: &Fixture, arguments: &[&str]) {

@@ -84,8 +84,8 @@ fn a_missing_kind_stops_one_component_and_it_heals_when_the_kind_is_served() {
     ]);
     // From now on they are watched like everything else.
     let issuer = "kubevirt-ipam-controller-selfsigned-issuer";
-    fixture.remove("issuers.cert-manager.io", issuer);
-    fixture.wait_for_operand("issuers.cert-manager.io", issuer, |object| {
+    fixture.remove("issuer", issuer);
+    fixture.wait_for_operand("issuer", issuer, |object| {
         object["metadata"]["deletionTimestamp"].is_null().then_some(())
     });
 
@@ -113,7 +113,7 @@ fn node_states_that_must_not_be_listed_concern_nobody_else() {
     fixture.roll_out(&["multus"]);
     fixture.roll_out(&BRIDGE);
     fixture.wait_until_available();
-    fixture.wait_for_operand("nmstates.nmstate.io", "nmstate", |_| Some(()));
+    fixture.wait_for_operand("nmstate", "nmstate", |_| Some(()));
 
     // What a watch knows already is believed.
     fixture.stop();
@@ -139,14 +139,14 @@ fn node_states_that_must_not_be_listed_concern_nobody_else() {
         "{complaint}"
     );
     // What can't be looked at is not superfluous.
-    assert!(fixture.operand("nmstates.nmstate.io", "nmstate").is_some());
+    assert!(fixture.operand("nmstate", "nmstate").is_some());
 
     fixture.permit("clusterrole", &rules);
     fixture.nudge();
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
     fixture.configure(&json!({ "multus": {} }));
-    fixture.wait_until_gone("nmstates.nmstate.io", "nmstate");
+    fixture.wait_until_gone("nmstate", "nmstate");
     fixture.stop();
     stubs.undefine();
 }

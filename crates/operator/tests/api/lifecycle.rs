@@ -319,7 +319,7 @@ fn a_configuration_can_be_deleted_and_created_again() {
     fixture.wait_until_available();
     assert!(
         fixture
-            .object(&["crd", "network-attachment-definitions.k8s.cni.cncf.io"])
+            .object("crd", "network-attachment-definitions.k8s.cni.cncf.io")
             .is_some()
     );
 }

@@ -21,6 +21,7 @@ use tls_client::Anybody;
 
 use crate::{
     fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE, VERSION},
+    kind,
     outage::Line,
 };
 
@@ -356,7 +357,9 @@ fn the_monitoring_stack_may_find_what_it_scrapes() {
     let text = |key: &str| subject[key].as_str().unwrap_or_default();
     let (account, namespace) = (text("name"), text("namespace"));
     assert_eq!(namespace, MONITORING_NAMESPACE);
-    let found = fixture.object(&["serviceaccount", account, "--namespace", namespace]);
+    let found = fixture
+        .admin()
+        .get(&kind::path("serviceaccount", namespace, account));
     assert!(found.is_some(), "nobody is bound: {binding:#}");
     for resource in ["services", "endpoints", "pods"] {
         let user = format!("--as=system:serviceaccount:{namespace}:{account}");

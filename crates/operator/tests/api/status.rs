@@ -75,7 +75,7 @@ fn details_that_wait_for_their_turn_go_with_their_configuration() {
     let gone = Instant::now();
     wait::until("the turn of the details", DEADLINE, || {
         // A request of our own each time: the operator shares this machine.
-        let found = fixture.object(&["networkaddonsconfig", "cluster"]);
+        let found = fixture.object("networkaddonsconfig", "cluster");
         if found.is_none() && gone.elapsed() > Duration::from_secs(2) {
             Ok(())
         } else {

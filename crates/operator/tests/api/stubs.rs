@@ -1,9 +1,10 @@
 //! Kinds that somebody else defines, without anybody who does something about them.
 
-use cluster::{ApiServer, Kubectl, wait};
+use cluster::{ApiServer, wait};
 use serde_json::{Value, json};
+use stage::{Admin, DEADLINE, Method, until};
 
-use crate::fixture::DEADLINE;
+use crate::kind;
 
 /// Definitions that go when the test is over: others count on their absence.
 pub(crate) struct Stubs(Vec<String>);
@@ -53,29 +54,29 @@ impl Stubs {
 
     fn define(&mut self, group: &str, kind: &str, plural: &str, scope: &str) {
         let definition = definition(group, kind, plural, scope);
-        kubectl().apply(&definition.to_string()).expect("a definition");
-        self.0.push(format!("crd/{plural}.{group}"));
-        wait_for_definitions(kubectl());
+        let admin = admin();
+        admin.apply(&definition);
+        self.0.push(format!("{plural}.{group}"));
+        wait_for_definitions(&admin);
     }
 
     /// Takes all kinds away again.
     pub(crate) fn undefine(&mut self) {
-        undefine(kubectl(), &std::mem::take(&mut self.0)).expect("no definitions");
+        undefine(&admin(), &std::mem::take(&mut self.0)).expect("no definitions");
     }
 }
 
 impl Drop for Stubs {
     fn drop(&mut self) {
         // What is left over makes the next test fail; here it would hide why this one did.
-        let _ = undefine(kubectl(), &self.0);
+        let _ = undefine(&admin(), &self.0);
     }
 }
 
 /// Waits until all definitions are served; one that was just made has no condition to wait for.
-pub(crate) fn wait_for_definitions(kubectl: &Kubectl) {
-    wait::until("established definitions", DEADLINE, || {
-        let list = kubectl.json(["get", "crd"]).map_err(|error| error.to_string())?;
-        let all = list["items"].as_array().cloned().unwrap_or_default();
+pub(crate) fn wait_for_definitions(admin: &Admin) {
+    until("established definitions", || {
+        let all = admin.list(&kind::path("crd", "", ""));
         let established = |object: &Value| {
             let conditions = object["status"]["conditions"]
                 .as_array()
@@ -89,38 +90,36 @@ pub(crate) fn wait_for_definitions(kubectl: &Kubectl) {
             None => Ok(()),
             Some(object) => Err(format!("{object:#}")),
         }
-    })
-    .unwrap_or_else(|error| panic!("{error}"));
+    });
 }
 
-/// Removes definitions, each as `crd/NAME`, and waits until they are gone. The API server puts one off for minutes whose
-/// storage it was just making, unless something changes in it.
-pub(crate) fn undefine(kubectl: &Kubectl, names: &[String]) -> Result<(), String> {
-    if names.is_empty() {
-        return Ok(());
+/// Removes definitions and waits until they are gone. The API server puts one off for minutes whose storage it was just
+/// making, unless something changes in it.
+pub(crate) fn undefine(admin: &Admin, names: &[String]) -> Result<(), String> {
+    let paths: Vec<_> = names.iter().map(|name| kind::path("crd", "", name)).collect();
+    for path in &paths {
+        // One may be gone already.
+        admin.send(Method::DELETE, path, None);
     }
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let with = |verb: &[&str], last: &[&str]| {
-        let arguments = [verb, &names, last].concat();
-        kubectl.run(arguments).map_err(|error| error.to_string())
-    };
-    with(&["delete", "--ignore-not-found", "--wait=false"], &[])?;
     let mut nudges = 0;
     wait::until("the end of definitions", DEADLINE, || {
-        let left = with(&["get", "--ignore-not-found", "--output=name"], &[])?;
-        if left.trim().is_empty() {
+        let left: Vec<_> = paths.iter().filter(|path| admin.get(path).is_some()).collect();
+        if left.is_empty() {
             return Ok(());
         }
         nudges += 1;
-        // Those that are gone by now can't be changed.
-        let _ = with(&["annotate", "--overwrite"], &[&format!("nudge={nudges}")]);
-        Err(left)
+        let nudge = json!({ "metadata": { "annotations": { "nudge": nudges.to_string() } } });
+        for path in &left {
+            // Those that are gone by now can't be changed.
+            admin.patch(path, &nudge);
+        }
+        Err(format!("{left:?}"))
     })
     .map_err(|error| error.to_string())
 }
 
-fn kubectl() -> &'static Kubectl {
-    ApiServer::own().expect("an API server").kubectl()
+fn admin() -> Admin {
+    Admin::of(ApiServer::own().expect("an API server"))
 }
 
 /// A definition that accepts anything.

@@ -160,7 +160,7 @@ fn workloads_of_the_first_generation_are_taken_over() {
         "made anew"
     );
     // The definition of networks belonged to the configuration resource, and would go with it.
-    let owners = fixture.object(&["crd", definition]).expect("the definition")["metadata"]
+    let owners = fixture.object("crd", definition).expect("the definition")["metadata"]
         .get("ownerReferences")
         .cloned();
     assert_eq!(owners, None);

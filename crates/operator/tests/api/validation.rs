@@ -140,7 +140,7 @@ fn another_name_is_ignored() {
     fixture.configure(&json!({}));
     fixture.wait_until_available();
     let other = fixture
-        .object(&["networkaddonsconfig", "other"])
+        .object("networkaddonsconfig", "other")
         .expect("the other one");
     assert_eq!(other.get("status"), None);
     assert!(fixture.operand("daemonset", "multus").is_none());

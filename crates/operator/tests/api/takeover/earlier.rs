@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     fixture::{DEADLINE, Fixture, VERSION},
     installation::{DEPLOYMENTS, IMAGES, Installation, VERSION_LABEL, identities, owned},
+    kind,
     stubs::{Stubs, undefine},
 };
 
@@ -70,7 +71,7 @@ fn wait_for_our_version(fixture: &Fixture) {
             .into_iter()
             .filter(ours)
             .collect();
-        let namespace = fixture.object(&["namespace", fixture.namespace]).expect("it");
+        let namespace = fixture.object("namespace", fixture.namespace).expect("it");
         let stale: Vec<_> = all
             .iter()
             .chain([&namespace])
@@ -176,7 +177,7 @@ fn the_first_generation_is_updated_in_place() {
         ]
     );
     // Networks must not go with the configuration resource.
-    let definition = fixture.object(&["crd", NETWORKS]).expect("the definition");
+    let definition = fixture.object("crd", NETWORKS).expect("the definition");
     assert_eq!(definition["metadata"].get("ownerReferences"), None);
     let version = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     assert!(version["description"].is_string(), "{version:#}");
@@ -187,8 +188,8 @@ fn the_first_generation_is_updated_in_place() {
         "nodenetworkstates",
         "nodenetworkconfigurationpolicies",
     ];
-    let definitions = definitions.map(|plural| format!("crd/{plural}.nmstate.io"));
-    undefine(fixture.kubectl(), &definitions).expect("no definitions");
+    let definitions = definitions.map(|plural| format!("{plural}.nmstate.io"));
+    undefine(fixture.admin(), &definitions).expect("no definitions");
 }
 
 // operator#67, operator#80, operands#20
@@ -287,13 +288,12 @@ fn leftovers_of_release_0_94_are_removed() {
         .filter(|name| name.contains("kubevirt-ipam-claims"))
         .collect::<Vec<_>>();
     assert_eq!(left, Vec::<&String>::new());
-    let networks = [
+    let network = kind::path(
         "network-attachment-definition",
-        "primary-udn-kubevirt-binding",
-        "-n",
         "default",
-    ];
-    assert_eq!(fixture.object(&networks), None::<Value>);
+        "primary-udn-kubevirt-binding",
+    );
+    assert_eq!(fixture.admin().get(&network), None::<Value>);
     let macvtap = "DaemonSet/macvtap-cni";
     assert_eq!(identities(&objects)[macvtap], before[macvtap]);
 }
