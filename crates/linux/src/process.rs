@@ -100,7 +100,7 @@ impl Drop for WayBack {
 }
 
 /// Puts the calling thread, for good, into a mount namespace of its own, in which mounts are not passed on to
-/// others: for tests, and for threads that work on another root.
+/// others: for tests and benchmarks.
 pub fn unshare_mounts() -> Result<()> {
     const DOING: &str = "create mount namespace";
     thread::unshare(UnshareFlags::NEWNS)

@@ -33,6 +33,7 @@ use cni::chain::Chain;
 use cni::config::NetworkList;
 use cni::error::{code, internal};
 use cni::exec::{self, Invoker};
+use cni::names::CNI_PATH;
 use del::Manner;
 use kube_kit::events::Kind;
 use linux::process::Door;
@@ -192,22 +193,37 @@ impl<C: ClusterView + 'static> Daemon<C> {
 
     async fn check(&self, sandbox: Sandbox, config: &[u8]) -> Result<(), Error> {
         let config = self.net_conf(config)?;
-        let invoker = self.invoker(&config);
-        let work = move || {
-            let attacher = Attacher {
-                runner: &invoker,
-                config: &config,
-                sandbox: &sandbox,
-            };
+        self.on_sandbox(&self.workers, sandbox, config, |attacher| {
             match attacher.scratch_delegates() {
                 Stored::Delegates(delegates) => attacher.check(&delegates),
                 Stored::Missing | Stored::Corrupt => {
-                    let inline = config.delegates.iter().map(|text| Delegate::inline(text));
+                    let inline = attacher.config.delegates.iter();
+                    let inline = inline.map(|text| Delegate::inline(text));
                     attacher.check(&inline.collect::<Result<Vec<_>, _>>().map_err(internal)?)
                 }
             }
+        })
+        .await?
+    }
+
+    /// Works on a sandbox, on a thread of these: plugins are waited for.
+    async fn on_sandbox<T: Send + 'static>(
+        &self,
+        workers: &Workers,
+        sandbox: impl Into<Arc<Sandbox>>,
+        config: impl Into<Arc<MultusConfig>>,
+        work: impl FnOnce(&Attacher<'_, Plugins>) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let (sandbox, config) = (sandbox.into(), config.into());
+        let runner = self.invoker(&config);
+        let work = move || {
+            work(&Attacher {
+                runner: &runner,
+                config: &config,
+                sandbox: &sandbox,
+            })
         };
-        self.workers.run(work).await.map_err(failed)?
+        workers.run(work).await.map_err(failed)
     }
 
     async fn node_call(&self, verb: NodeVerb, request: &[u8]) -> Result<(), Error> {
@@ -286,7 +302,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 
     fn invoker(&self, config: &MultusConfig) -> Plugins {
-        let path = env::var_os("CNI_PATH").unwrap_or_default();
+        let path = env::var_os(CNI_PATH).unwrap_or_default();
         let mut dirs = vec![config.bin_dir.clone()];
         dirs.extend(env::split_paths(&path).filter(|dir| dir != Path::new("")));
         let prepare = self

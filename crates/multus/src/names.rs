@@ -45,6 +45,18 @@ pub const THIN: &str = "multus";
 /// The master's interface, where a call does not name it.
 pub const MASTER_INTERFACE: &str = "eth0";
 
+/// Keys of `CNI_ARGS` by which Kubernetes' runtimes name the pod.
+pub mod pod_args {
+    /// Its namespace.
+    pub const NAMESPACE: &str = "K8S_POD_NAMESPACE";
+    /// Its name.
+    pub const NAME: &str = "K8S_POD_NAME";
+    /// Its UID.
+    pub const UID: &str = "K8S_POD_UID";
+    /// Its sandbox.
+    pub const SANDBOX: &str = "K8S_POD_INFRA_CONTAINER_ID";
+}
+
 /// The node whose pods are watched.
 pub const NODE_NAME: &str = "MULTUS_NODE_NAME";
 /// Source of the events of this component.

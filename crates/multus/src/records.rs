@@ -3,7 +3,6 @@
 
 use crate::names;
 use crate::request::PodRef;
-use cni::args::CniArgs;
 use cni::cache::{Cache, CacheError, Entry};
 use cni::files;
 use plugins::multus_shim::missed;
@@ -108,7 +107,8 @@ impl Records {
         if !entry.netns.is_empty() {
             record.netns = Some(entry.netns.clone());
         }
-        if let Some(pod) = pod_of(&entry.args) {
+        let pod = PodRef::named_in(&entry.args);
+        if !pod.name.is_empty() {
             record.pod = pod;
         }
     }
@@ -130,15 +130,6 @@ pub fn interface_in<'a>(path: &'a Path, container_id: &str) -> Option<&'a str> {
         .to_str()?
         .split_once(&format!("-{container_id}-"))?;
     Some(ifname)
-}
-
-fn pod_of(args: &CniArgs) -> Option<PodRef> {
-    let value = |key| args.get(key).map(str::to_owned);
-    Some(PodRef {
-        namespace: value("K8S_POD_NAMESPACE")?,
-        name: value("K8S_POD_NAME")?,
-        uid: value("K8S_POD_UID").filter(|uid| !uid.is_empty()),
-    })
 }
 
 /// Removes what writes left behind that were cut off, and what was set aside long ago.

@@ -1,10 +1,12 @@
 //! What a shim sends to `/cni`, and who plugs networks into running pods to `/delegate`, decoded and checked (multus.md
 //! §7.2).
 
-use crate::names;
+use crate::names::{self, pod_args};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cni::args::CniArgs;
 use cni::json::Object;
+use cni::names::{CNI_ARGS, CNI_COMMAND, CNI_CONTAINERID, CNI_IFNAME, CNI_NETNS};
 use cni::selection::{NetworkSelection, SelectionError, parse_networks};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -23,9 +25,12 @@ pub enum Error {
     /// What is asked of a network can't be understood.
     #[error("failed to decode the request: interfaceAttributes: {0}")]
     Attributes(#[source] SelectionError),
-    /// A CNI variable is missing.
-    #[error("could not extract the CNI command args: {0}")]
-    Command(&'static str),
+    /// It does not say which verb.
+    #[error("could not extract the CNI command args: unexpected or missing {CNI_COMMAND}")]
+    NoVerb,
+    /// Another CNI variable is missing.
+    #[error("could not extract the CNI command args: missing {0}")]
+    Missing(&'static str),
     /// `CNI_ARGS` does not say which pod.
     #[error("could not extract the kubernetes runtime args: {0}")]
     Kubernetes(String),
@@ -88,6 +93,18 @@ pub struct PodRef {
     pub name: String,
     /// UID; runtimes of old don't send it.
     pub uid: Option<String>,
+}
+
+impl PodRef {
+    /// The pod that is named in `CNI_ARGS`; what is not named is empty.
+    pub fn named_in(args: &CniArgs) -> Self {
+        let value = |key| args.get(key).unwrap_or_default().to_owned();
+        Self {
+            namespace: value(pod_args::NAMESPACE),
+            name: value(pod_args::NAME),
+            uid: Some(value(pod_args::UID)).filter(|uid| !uid.is_empty()),
+        }
+    }
 }
 
 impl fmt::Display for PodRef {
@@ -200,10 +217,10 @@ impl Body {
 
     fn command(&self) -> Result<&str, Error> {
         self.env
-            .get("CNI_COMMAND")
+            .get(CNI_COMMAND)
             .map(String::as_str)
             .filter(|command| !command.is_empty())
-            .ok_or(Error::Command("unexpected or missing CNI_COMMAND"))
+            .ok_or(Error::NoVerb)
     }
 }
 
@@ -300,17 +317,17 @@ fn wishes(attributes: Option<&RawValue>) -> Result<NetworkSelection, Error> {
 }
 
 fn sandbox(verb: PodVerb, env: &BTreeMap<String, String>) -> Result<Sandbox, Error> {
-    let required = |key: &str, missing| env.get(key).cloned().ok_or(Error::Command(missing));
-    let container_id = required("CNI_CONTAINERID", "missing CNI_CONTAINERID")?;
-    let netns = match env.get("CNI_NETNS") {
+    let required = |key| env.get(key).cloned().ok_or(Error::Missing(key));
+    let container_id = required(CNI_CONTAINERID)?;
+    let netns = match env.get(CNI_NETNS) {
         Some(netns) => netns.clone(),
         // A runtime may say nothing about a namespace that is gone (cni-plugins.md §1.1).
         None if verb == PodVerb::Del => String::new(),
-        None => return Err(Error::Command("missing CNI_NETNS")),
+        None => return Err(Error::Missing(CNI_NETNS)),
     };
-    let args = required("CNI_ARGS", "missing CNI_ARGS")?;
+    let args = required(CNI_ARGS)?;
     let ifname = env
-        .get("CNI_IFNAME")
+        .get(CNI_IFNAME)
         .cloned()
         .unwrap_or_else(|| names::MASTER_INTERFACE.into());
     let pod = pod(&args)?;
@@ -336,12 +353,12 @@ fn pod(args: &str) -> Result<PodRef, Error> {
             .map(str::to_owned)
             .ok_or_else(|| Error::Kubernetes(format!("missing {key}")))
     };
-    let namespace = required("K8S_POD_NAMESPACE")?;
-    let name = required("K8S_POD_NAME")?;
+    let namespace = required(pod_args::NAMESPACE)?;
+    let name = required(pod_args::NAME)?;
     if name.is_empty() || namespace.is_empty() {
         return Err(Error::PodName { name, namespace });
     }
-    let uid = required("K8S_POD_UID").ok().filter(|uid| !uid.is_empty());
+    let uid = required(pod_args::UID).ok().filter(|uid| !uid.is_empty());
     Ok(PodRef { namespace, name, uid })
 }
 

@@ -19,7 +19,7 @@ use crate::daemon::Daemon;
 use crate::daemon_config::DaemonConfig;
 use crate::messages::of_pod;
 use crate::metrics::Metrics;
-use crate::names;
+use crate::names::{self, pod_args};
 use crate::request::{NodeVerb, PodRef, PodVerb, Request, Sandbox};
 use clap::Args as ClapArgs;
 use cni::Error;
@@ -41,10 +41,10 @@ const ABOUT: &str = "meta-plugin that delegates to other CNI plugins";
 /// Keys of `CNI_ARGS` that need no `IgnoreUnknown`.
 const KNOWN_ARGS: [&str; 5] = [
     "IP",
-    "K8S_POD_NAME",
-    "K8S_POD_NAMESPACE",
-    "K8S_POD_INFRA_CONTAINER_ID",
-    "K8S_POD_UID",
+    pod_args::NAME,
+    pod_args::NAMESPACE,
+    pod_args::SANDBOX,
+    pod_args::UID,
 ];
 
 /// Attach a pod without a daemon: the CNI plugin `multus`, which container runtimes call
@@ -164,12 +164,7 @@ fn sandbox(call: &Call) -> Result<(CniArgs, Sandbox), Error> {
     let unusable = |error: Error| error.prefixed("Multus: error getting k8s args");
     let args = call.args().map_err(unusable)?;
     args.require_known(&KNOWN_ARGS).map_err(unusable)?;
-    let value = |key: &str| args.get(key).unwrap_or_default().to_owned();
-    let pod = PodRef {
-        namespace: value("K8S_POD_NAMESPACE"),
-        name: value("K8S_POD_NAME"),
-        uid: Some(value("K8S_POD_UID")).filter(|uid| !uid.is_empty()),
-    };
+    let pod = PodRef::named_in(&args);
     let netns = call.request.netns.as_deref().unwrap_or(Path::new(""));
     let sandbox = Sandbox {
         container_id: call.request.container_id.clone(),

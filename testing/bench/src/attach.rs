@@ -46,6 +46,8 @@ const CONCURRENCY: [usize; 3] = [1, 4, 16];
 /// Attachments after which memory is measured again, and by how many.
 const MANY: usize = 2000;
 const CROWD: usize = 4;
+/// Attachments that the first one after a rest is compared with.
+const USUAL: usize = 20;
 /// Until a daemon that has nothing to do has nothing to do, and has given back what it does not need.
 const REST: Duration = Duration::from_secs(25);
 /// Calls of the shim whose memory is looked at.
@@ -462,7 +464,8 @@ impl Arena {
         Ok(format!("shim: {peak} KiB of memory at its peak"))
     }
 
-    /// The daemon's memory, before and after many attachments, and its time on processors for each.
+    /// The daemon's memory, before and after many attachments, its time on processors for each, and what the first one
+    /// after a rest takes, which finds the daemon's program out of its memory.
     fn memory(&self, stage: &mut Stage, steps: &mut Steps) -> anyhow::Result<String> {
         steps.step("memory of the daemon");
         let cases = cases(false, &self.place.state);
@@ -478,16 +481,23 @@ impl Arena {
         let containers = (0..CROWD)
             .map(|_| stage.container())
             .collect::<anyhow::Result<Vec<_>>>()?;
+        let alone = |pairs| self.crowd(who, &containers[..1], pairs);
+        let first = alone(1)?;
         let before = daemon.cpu()?;
         self.crowd(who, &containers, MANY)?;
         let cpu = daemon.cpu()?.saturating_sub(before);
         std::thread::sleep(REST);
         let after = daemon.memory()?;
+        let again = alone(1)?;
+        let usual = alone(USUAL)?;
         stage.remove(containers, Vec::new())?;
+        let [first, again, usual] =
+            [first, again, usual].map(|times| summary(&times.add).median.as_secs_f64() * 1e3);
         let each = cpu.as_secs_f64() * 1e3 / f64::from(u32::try_from(MANY).unwrap_or(u32::MAX));
         Ok(format!(
             "daemon with {} pods on its node: {} KiB Pss idle ({} anonymous), {} KiB after {MANY} attachments ({} anonymous)\n\
-             \"{}\": {each:.2} ms of the daemon's CPU for ADD and DEL",
+             \"{}\": {each:.2} ms of the daemon's CPU for ADD and DEL\n\
+             ADD after a rest: {first:.1} and {again:.1} ms; after other ADDs: {usual:.1} ms",
             api::PODS,
             idle.0,
             idle.1,

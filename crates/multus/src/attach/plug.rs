@@ -8,7 +8,7 @@ use super::{Attached, Attacher, PodNetns, Refusal, check_free, refused};
 use crate::default_route::{self, DefaultRoute, Fates};
 use crate::delegate::Delegate;
 use crate::names::MASTER_INTERFACE;
-use crate::scratch::{self, Records};
+use crate::scratch::{self, Elements};
 use cni::Error;
 use cni::chain::{self, Runner};
 use cni::error::{code, internal};
@@ -104,12 +104,12 @@ enum Owner {
 pub(super) enum Record {
     Missing,
     Corrupt,
-    Whole(Records, Vec<Delegate>),
+    Whole(Elements, Vec<Delegate>),
 }
 
 /// A sandbox's networks, to which one is to be added.
 struct Known {
-    records: Records,
+    elements: Elements,
     delegates: Vec<Delegate>,
     /// Whether there is no scratch file yet.
     is_new: bool,
@@ -145,7 +145,7 @@ impl<R: Runner> Attacher<'_, R> {
             },
         }
         check_free(delegate, &ifname, netns)?;
-        match self.records(defaults, netns)? {
+        match self.known(defaults, netns)? {
             Some(known) => {
                 let attached = self.plug_beside(known, delegate, &ifname, netns)?;
                 Ok(Some(Plugged::Now(Box::new(attached))))
@@ -196,8 +196,8 @@ impl<R: Runner> Attacher<'_, R> {
         netns: &mut impl PodNetns,
     ) -> Result<(), Error> {
         self.del_one(place, delegate)?;
-        if let Record::Whole(records, delegates) = self.record().map_err(unsynced)? {
-            self.give_back(&records.replaced(ifname), &delegates, netns);
+        if let Record::Whole(elements, delegates) = self.record().map_err(unsynced)? {
+            self.give_back(&elements.replaced(ifname), &delegates, netns);
         }
         self.forget(ifname);
         Ok(())
@@ -252,10 +252,10 @@ impl<R: Runner> Attacher<'_, R> {
         let Some(text) = self.scratch().map_or(Ok(None), |scratch| scratch.read())? else {
             return Ok(Record::Missing);
         };
-        let decoded = Records::parse(&text).and_then(|records| Ok((records, scratch::decode(&text)?)));
+        let decoded = Elements::parse(&text).and_then(|elements| Ok((elements, scratch::decode(&text)?)));
         Ok(match decoded {
             Ok((_, delegates)) if delegates.is_empty() => Record::Missing,
-            Ok((records, delegates)) => Record::Whole(records, delegates),
+            Ok((elements, delegates)) => Record::Whole(elements, delegates),
             Err(error) => {
                 let error = kube_kit::client::chain(&error);
                 tracing::error!(sandbox = %self.sandbox, error, "unusable scratch file");
@@ -266,15 +266,15 @@ impl<R: Runner> Attacher<'_, R> {
 
     /// What a network is to be added to. `None` when the pod's own network is known to nobody, and the defaults were not
     /// given either.
-    fn records(
+    fn known(
         &self,
         defaults: Option<&[Delegate]>,
         netns: &mut impl PodNetns,
     ) -> Result<Option<Known>, Error> {
         let is_new = match self.record().map_err(unsynced)? {
-            Record::Whole(records, delegates) => {
+            Record::Whole(elements, delegates) => {
                 return Ok(Some(Known {
-                    records,
+                    elements,
                     delegates,
                     is_new: false,
                 }));
@@ -302,12 +302,12 @@ impl<R: Runner> Attacher<'_, R> {
                 known.splice(..0, defaults.iter().cloned());
             }
         }
-        let records = Records::of(&known).map_err(|error| unsaved(&error.into()))?;
+        let elements = Elements::of(&known).map_err(|error| unsaved(&error.into()))?;
         if !is_new && let Some(scratch) = self.scratch() {
             scratch.set_aside().map_err(unsynced)?;
         }
         Ok(Some(Known {
-            records,
+            elements,
             delegates: known,
             is_new,
         }))
@@ -321,7 +321,7 @@ impl<R: Runner> Attacher<'_, R> {
         netns: &mut impl PodNetns,
     ) -> Result<Attached, Error> {
         let Known {
-            mut records,
+            mut elements,
             delegates,
             is_new,
         } = known;
@@ -330,10 +330,10 @@ impl<R: Runner> Attacher<'_, R> {
         let fates = default_route::plan(&all).map_err(internal)?;
         let fates = fates.last().copied().filter(|fates| !fates.keeps_all());
         let replaced = replaced_by(delegate, netns).map_err(internal)?;
-        records
+        elements
             .put(delegate, &replaced)
             .map_err(|error| unsaved(&error.into()))?;
-        self.keep(&records).map_err(unsynced)?;
+        self.keep(&elements).map_err(unsynced)?;
         let forget = || match self.scratch() {
             Some(scratch) if is_new => {
                 if let Err(error) = scratch.remove() {
@@ -389,20 +389,20 @@ impl<R: Runner> Attacher<'_, R> {
     }
 
     /// Writes what is known of all networks over what was, and waits for the disk.
-    pub(super) fn keep(&self, records: &Records) -> io::Result<()> {
+    pub(super) fn keep(&self, elements: &Elements) -> io::Result<()> {
         let Some(scratch) = self.scratch() else {
             return Ok(());
         };
-        scratch.write(&records.to_text())?;
+        scratch.write(&elements.to_text())?;
         scratch.sync()
     }
 
     /// Takes the network of an interface out of the record. A record too many is harmless: DEL of what is gone succeeds.
     fn forget(&self, ifname: &str) {
         let forget = || -> Result<(), RecordError> {
-            if let Record::Whole(mut records, _) = self.record()? {
-                records.remove(ifname)?;
-                self.keep(&records)?;
+            if let Record::Whole(mut elements, _) = self.record()? {
+                elements.remove(ifname)?;
+                self.keep(&elements)?;
             }
             Ok(())
         };

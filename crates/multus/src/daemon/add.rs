@@ -1,9 +1,10 @@
 //! ADD (multus.md §5.2).
 
-use super::{Daemon, failed};
+use super::Daemon;
 use crate::attach::{AddError, Attached, Attacher, NetworkFailure};
 use crate::cluster::{ClusterView, Pod};
 use crate::delegate::Delegate;
+use crate::in_process::Plugins;
 use crate::messages::{self, of_pod};
 use crate::names;
 use crate::net_conf::MultusConfig;
@@ -118,22 +119,19 @@ impl<C: ClusterView + 'static> Daemon<C> {
         config: MultusConfig,
         networks: Vec<Delegate>,
     ) -> Result<(Vec<Attached>, Synced), Error> {
-        let invoker = self.invoker(&config);
-        let owned = sandbox.clone();
         let scratch = Scratch::new(&config.cni_dir, &sandbox.container_id);
         let workers = self.workers.clone();
-        let work = move || {
-            let attacher = Attacher {
-                runner: &invoker,
-                config: &config,
-                sandbox: &owned,
-            };
+        let work = move |attacher: &Attacher<'_, Plugins>| {
             let fates = attacher.prepare(&networks)?;
             let synced = scratch.map(|scratch| workers.beside(move || scratch.sync()));
-            let attached = attacher.add(&networks, &fates, &mut KernelNetns::new(&owned.netns))?;
+            let mut netns = KernelNetns::new(&attacher.sandbox.netns);
+            let attached = attacher.add(&networks, &fates, &mut netns)?;
             Ok((attached, synced))
         };
-        match self.workers.run(work).await.map_err(failed)? {
+        match self
+            .on_sandbox(&self.workers, sandbox.clone(), config, work)
+            .await?
+        {
             Ok(attached) => Ok(attached),
             Err(AddError::Network(failure)) => {
                 let NetworkFailure {

@@ -1,6 +1,6 @@
 //! DEL (multus.md §5.3): from what ADD left on the node, and only without it from what the cluster says.
 
-use super::{Daemon, failed};
+use super::Daemon;
 use crate::attach::{Attacher, Stored};
 use crate::cluster::{ClusterView, LookupError, Pod};
 use crate::delegate::Delegate;
@@ -71,20 +71,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }
         }
         let sandbox = Arc::new(sandbox.clone());
-        let invoker = Arc::new(self.invoker(config));
-        let known = {
-            let (sandbox, config, invoker) = (Arc::clone(&sandbox), Arc::clone(config), Arc::clone(&invoker));
-            let work = move || {
-                let attacher = Attacher {
-                    runner: &*invoker,
-                    config: &config,
-                    sandbox: &sandbox,
-                };
-                del_by_state(&attacher)
-            };
-            self.detachers.run(work).await.map_err(failed)?
-        };
-        let is_corrupt = match known {
+        let (about, by) = (Arc::clone(&sandbox), Arc::clone(config));
+        let known = self.on_sandbox(&self.detachers, about, by, |attacher| del_by_state(attacher));
+        let is_corrupt = match known.await? {
             Known::Done(result) => return result,
             Known::Nothing { corrupt } => corrupt,
         };
@@ -98,18 +87,15 @@ impl<C: ClusterView + 'static> Daemon<C> {
         if delegates.is_empty() {
             return Ok(());
         }
-        let (about, config) = (Arc::clone(&sandbox), Arc::clone(config));
-        let work = move || {
-            Attacher {
-                runner: &*invoker,
-                config: &config,
-                sandbox: &sandbox,
-            }
-            .del(&delegates)
-        };
-        match self.detachers.run(work).await.map_err(failed)? {
+        let (about, by) = (Arc::clone(&sandbox), Arc::clone(config));
+        let deleted = self.on_sandbox(&self.detachers, about, by, move |attacher| {
+            attacher.del(&delegates)
+        });
+        match deleted.await? {
             Err(error) if is_guess && manner == Manner::Once => {
-                tracing::warn!("Multus: nothing is known of {about}, and its cluster network says: {error}");
+                tracing::warn!(
+                    "Multus: nothing is known of {sandbox}, and its cluster network says: {error}"
+                );
                 Ok(())
             }
             outcome => outcome,

@@ -2,7 +2,7 @@
 //! network's plugins are told what is in use.
 
 use super::{Daemon, failed, in_file};
-use crate::attach::{Attacher, Buried};
+use crate::attach::Buried;
 use crate::cluster::ClusterView;
 use crate::names;
 use crate::net_conf::MultusConfig;
@@ -72,12 +72,18 @@ impl<C: ClusterView + 'static> Daemon<C> {
             tracing::warn!(file = %path.display(), "removing a broken file of a sandbox that is gone");
             files::remove_if_present(path).map_err(|error| unreadable(&in_file(path, &error)))?;
         }
+        self.sweep(config).await?;
+        Ok(errors)
+    }
+
+    /// Removes what writes left behind that were cut off, and what was set aside long ago. What stays is told.
+    pub(super) async fn sweep(&self, config: &MultusConfig) -> Result<(), Error> {
         let cni_dir = config.cni_dir.clone();
         let swept = self.detachers.run(move || records::sweep(&cni_dir)).await;
         if let Err(error) = swept.map_err(failed)? {
             tracing::warn!(%error, "leftovers stay");
         }
-        Ok(errors)
+        Ok(())
     }
 
     /// What the node knows of all sandboxes but these.
@@ -119,17 +125,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let mut config = config.clone();
         // Whoever fails is called again by the next one who looks.
         config.retry_delete_on_error = true;
-        let (owned, about, results) = (config.clone(), sandbox.clone(), record.results);
-        let invoker = self.invoker(&config);
-        let work = move || {
-            Attacher {
-                runner: &invoker,
-                config: &owned,
-                sandbox: &about,
-            }
-            .bury(&results)
-        };
-        match self.detachers.run(work).await.map_err(failed)?? {
+        let (about, by, results) = (sandbox.clone(), config.clone(), record.results);
+        let buried = self.on_sandbox(&self.detachers, about, by, move |attacher| {
+            attacher.bury(&results)
+        });
+        match buried.await?? {
             Buried::Done => Ok(()),
             Buried::Unknown => self.bury_unknown(config, sandbox).await,
         }
@@ -146,16 +146,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 "Multus: not even the default network of {sandbox} is known: {cause}"
             ))
         })?;
-        let invoker = self.invoker(&config);
-        let work = move || {
-            Attacher {
-                runner: &invoker,
-                config: &config,
-                sandbox: &sandbox,
-            }
-            .del(&defaults)
-        };
-        self.detachers.run(work).await.map_err(failed)?
+        self.on_sandbox(&self.detachers, sandbox, config, move |attacher| {
+            attacher.del(&defaults)
+        })
+        .await?
     }
 }
 

@@ -5,6 +5,7 @@ use crate::attach::Attacher;
 use crate::attach::plug::{Asked, Plugged};
 use crate::cluster::ClusterView;
 use crate::delegate::{self, Config, Delegate};
+use crate::in_process::Plugins;
 use crate::messages::{self, of_pod};
 use crate::names;
 use crate::net_conf::MultusConfig;
@@ -92,18 +93,13 @@ impl<C: ClusterView + 'static> Daemon<C> {
         multus: &MultusConfig,
     ) -> Result<Plugged, Error> {
         let attempt = async |defaults: Option<Vec<Delegate>>| {
-            let invoker = self.invoker(multus);
-            let (sandbox, delegate, multus) = (sandbox.clone(), delegate.clone(), multus.clone());
-            let work = move || {
-                let attacher = Attacher {
-                    runner: &invoker,
-                    config: &multus,
-                    sandbox: &sandbox,
-                };
-                let mut netns = KernelNetns::new(&sandbox.netns);
+            let delegate = delegate.clone();
+            let work = move |attacher: &Attacher<'_, Plugins>| {
+                let mut netns = KernelNetns::new(&attacher.sandbox.netns);
                 attacher.plug(&delegate, defaults.as_deref(), &mut netns)
             };
-            self.workers.run(work).await.map_err(failed)?
+            self.on_sandbox(&self.workers, sandbox.clone(), multus.clone(), work)
+                .await?
         };
         if let Some(plugged) = attempt(None).await? {
             return Ok(plugged);
@@ -121,18 +117,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
     async fn unplug(&self, sandbox: Sandbox, config: &[u8], wishes: &NetworkSelection) -> Result<(), Error> {
         let multus = self.own_conf()?;
         let asked = asked(config, wishes);
-        let invoker = self.invoker(&multus);
         let prefix = format!("[{}]: error deleting interface {}", sandbox.pod, sandbox.ifname);
-        let work = move || {
-            Attacher {
-                runner: &invoker,
-                config: &multus,
-                sandbox: &sandbox,
-            }
-            .unplug(&asked, &mut KernelNetns::new(&sandbox.netns))
-        };
-        let done = self.detachers.run(work).await.map_err(failed)?;
-        done.map_err(|error| error.prefixed(&prefix))
+        let unplugged = self.on_sandbox(&self.detachers, sandbox, multus, move |attacher| {
+            attacher.unplug(&asked, &mut KernelNetns::new(&attacher.sandbox.netns))
+        });
+        unplugged.await?.map_err(|error| error.prefixed(&prefix))
     }
 
     async fn check_network(
@@ -145,16 +134,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let asked = asked(config, wishes);
         // May be of no use where the network is recorded.
         let told = network(config, wishes, Some(&sandbox.ifname), &multus);
-        let invoker = self.invoker(&multus);
-        let work = move || {
-            Attacher {
-                runner: &invoker,
-                config: &multus,
-                sandbox: &sandbox,
-            }
-            .check_plugged(&asked, told)
-        };
-        self.workers.run(work).await.map_err(failed)?
+        self.on_sandbox(&self.workers, sandbox, multus, move |attacher| {
+            attacher.check_plugged(&asked, told)
+        })
+        .await?
     }
 
     /// STATUS of a network that is to be attached.

@@ -6,12 +6,12 @@
 //! answered, the runtime's word is enough if it knows any sandbox at all, and the record is not of just now: a daemon that
 //! is on its way out may still be at it.
 
+use super::Daemon;
 use super::gc::AT_ONCE;
-use super::{Daemon, failed};
 use crate::cluster::ClusterView;
 use crate::names;
 use crate::net_conf::MultusConfig;
-use crate::records::{self, Record, Records};
+use crate::records::{Record, Records};
 use futures::StreamExt as _;
 use kube_kit::cri::{self, Cri};
 use kube_kit::grpc;
@@ -63,11 +63,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
 
     async fn compare(&self) -> Result<(), Error> {
         let config = self.own_conf()?;
-        let cni_dir = config.cni_dir.clone();
-        let swept = self.detachers.run(move || records::sweep(&cni_dir)).await;
-        if let Err(error) = swept.map_err(failed)? {
-            tracing::warn!(%error, "leftovers stay");
-        }
+        self.sweep(&config).await?;
         let Records { sandboxes, .. } = self.records(&config, BTreeSet::new()).await?;
         if sandboxes.is_empty() {
             return Ok(());
