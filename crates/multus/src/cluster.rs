@@ -37,10 +37,23 @@ pub struct Pod {
     pub default_network: Option<String>,
     /// Whether it came from a file: then its UID in the API is another one.
     pub is_static: bool,
+    /// Whether it was deleted and is there until its containers have ended.
+    pub is_ending: bool,
     /// Its claims to devices, if it has some.
     pub claims: Option<Arc<PodClaims>>,
     /// What a status write needs; only of pods that have not started yet, the others are read again.
     pub body: Option<Arc<PodBody>>,
+}
+
+/// What the API server says to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing to the contrary; no answer says nothing.
+    Kept,
+    /// It knows us, and we may do nothing (403).
+    Forbidden,
+    /// It does not know us (401).
+    Unknown,
 }
 
 /// A network as it is defined.
@@ -175,17 +188,16 @@ impl Cluster {
         self.nads.store()
     }
 
-    /// Whether the API server refuses us altogether. It does when the objects that gave us access are gone, and they go
-    /// before the daemon when multus is removed from the cluster. No answer is no refusal. `by_token`: not to be known
-    /// (401) is one too, because tokens end with their account.
-    pub async fn is_refused(&self, patience: Duration, node: Option<&str>, by_token: bool) -> bool {
+    /// Whether the API server still lets us in.
+    pub async fn access(&self, patience: Duration, node: Option<&str>) -> Access {
         let fields = node
             .map(|node| format!("&fieldSelector=spec.nodeName%3D{node}"))
             .unwrap_or_default();
         let path = format!("/api/v1/pods?limit=1{fields}");
         match timeout(patience, pod::get(&self.client, &path)).await {
-            Ok(Err(kube::Error::Api(status))) => status.code == 403 || by_token && status.code == 401,
-            _ => false,
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Access::Forbidden,
+            Ok(Err(kube::Error::Api(status))) if status.code == 401 => Access::Unknown,
+            _ => Access::Kept,
         }
     }
 }
@@ -256,6 +268,7 @@ impl From<WatchedPod> for Pod {
             networks: annotation(NETWORKS_ANNOTATION),
             default_network: annotation(DEFAULT_NETWORK_ANNOTATION),
             is_static: annotation(CONFIG_SOURCE_ANNOTATION).is_some_and(|source| source != "api"),
+            is_ending: metadata.deletion_timestamp.is_some(),
             claims: PodClaims::of(spec, &status).map(Arc::new),
             body: waiting
                 .then(|| PodBody::from_parts(metadata, &status).ok())

@@ -1,16 +1,57 @@
-//! What a daemon that ends leaves for the shim, should it never come back (multus.md §7.6).
+//! The end of a daemon: whether multus was removed from the cluster, and what is left for the shim, should the daemon
+//! never come back (multus.md §7.6).
 
+use crate::cluster::{Access, Cluster};
 use crate::daemon_config::DaemonConfig;
 use crate::names;
+use crate::own_pod::OwnPod;
 use crate::socket::{Place, identity};
 use kube_kit::client::chain;
 use plugins::multus_shim::ended;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
+/// How long the API server may take to say that we have no access any more: only then multus was removed.
+const REFUSAL_WAIT: Duration = Duration::from_secs(2);
+/// How long the watch may take to say that our pod ends, or has ended, and how often it is looked at. Whose pod is
+/// deleted by force has two seconds in all.
+const END_WAIT: Duration = Duration::from_millis(1500);
+const END_PAUSE: Duration = Duration::from_millis(20);
 /// Where nodes have their CNI configurations.
 const USUAL_DIRS: [&str; 2] = [names::CNI_CONFIG_DIR, "/etc/kubernetes/cni/net.d"];
 const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// Whether multus was removed from the cluster, and not only this daemon from its node: the API server refuses us once
+/// the objects are gone that gave us access, and they go before the daemon. `own` is our pod where we are known by its
+/// token.
+pub(crate) async fn is_removed(cluster: &Cluster, node: Option<&str>, own: Option<&OwnPod>) -> bool {
+    match cluster.access(REFUSAL_WAIT, node).await {
+        Access::Kept => false,
+        Access::Forbidden => true,
+        // The end of a certificate says nothing about multus.
+        Access::Unknown => match own {
+            Some(own) => ends_in_order(cluster, own).await,
+            None => false,
+        },
+    }
+}
+
+/// Whether our pod was deleted and is still there. A token ends with its account, and with its pod: whoever deletes a pod
+/// by force takes the token from a daemon that is only replaced. A pod that is deleted in order stays until its
+/// containers have ended, so that the end of its token is that of the account. The watch goes on without a token.
+async fn ends_in_order(cluster: &Cluster, own: &OwnPod) -> bool {
+    let pods = cluster.pods();
+    let deadline = Instant::now() + END_WAIT;
+    loop {
+        match pods.get(&own.name) {
+            Some(pod) if pod.uid == own.uid && pod.is_ending => return true,
+            Some(pod) if pod.uid == own.uid && Instant::now() < deadline => sleep(END_PAUSE).await,
+            _ => return false,
+        }
+    }
+}
 
 /// Leaves the note that the daemon of this place ends orderly and keeps `00-multus.conf`, if it is there.
 pub(crate) fn leave_note(config: &DaemonConfig, place: &Place) {

@@ -62,6 +62,7 @@ pub mod metrics;
 pub mod names;
 pub mod net_conf;
 pub mod netns;
+pub mod own_pod;
 pub mod records;
 pub mod request;
 pub mod resolve;
@@ -77,13 +78,12 @@ use daemon::Daemon;
 use daemon_config::{ConfSource, DaemonConfig};
 use log::Log;
 use metrics::{Count, Metrics, Sizes};
+use own_pod::OwnPod;
 use server::{Api, Phase};
 use socket::{Place, Socket};
 
 /// How long calls may take that are being worked on when the daemon is asked to end: less than the pod's grace period.
 const GRACE: Duration = Duration::from_secs(8);
-/// How long the API server may take to say whether multus was removed.
-const REFUSAL_WAIT: Duration = Duration::from_secs(2);
 /// How long the last answers may take to be sent.
 const LINGER: Duration = Duration::from_secs(1);
 /// What the established daemon exits with after it printed its version.
@@ -177,7 +177,9 @@ async fn start(config: DaemonConfig) -> Result<(), Stop> {
         .await
         .context("Kubernetes client")
         .map_err(Stop::with(3))?;
-    serve(config, client, node.as_deref(), shutdown).await
+    let is_known_by_token = config.per_node_certificate.is_none();
+    let own = is_known_by_token.then(OwnPod::read).flatten();
+    serve(config, client, node.as_deref(), own.as_ref(), shutdown).await
 }
 
 /// By a certificate of the node where the configuration says so, else by the service account.
@@ -192,11 +194,13 @@ async fn client(config: &DaemonConfig, node: Option<&str>) -> anyhow::Result<kub
     Ok(client)
 }
 
-/// The daemon with everything given from outside: what [`run`] runs, and tests.
+/// The daemon with everything given from outside: what [`run`] runs, and tests. `own` is its pod, where it is known to the
+/// API server by that pod's token.
 pub async fn serve(
     config: DaemonConfig,
     client: kube::Client,
     node: Option<&str>,
+    own: Option<&OwnPod>,
     shutdown: Shutdown,
 ) -> Result<(), Stop> {
     let config = Arc::new(config);
@@ -224,12 +228,12 @@ pub async fn serve(
         () = shutdown.wait() => Ok(()),
     };
     phase.send_replace(Phase::Draining);
-    if place.is_taken() {
-        tracing::info!("another daemon took over: {} stays", names::CONF_FILE);
-    } else if ended.is_ok() && config.conf_source == ConfSource::Auto {
-        // The end of a certificate says nothing about multus.
-        let by_token = config.per_node_certificate.is_none();
-        if cluster.is_refused(REFUSAL_WAIT, node, by_token).await {
+    if ended.is_ok() && config.conf_source == ConfSource::Auto {
+        let removed = !place.is_taken() && leaving::is_removed(&cluster, node, own).await;
+        // It may have come meanwhile.
+        if place.is_taken() {
+            tracing::info!("another daemon took over: {} stays", names::CONF_FILE);
+        } else if removed {
             tracing::info!(
                 "multus was removed from the cluster: removing {}",
                 names::CONF_FILE

@@ -50,8 +50,8 @@ const MEBIBYTES: &str = "2048";
 /// How long the guest may say nothing, and how long all of it may take. Its processor is emulated: seconds elsewhere
 /// are minutes here.
 const PATIENCE: Patience = Patience {
-    silence: Duration::from_mins(10),
-    whole: Duration::from_mins(30),
+    silence: Duration::from_mins(20),
+    whole: Duration::from_mins(40),
 };
 /// How often the person who waits is shown a sign of life.
 const POLL: Duration = Duration::from_millis(200);

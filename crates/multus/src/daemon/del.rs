@@ -72,7 +72,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
         let sandbox = Arc::new(sandbox.clone());
         let (about, by) = (Arc::clone(&sandbox), Arc::clone(config));
-        let known = self.on_sandbox(&self.detachers, about, by, |attacher| del_by_state(attacher));
+        let known = self.on_sandbox(&self.detachers, about, by, del_by_state);
         let is_corrupt = match known.await? {
             Known::Done(result) => return result,
             Known::Nothing { corrupt } => corrupt,

@@ -276,6 +276,70 @@ fn when_multus_is_removed_the_configuration_goes() {
     assert!(node.path("net.d/10-a.conflist").exists());
 }
 
+/// A node whose daemon is known by the token of a pod, and that pod.
+fn in_a_pod() -> (Node, &'static str) {
+    const POD: &str = "multus-abcde";
+    let mut node = Node::new();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "namespace": node.name},
+        "spec": {"nodeName": node.name, "serviceAccountName": "multus",
+            "containers": [{"name": "kube-multus", "image": "none"}]}});
+    api().kubectl().apply(&pod.to_string()).unwrap();
+    node.own = Some(POD);
+    node.start(&json!({}));
+    (node, POD)
+}
+
+/// Waits until the daemon's token is none any more: the API server remembers for seconds that it was one.
+fn wait_until_unknown(node: &Node) {
+    let kubeconfig = node.path("kubeconfig");
+    let ask = ["--kubeconfig", kubeconfig.to_str().unwrap(), "get", "pods"];
+    wait::until("the end of the token", DEADLINE, || {
+        match api().kubectl().run(ask) {
+            Err(error) if error.to_string().contains("Unauthorized") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_daemon_whose_pod_was_deleted_by_force_leaves_the_configuration() {
+    // multus#101
+    let (mut node, pod) = in_a_pod();
+    let by_force = [
+        "delete",
+        "pod",
+        pod,
+        "--namespace",
+        &node.name,
+        "--force",
+        "--grace-period=0",
+    ];
+    api().kubectl().run(by_force).unwrap();
+    wait_until_unknown(&node);
+    node.stop().unwrap();
+    assert!(node.conf().exists());
+    assert!(node.path("run/ended").exists());
+}
+
+#[test]
+fn when_multus_is_removed_with_its_account_the_configuration_goes() {
+    // multus#101
+    let (mut node, pod) = in_a_pod();
+    let kubectl = api().kubectl();
+    kubectl
+        .run(["delete", "serviceaccount", "multus", "--namespace", &node.name])
+        .unwrap();
+    // It has a node, whose kubelet would say when it has ended.
+    kubectl
+        .run(["delete", "pod", pod, "--namespace", &node.name, "--wait=false"])
+        .unwrap();
+    wait_until_unknown(&node);
+    node.stop().unwrap();
+    assert!(!node.conf().exists());
+    assert!(!node.path("run/ended").exists());
+}
+
 #[test]
 fn a_lost_default_network_ends_the_daemon() {
     // multus#71

@@ -6,6 +6,7 @@ use kube_kit::shutdown::Shutdown;
 use linux::netns::NetNs;
 use multus::daemon_config::DaemonConfig;
 use multus::device_info::DeviceInfo;
+use multus::own_pod::OwnPod;
 use multus::{Stop, serve};
 use serde_json::{Value, json};
 use std::fs;
@@ -57,6 +58,8 @@ pub(crate) struct Node {
     /// Namespace of its pods; also the name of the node and of the daemon's service account.
     pub(crate) name: String,
     running: Option<Running>,
+    /// The pod that the daemon's token is bound to.
+    pub(crate) own: Option<&'static str>,
 }
 
 impl Node {
@@ -72,6 +75,7 @@ impl Node {
             dir,
             name,
             running: None,
+            own: None,
         };
         let primary = json!({"cniVersion": "0.3.1", "name": "cluster-net", "plugins": [{"type": "a"}]});
         fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
@@ -138,6 +142,7 @@ impl Node {
         let mut config = DaemonConfig::parse(config.to_string().as_bytes()).unwrap();
         config.device_info = DeviceInfo::below(self.path("devinfo"));
         let (kubeconfig, watched) = (self.kubeconfig(), watched.to_owned());
+        let own = OwnPod::of_token(&self.token());
         let shutdown = Shutdown::new();
         let ends = shutdown.clone();
         let killed = Shutdown::new();
@@ -148,7 +153,7 @@ impl Node {
                     .await
                     .unwrap();
                 tokio::select! {
-                    ended = serve(config, client, Some(&watched), ends) => Some(ended),
+                    ended = serve(config, client, Some(&watched), own.as_ref(), ends) => Some(ended),
                     () = dies.wait() => None,
                 }
             };
@@ -191,15 +196,20 @@ impl Node {
 
     /// What the daemon speaks to the API server with: its service account, and no more.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
-        let kubectl = api().kubectl();
-        let token = kubectl
-            .run(["create", "token", "multus", "--namespace", &self.name])
-            .unwrap();
-        let mut config = kubectl.json(["config", "view", "--raw"]).unwrap();
-        config["users"][0]["user"] = json!({"token": token.trim()});
+        let mut config = api().kubectl().json(["config", "view", "--raw"]).unwrap();
+        config["users"][0]["user"] = json!({"token": self.token().trim()});
         let path = self.path("kubeconfig");
         fs::write(&path, config.to_string()).unwrap();
         path
+    }
+
+    /// A token of its service account, bound to its pod if it has one.
+    fn token(&self) -> String {
+        let mut args = vec!["create", "token", "multus", "--namespace", &self.name];
+        if let Some(own) = &self.own {
+            args.extend(["--bound-object-kind=Pod", "--bound-object-name", own]);
+        }
+        api().kubectl().run(args).unwrap()
     }
 
     /// A plugin that notes its call, then waits at its gate or fails if the test wants that, and attaches otherwise.
