@@ -1,6 +1,12 @@
 //! A server, an installed operator, and how to look at both.
 
-use std::{io::Write, net::SocketAddr, process::Stdio, sync::mpsc};
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    net::SocketAddr,
+    process::Stdio,
+    sync::{Mutex, mpsc},
+};
 
 use cluster::{ApiServer, GarbageCollector, Kubectl};
 use kube_kit::client;
@@ -34,6 +40,8 @@ pub(crate) struct Fixture {
     operator: Option<Running>,
     /// Variables of the operator's environment that this fixture sets.
     environment: Vec<(&'static str, &'static str)>,
+    /// Workloads that run: kind and name.
+    rolled_out: Mutex<BTreeSet<(&'static str, String)>>,
 }
 
 struct Running {
@@ -51,6 +59,7 @@ impl Fixture {
             admin: Admin::of(server),
             operator: None,
             environment: Vec::new(),
+            rolled_out: Mutex::default(),
         };
         for name in ["namespace.yaml", "operator.yaml"] {
             fixture.apply_file(name);
@@ -279,8 +288,32 @@ impl Fixture {
         })
     }
 
+    /// Waits until it is Available, and its workloads have been found to run as they were changed last.
     pub(crate) fn wait_until_available(&self) -> Value {
-        self.wait_for_conditions(&["Available True", "Degraded False", "Progressing False"])
+        let expected = ["Available True", "Degraded False", "Progressing False"];
+        until("it is Available", || {
+            self.follow();
+            let configuration = self.configuration();
+            if conditions(&configuration) == expected {
+                Ok(configuration)
+            } else {
+                Err(format!("{configuration:#}\n{:#?}", self.events()))
+            }
+        })
+    }
+
+    /// Has workloads run that were changed since they were rolled out, as their controller would: the operator may get to
+    /// a change only after a test has written their status.
+    fn follow(&self) {
+        for (kind, name) in &*kube_kit::lock(&self.rolled_out) {
+            let Some(object) = self.operand(kind, name) else {
+                continue;
+            };
+            let generation = &object["metadata"]["generation"];
+            if object["status"]["observedGeneration"] != *generation {
+                self.report(kind, name, &running(kind, generation));
+            }
+        }
     }
 
     pub(crate) fn wait_until_progressing(&self) -> Value {
@@ -364,30 +397,20 @@ impl Fixture {
 
     /// Writes the status of workloads as a node would that runs all of them.
     pub(crate) fn roll_out(&self, daemon_sets: &[&str]) {
-        for name in daemon_sets {
-            let generation = self.wait_for_operand("daemonset", name, |object| {
-                object["metadata"]["generation"].as_i64()
-            });
-            let status = json!({ "status": {
-                "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1,
-                "numberReady": 1, "numberAvailable": 1, "numberUnavailable": 0, "numberMisscheduled": 0,
-                "observedGeneration": generation,
-            } });
-            self.report("daemonset", name, &status);
-        }
+        self.roll_out_all("daemonset", daemon_sets);
     }
 
     /// Writes the status that a controller would write once all pods of these Deployments run.
     pub(crate) fn roll_out_deployments(&self, deployments: &[&str]) {
-        for name in deployments {
-            let generation = self.wait_for_operand("deployment", name, |object| {
-                object["metadata"]["generation"].as_i64()
-            });
-            let status = json!({ "status": {
-                "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
-                "observedGeneration": generation,
-            } });
-            self.report("deployment", name, &status);
+        self.roll_out_all("deployment", deployments);
+    }
+
+    fn roll_out_all(&self, kind: &'static str, names: &[&str]) {
+        for name in names {
+            let generation =
+                self.wait_for_operand(kind, name, |object| object["metadata"].get("generation").cloned());
+            self.report(kind, name, &running(kind, &generation));
+            kube_kit::lock(&self.rolled_out).insert((kind, (*name).to_owned()));
         }
     }
 
@@ -401,6 +424,7 @@ impl Fixture {
             "numberReady": 0, "numberAvailable": 0, "numberUnavailable": 1, "numberMisscheduled": 0,
             "observedGeneration": generation,
         } });
+        kube_kit::lock(&self.rolled_out).remove(&("daemonset", daemon_set.to_owned()));
         self.report("daemonset", daemon_set, &status);
     }
 
@@ -504,6 +528,22 @@ impl Drop for Fixture {
         // The next fixture insists on it; here it would hide why a test failed.
         let all = kind::path("networkaddonsconfig", "", "");
         self.admin.send(Method::DELETE, &all, None);
+    }
+}
+
+/// The status of a workload of this generation that runs.
+fn running(kind: &str, generation: &Value) -> Value {
+    if kind == "daemonset" {
+        json!({ "status": {
+            "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1,
+            "numberReady": 1, "numberAvailable": 1, "numberUnavailable": 0, "numberMisscheduled": 0,
+            "observedGeneration": generation,
+        } })
+    } else {
+        json!({ "status": {
+            "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+            "observedGeneration": generation,
+        } })
     }
 }
 
