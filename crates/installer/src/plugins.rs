@@ -149,7 +149,7 @@ struct Repairs {
 }
 
 impl Repairs {
-    const FIRST_PAUSE: Duration = Duration::from_millis(100);
+    const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
     fn new(now: Instant) -> Self {
         Self {
@@ -164,7 +164,7 @@ impl Repairs {
         self.pause = if soon && !self.pause.is_zero() {
             (self.pause * 2).min(LONGEST_PAUSE)
         } else {
-            Self::FIRST_PAUSE
+            Self::SHORTEST_PAUSE
         };
         self.resumed = now + self.pause;
         self.pause

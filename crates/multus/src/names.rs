@@ -57,6 +57,10 @@ pub mod pod_args {
     pub const SANDBOX: &str = "K8S_POD_INFRA_CONTAINER_ID";
 }
 
+/// Where kubelet puts the identity of a pod.
+pub const ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Its token, in there.
+pub const TOKEN: &str = "token";
 /// The node whose pods are watched.
 pub const NODE_NAME: &str = "MULTUS_NODE_NAME";
 /// Source of the events of this component.

@@ -1,13 +1,12 @@
 //! The pod that this daemon runs in, as its token says.
 
+use crate::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kube_kit::watch::Name;
 use serde::Deserialize;
 use std::fs;
-
-/// Where kubelet puts the token of a pod's service account.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+use std::path::Path;
 
 /// A pod to which a token is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +39,7 @@ struct Bound {
 impl OwnPod {
     /// The pod of this process; `None` outside a pod.
     pub fn read() -> Option<Self> {
-        Self::of_token(&fs::read_to_string(TOKEN).ok()?)
+        Self::of_token(&fs::read_to_string(Path::new(names::ACCOUNT_DIR).join(names::TOKEN)).ok()?)
     }
 
     /// The pod to which a token is bound; `None` for a token that is bound to none.

@@ -31,9 +31,6 @@ use tokio::time::timeout;
 
 /// `--multus-conf-file` that means generating.
 const AUTO: &str = "auto";
-/// Where kubelet puts the identity of a pod.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-const TOKEN: &str = "token";
 const AUTHORITY: &str = "ca.crt";
 /// The kubeconfig below the directory of CNI configurations.
 const KUBECONFIG: &str = "multus.d/multus.kubeconfig";
@@ -184,7 +181,7 @@ impl Account {
         let protocol = env::var("KUBERNETES_SERVICE_PROTOCOL").unwrap_or_default();
         Ok(Self {
             server: kubeconfig::server(&protocol, &host, &port),
-            dir: ACCOUNT.into(),
+            dir: names::ACCOUNT_DIR.into(),
         })
     }
 
@@ -194,7 +191,7 @@ impl Account {
             let path = self.dir.join(name);
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
         };
-        let token = read(TOKEN)?;
+        let token = read(names::TOKEN)?;
         let authority = STANDARD.encode(read(AUTHORITY)?);
         let trust = if skip_tls_verify {
             Trust::Nothing

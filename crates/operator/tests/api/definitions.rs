@@ -1,12 +1,16 @@
 //! The definition of the configuration resource, as an API server sees it.
 
+use kube_kit::object::{Kind, NETWORK_ADDONS_CONFIG};
 use serde_json::{Value, json};
 
 use crate::fixture::{DEADLINE, Fixture};
 
-fn spec_as(fixture: &Fixture, version: &str) -> Value {
-    let path =
-        format!("/apis/networkaddonsoperator.network.kubevirt.io/{version}/networkaddonsconfigs/cluster");
+fn spec_as(fixture: &Fixture, version: &'static str) -> Value {
+    let kind = Kind {
+        version,
+        ..NETWORK_ADDONS_CONFIG
+    };
+    let path = format!("{}/cluster", kind.path(None));
     fixture.admin().get(&path).expect("the configuration")["spec"].clone()
 }
 
@@ -117,7 +121,6 @@ fn explain_has_a_text_for_everything() {
     let fixture = Fixture::installed("definitions-explain");
     let name = "networkaddonsconfigs.networkaddonsoperator.network.kubevirt.io";
     let definition = fixture.object("crd", name).expect("the definition");
-    let mut paths = Vec::new();
     for version in definition["spec"]["versions"].as_array().expect("versions") {
         let name = version["name"].as_str().expect("a name");
         let schema = &version["schema"]["openAPIV3Schema"];
@@ -126,15 +129,16 @@ fn explain_has_a_text_for_everything() {
         // The API server explains it itself.
         gaps.retain(|path| !path.ends_with("networkaddonsconfigs.metadata"));
         assert_eq!(gaps, Vec::<String>::new());
+        let mut paths = Vec::new();
         with_fields(schema, "networkaddonsconfigs", &mut paths);
         assert!(paths.len() > 30, "{paths:?}");
         // What kubectl makes of it, where it is deepest.
-        let path = paths.drain(..).max_by_key(|path| path.matches('.').count());
-        let path = path.expect("a path");
+        let deepest = paths.iter().max_by_key(|path| path.matches('.').count());
+        let path = deepest.expect("a path");
         let version = format!("--api-version=networkaddonsoperator.network.kubevirt.io/{name}");
         // The description is published a moment after the kind is served.
-        let explain = || fixture.kubectl().run(["explain", &path, &version]);
-        let text = cluster::wait::until(&path, DEADLINE, explain).expect("an explanation");
+        let explain = || fixture.kubectl().run(["explain", path, &version]);
+        let text = cluster::wait::until(path, DEADLINE, explain).expect("an explanation");
         let gap = ["<empty>", "<no description>"]
             .into_iter()
             .find(|gap| text.contains(gap));

@@ -9,7 +9,10 @@ use std::{
 };
 
 use cluster::{ApiServer, GarbageCollector, Kubectl};
-use kube_kit::client;
+use kube_kit::{
+    client,
+    object::{self, Kind},
+};
 use operator::{
     controller::Operator,
     images::Images,
@@ -21,7 +24,6 @@ use serde_json::{Value, json};
 pub(crate) use stage::DEADLINE;
 use stage::{Admin, Method, Request, Task, until};
 
-use crate::kind;
 use crate::stubs::wait_for_definitions;
 
 pub(crate) const VERSION: &str = "1.2.3";
@@ -81,7 +83,7 @@ impl Fixture {
 
     /// Deletes all configuration resources, and waits until they are gone.
     fn forget(&self) {
-        let all = kind::path("networkaddonsconfig", "", "");
+        let all = object::NETWORK_ADDONS_CONFIG.path(None);
         self.admin.delete(&all);
         until("no configuration", || match self.admin.list(&all) {
             left if left.is_empty() => Ok(()),
@@ -254,7 +256,7 @@ impl Fixture {
 
     /// An object that is in no namespace.
     pub(crate) fn object(&self, kind: &str, name: &str) -> Option<Value> {
-        self.admin.get(&kind::path(kind, "", name))
+        self.admin.get(&path(kind, None, name))
     }
 
     /// An object in the operator's namespace, or in none.
@@ -263,21 +265,27 @@ impl Fixture {
     }
 
     fn path(&self, kind: &str, name: &str) -> String {
-        kind::path(kind, self.namespace, name)
+        path(kind, Some(self.namespace), name)
     }
 
     /// Waits until the established conditions are these: `Type Status Reason`, sorted by type.
     pub(crate) fn wait_for_conditions(&self, expected: &[&str]) -> Value {
-        self.wait_for_these(expected, conditions)
+        self.wait_for_these(expected, conditions, || {})
     }
 
     /// Waits until the components' own conditions are these: `Type Status Reason`, sorted by type.
     pub(crate) fn wait_for_components(&self, expected: &[&str]) -> Value {
-        self.wait_for_these(expected, component_conditions)
+        self.wait_for_these(expected, component_conditions, || {})
     }
 
-    fn wait_for_these(&self, expected: &[&str], of: fn(&Value) -> Vec<String>) -> Value {
+    fn wait_for_these(
+        &self,
+        expected: &[&str],
+        of: fn(&Value) -> Vec<String>,
+        meanwhile: impl Fn(),
+    ) -> Value {
         until(&format!("{expected:?}"), || {
+            meanwhile();
             let configuration = self.configuration();
             let found = of(&configuration);
             if found == expected {
@@ -291,15 +299,7 @@ impl Fixture {
     /// Waits until it is Available, and its workloads have been found to run as they were changed last.
     pub(crate) fn wait_until_available(&self) -> Value {
         let expected = ["Available True", "Degraded False", "Progressing False"];
-        until("it is Available", || {
-            self.follow();
-            let configuration = self.configuration();
-            if conditions(&configuration) == expected {
-                Ok(configuration)
-            } else {
-                Err(format!("{configuration:#}\n{:#?}", self.events()))
-            }
-        })
+        self.wait_for_these(&expected, conditions, || self.follow())
     }
 
     /// Has workloads run that were changed since they were rolled out, as their controller would: the operator may get to
@@ -526,9 +526,20 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         self.operator = None;
         // The next fixture insists on it; here it would hide why a test failed.
-        let all = kind::path("networkaddonsconfig", "", "");
+        let all = object::NETWORK_ADDONS_CONFIG.path(None);
         self.admin.send(Method::DELETE, &all, None);
     }
+}
+
+/// Where the object of a kind, by the name that kubectl takes, is served.
+fn path(kind: &str, namespace: Option<&str>, name: &str) -> String {
+    let is_meant = |known: &&Kind| known.kind.eq_ignore_ascii_case(kind);
+    let found = match kind {
+        "crd" => Some(&object::CUSTOM_RESOURCE_DEFINITION),
+        _ => object::ALL.iter().find(is_meant),
+    };
+    let kind = found.unwrap_or_else(|| panic!("nobody knows {kind}"));
+    format!("{}/{name}", kind.path(namespace))
 }
 
 /// The status of a workload of this generation that runs.

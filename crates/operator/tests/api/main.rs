@@ -31,8 +31,6 @@ mod installation;
 #[cfg(test)]
 mod isolation;
 #[cfg(test)]
-mod kind;
-#[cfg(test)]
 mod layouts;
 #[cfg(test)]
 mod lifecycle;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use cluster::{Kubectl, wait};
+use kube_kit::object;
 use rustls::{
     ClientConfig, ClientConnection, StreamOwned, SupportedProtocolVersion,
     crypto::{
@@ -21,7 +22,6 @@ use tls_client::Anybody;
 
 use crate::{
     fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE, VERSION},
-    kind,
     outage::Line,
 };
 
@@ -357,9 +357,8 @@ fn the_monitoring_stack_may_find_what_it_scrapes() {
     let text = |key: &str| subject[key].as_str().unwrap_or_default();
     let (account, namespace) = (text("name"), text("namespace"));
     assert_eq!(namespace, MONITORING_NAMESPACE);
-    let found = fixture
-        .admin()
-        .get(&kind::path("serviceaccount", namespace, account));
+    let accounts = object::SERVICE_ACCOUNT.path(Some(namespace));
+    let found = fixture.admin().get(&format!("{accounts}/{account}"));
     assert!(found.is_some(), "nobody is bound: {binding:#}");
     for resource in ["services", "endpoints", "pods"] {
         let user = format!("--as=system:serviceaccount:{namespace}:{account}");

@@ -1,10 +1,9 @@
 //! Kinds that somebody else defines, without anybody who does something about them.
 
 use cluster::{ApiServer, wait};
+use kube_kit::object::CUSTOM_RESOURCE_DEFINITION;
 use serde_json::{Value, json};
 use stage::{Admin, DEADLINE, Method, until};
-
-use crate::kind;
 
 /// Definitions that go when the test is over: others count on their absence.
 pub(crate) struct Stubs(Vec<String>);
@@ -76,7 +75,7 @@ impl Drop for Stubs {
 /// Waits until all definitions are served; one that was just made has no condition to wait for.
 pub(crate) fn wait_for_definitions(admin: &Admin) {
     until("established definitions", || {
-        let all = admin.list(&kind::path("crd", "", ""));
+        let all = admin.list(&CUSTOM_RESOURCE_DEFINITION.path(None));
         let established = |object: &Value| {
             let conditions = object["status"]["conditions"]
                 .as_array()
@@ -96,7 +95,8 @@ pub(crate) fn wait_for_definitions(admin: &Admin) {
 /// Removes definitions and waits until they are gone. The API server puts one off for minutes whose storage it was just
 /// making, unless something changes in it.
 pub(crate) fn undefine(admin: &Admin, names: &[String]) -> Result<(), String> {
-    let paths: Vec<_> = names.iter().map(|name| kind::path("crd", "", name)).collect();
+    let all = CUSTOM_RESOURCE_DEFINITION.path(None);
+    let paths: Vec<_> = names.iter().map(|name| format!("{all}/{name}")).collect();
     for path in &paths {
         // One may be gone already.
         admin.send(Method::DELETE, path, None);

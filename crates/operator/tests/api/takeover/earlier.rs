@@ -1,11 +1,11 @@
 //! Installations of earlier generations: updated where workloads have kept their names, the rest removed.
 
+use kube_kit::object;
 use serde_json::{Value, json};
 
 use crate::{
     fixture::{DEADLINE, Fixture, VERSION},
     installation::{DEPLOYMENTS, IMAGES, Installation, VERSION_LABEL, identities, owned},
-    kind,
     stubs::{Stubs, undefine},
 };
 
@@ -288,11 +288,8 @@ fn leftovers_of_release_0_94_are_removed() {
         .filter(|name| name.contains("kubevirt-ipam-claims"))
         .collect::<Vec<_>>();
     assert_eq!(left, Vec::<&String>::new());
-    let network = kind::path(
-        "network-attachment-definition",
-        "default",
-        "primary-udn-kubevirt-binding",
-    );
+    let networks = object::NETWORK_ATTACHMENT_DEFINITION.path(Some("default"));
+    let network = format!("{networks}/primary-udn-kubevirt-binding");
     assert_eq!(fixture.admin().get(&network), None::<Value>);
     let macvtap = "DaemonSet/macvtap-cni";
     assert_eq!(identities(&objects)[macvtap], before[macvtap]);
