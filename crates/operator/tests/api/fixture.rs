@@ -316,6 +316,13 @@ impl Fixture {
         }
     }
 
+    /// Waits until the status of the configuration resource is so: it may be that of an earlier change for a while.
+    pub(crate) fn wait_for_status(&self, mut condition: impl FnMut(&Value) -> bool) {
+        self.wait_for_operand("networkaddonsconfig", "cluster", |configuration| {
+            condition(&configuration["status"]).then_some(())
+        });
+    }
+
     pub(crate) fn wait_until_progressing(&self) -> Value {
         self.wait_for_conditions(&[
             "Available False Startup",

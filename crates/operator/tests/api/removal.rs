@@ -195,9 +195,10 @@ fn what_others_hang_on_our_objects_survives() {
     for name in ["kube-cni-linux-bridge-plugin", "bridge-marker"] {
         fixture.wait_until_gone("daemonset", name);
     }
+    fixture.wait_for_operand("serviceaccount", "bridge-marker", |held| {
+        held["metadata"]["deletionTimestamp"].is_string().then_some(())
+    });
     fixture.wait_until_available();
-    let held = fixture.operand("serviceaccount", "bridge-marker").expect("it");
-    assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held:#}");
     let free = json!({ "metadata": { "finalizers": null } });
     fixture.patch("serviceaccount", "bridge-marker", &free);
     fixture.wait_until_gone("serviceaccount", "bridge-marker");

@@ -105,7 +105,7 @@ fn what_is_native_is_handed_back_and_taken_again_in_place() {
     fixture.wait_until_progressing();
     fixture.roll_out(&DAEMON_SETS);
     fixture.roll_out_deployments(&DEPLOYMENTS);
-    fixture.wait_until_available();
+    let ours = containers(&fixture.wait_until_available()["status"]);
     let native = owned(&fixture);
     let is_native = |object: &Value| !is_workload(object) || image(object) == crate::fixture::IMAGE;
     assert!(native.values().all(is_native));
@@ -121,29 +121,30 @@ fn what_is_native_is_handed_back_and_taken_again_in_place() {
     });
     fixture.roll_out(&DAEMON_SETS);
     fixture.roll_out_deployments(&DEPLOYMENTS);
-    let configuration = fixture.wait_until_available();
+    fixture.wait_for_status(|status| containers(status) == json!(EXPECTED_CONTAINERS));
+    fixture.wait_until_available();
     // The operator's own authority stays until cert-manager, which is not here, puts its own into its place.
     let handed_back = without_bundle(owned(&fixture));
     assert_same(&handed_back, &established);
     assert_eq!(identities(&back), identities(&native), "in place");
-    let containers = configuration["status"]["containers"]
-        .as_array()
-        .expect("containers");
-    let containers: Vec<_> = containers
-        .iter()
-        .map(|c| ["parentKind", "parentName", "name", "image"].map(|key| c[key].as_str().unwrap_or_default()))
-        .collect();
-    assert_eq!(containers, EXPECTED_CONTAINERS);
     fixture.stop();
 
     fixture.start_images(&[]);
     let again = wait_for_all(&fixture, "our own image", is_native);
     assert_eq!(identities(&again), identities(&native), "in place again");
+    fixture.wait_for_status(|status| containers(status) == ours);
     fixture.roll_out(&DAEMON_SETS);
     fixture.roll_out_deployments(&DEPLOYMENTS);
     fixture.wait_until_available();
     // Another authority was made.
     assert_same(&without_bundle(owned(&fixture)), &without_bundle(native));
+}
+
+/// Kind and name of the workload, name and image of each container that the status tells.
+fn containers(status: &Value) -> Value {
+    let told = status["containers"].as_array().into_iter().flatten();
+    told.map(|c| ["parentKind", "parentName", "name", "image"].map(|key| c[key].clone()))
+        .collect()
 }
 
 /// The objects without the CA bundle of the webhook of KubeVirt IPAM, which must have one.
