@@ -199,7 +199,7 @@ fn the_range_of_the_pool_is_drawn_kept_and_changed() {
 
     fixture.stop();
     fixture.start_images(&IMAGES);
-    // A relabelled record was rewritten after the restart.
+    // What is relabelled was written after the restart.
     let label = [
         "label",
         "networkaddonsconfig",
@@ -207,9 +207,12 @@ fn the_range_of_the_pool_is_drawn_kept_and_changed() {
         "app.kubernetes.io/part-of=x",
     ];
     fixture.kubectl().run(label).expect("labelled");
-    fixture.wait_for_operand("configmap", RANGE, |object| {
-        (object["metadata"]["labels"]["app.kubernetes.io/part-of"] == "x").then_some(())
-    });
+    let deployments = POOL.map(|name| ("deployment", name));
+    for (kind, name) in [("configmap", RANGE)].into_iter().chain(deployments) {
+        fixture.wait_for_operand(kind, name, |object| {
+            (object["metadata"]["labels"]["app.kubernetes.io/part-of"] == "x").then_some(())
+        });
+    }
     assert_eq!(range(&fixture), drawn);
     fixture.roll_out_deployments(&POOL);
     fixture.wait_until_available();
