@@ -25,6 +25,7 @@ mod life;
 mod lookup;
 mod node;
 mod plug;
+mod power;
 mod runtime;
 mod state;
 mod thin;

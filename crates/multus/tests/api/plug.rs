@@ -58,7 +58,7 @@ impl Sandbox {
 }
 
 /// What the established controller sends, and what it is answered.
-fn call(
+pub(crate) fn call(
     node: &Node,
     verb: &str,
     sandbox: &Sandbox,
