@@ -179,7 +179,7 @@ fn without_multus_the_nodes_go_back_to_their_own_network() {
     );
 
     stage.add_multus();
-    stage.available();
+    stage.available_on_all_nodes(&["multus"]);
     for node in NODES {
         assert!(
             !stage.multus_configuration(node).is_empty(),
