@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! docs/behaviour/SPEC.md       `## N. Conformance cases` ── items `7. …`       what there is to prove
-//! *.rs                         comments `// SPEC#7`, `// SPEC#9-11`             what a test claims to prove
+//! *.rs                         comments `// SPEC#7`, `// SPEC#9-11`             what a test claims to prove: they stand
+//!                                                                             in a test function, or directly above it
 //! docs/behaviour/not-provable.md   items `- SPEC#12: reason`                    what no test here can prove
 //! ```
 
@@ -155,13 +156,102 @@ fn record(
     }
 }
 
-/// Fails when a citation names a case that does not exist.
+/// A function and the tests among them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Function<'a> {
+    name: &'a str,
+    is_test: bool,
+    /// Lines, from the first one of what stands directly above it to its last one.
+    first: usize,
+    last: usize,
+}
+
+/// Attributes that make a test of a function.
+const TEST_ATTRIBUTES: [&str; 3] = ["#[test]", "#[rstest", "#[tokio::test"];
+
+/// What a function may be the first one of.
+const BLOCKS: [&str; 5] = ["mod ", "impl", "trait ", "pub trait ", "proptest!"];
+
+/// Finds the functions in a source that rustfmt has formatted: the last line of each is a brace as far to the right as
+/// its first one.
+fn functions(source: &str) -> Vec<Function<'_>> {
+    let lines: Vec<&str> = source.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(name) = function_name(line.trim_start()) else {
+            continue;
+        };
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let ends = |line: &&str| line.strip_prefix(indent) == Some("}");
+        let length = lines[at..].iter().position(ends);
+        let last = length.map_or(at, |length| at + length);
+        // A function without a body of its own lines, as in a trait, ends where it begins.
+        let last = if line.ends_with(['}', ';']) { at } else { last };
+        // Attributes may have many lines; none of them is blank.
+        let above = lines[..at].iter().rev().take_while(|line| {
+            let line = line.trim_start();
+            !line.is_empty()
+                && line != "}"
+                && !BLOCKS
+                    .iter()
+                    .any(|block| line.starts_with(block) && line.ends_with('{'))
+        });
+        let above = above.count();
+        let head = &lines[at - above..at];
+        let is_test = head
+            .iter()
+            .any(|line| TEST_ATTRIBUTES.iter().any(|it| line.trim_start().starts_with(it)));
+        found.push(Function {
+            name,
+            is_test,
+            first: at - above,
+            last,
+        });
+    }
+    found
+}
+
+/// The name in `pub(crate) async fn name(…`.
+fn function_name(line: &str) -> Option<&str> {
+    let mut rest = line;
+    for word in [
+        "pub(crate) ",
+        "pub(super) ",
+        "pub ",
+        "const ",
+        "async ",
+        "unsafe ",
+    ] {
+        rest = rest.strip_prefix(word).unwrap_or(rest);
+    }
+    let rest = rest.strip_prefix("fn ")?;
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    Some(&rest[..end])
+}
+
+/// A claim of a test to prove a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Citation {
+    /// `SPEC#7`
+    pub(crate) case: String,
+    /// Folder of the package below the root: `crates/operator`.
+    pub(crate) package: String,
+    /// The test function.
+    pub(crate) test: String,
+}
+
+/// All claims of tests. Fails when one names a case that does not exist, or stands outside of a test.
+pub(crate) fn citations() -> anyhow::Result<Vec<Citation>> {
+    tally().map(|(_, citations)| citations)
+}
+
+/// Fails when a citation names a case that does not exist, or stands outside of a test.
 pub(crate) fn check() -> anyhow::Result<()> {
-    tally().map(drop)
+    citations().map(drop)
 }
 
 /// Reads the specs, the list of what cannot be proven, and the claims of all tests.
-fn tally() -> anyhow::Result<BTreeMap<String, Tally>> {
+fn tally() -> anyhow::Result<(BTreeMap<String, Tally>, Vec<Citation>)> {
     let root = paths::root();
     let mut tallies = BTreeMap::new();
     let docs = root.join("docs/behaviour");
@@ -195,15 +285,36 @@ fn tally() -> anyhow::Result<BTreeMap<String, Tally>> {
             );
         }
     }
+    let mut citations = Vec::new();
     for dir in ["crates", "testing"] {
         for file in files(&root.join(dir), "rs")? {
             let text = read(&file)?;
+            let functions = functions(&text);
+            let inside = file.strip_prefix(&root).unwrap_or(&file);
+            let package: PathBuf = inside.components().take(2).collect();
             for (line, claim) in (1..)
                 .zip(text.lines())
                 .filter_map(|(number, line)| Some((number, claim(line)?)))
             {
-                let place = format!("{}:{line}", file.strip_prefix(&root).unwrap_or(&file).display());
+                let place = format!("{}:{line}", inside.display());
+                let around =
+                    |function: &&Function<'_>| (function.first + 1..=function.last + 1).contains(&line);
+                let test = functions
+                    .iter()
+                    .find(|function| function.is_test && around(function));
                 for mention in mentions(claim, &specs) {
+                    let Some(test) = test else {
+                        errors.push(format!(
+                            "{place}: {}#{} is cited outside of a test",
+                            mention.spec, mention.first
+                        ));
+                        continue;
+                    };
+                    citations.extend((mention.first..=mention.last).map(|number| Citation {
+                        case: format!("{}#{number}", mention.spec),
+                        package: package.display().to_string(),
+                        test: test.name.to_owned(),
+                    }));
                     record(
                         &mut tallies,
                         &mention,
@@ -218,11 +329,11 @@ fn tally() -> anyhow::Result<BTreeMap<String, Tally>> {
     if !errors.is_empty() {
         bail!("citations that are wrong:\n  {}", errors.join("\n  "));
     }
-    Ok(tallies)
+    Ok((tallies, citations))
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let tallies = tally()?;
+    let (tallies, _) = tally()?;
     match &args.missing {
         None => print!("{}", table(&tallies)),
         Some(spec) => {
@@ -332,6 +443,55 @@ mod tests {
         assert_eq!(claim("/// as operator#1 says"), None);
         assert_eq!(claim("//! as operator#1 says"), None);
         assert_eq!(claim("let operator = 1;"), None);
+    }
+
+    #[test]
+    fn a_citation_belongs_to_the_test_that_it_stands_in_or_above() {
+        let source = "\
+fn helper() {
+    // operator#1
+}
+
+// operator#2
+#[rstest]
+#[case(
+    1
+)]
+fn above(#[case] number: u8) {
+    assert!(number > 0);
+}
+
+mod tests {
+    #[test]
+    fn inside() {
+        // operator#3
+        if true {
+            // operator#4
+        }
+    }
+    fn short() {}
+}
+";
+        let found: Vec<_> = functions(source)
+            .into_iter()
+            .map(|function| {
+                (
+                    function.name,
+                    function.is_test,
+                    function.first + 1,
+                    function.last + 1,
+                )
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("helper", false, 1, 3),
+                ("above", true, 5, 12),
+                ("inside", true, 15, 21),
+                ("short", false, 22, 22),
+            ]
+        );
     }
 
     #[test]

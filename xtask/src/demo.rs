@@ -1,13 +1,15 @@
 //! `cargo xtask demo`: from a fresh clone to pods that talk over a secondary network.
 
 use std::path::PathBuf;
+use std::thread;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use cluster::{Cluster, Kubectl, Progress, Steps};
 use serde_json::Value;
 
+use crate::board::Board;
 use crate::install::{self, BRIDGE, NAMESPACE, apply, example, wait_for};
-use crate::{explain, image};
+use crate::{build, explain, image, manifests};
 
 /// Whether to show or to remove.
 #[derive(Debug, clap::Args)]
@@ -43,9 +45,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
-    // First, because it takes longest when it is the first time.
-    cluster.prepare(steps)?;
-    let built = image::build(steps)?;
+    let built = prepare(cluster, steps)?;
     cluster.up(steps)?;
     let kubectl = cluster.kubectl();
 
@@ -89,9 +89,27 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
         beta.mac
     );
     steps.step("done");
-    print!("{}", story(&alpha, &beta, &answers, &neighbour, &built));
+    print!("{}", story(&alpha, &beta, &answers, &neighbour));
     print!("{}", what_next(cluster, &kubectl));
     Ok(())
+}
+
+/// Builds the image beside all that the cluster lacks: both take minutes when it is the first time.
+fn prepare(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<image::Built> {
+    steps.step("building Weft, beside what the cluster lacks");
+    let board = Board::new();
+    thread::scope(|scope| {
+        let cluster = scope.spawn(|| cluster.prepare(&mut board.lane("cluster")));
+        let mut lane = board.lane("weft");
+        let inventory = build::programs(&mut lane)?;
+        let built = image::development(&inventory, &mut lane)?;
+        manifests::write(&built)?;
+        drop(lane);
+        cluster
+            .join()
+            .map_err(|_| anyhow!("the preparation of the cluster ended by a defect"))??;
+        Ok(built)
+    })
 }
 
 /// A pod's place on the secondary network, by what its status annotation says.
@@ -146,13 +164,7 @@ fn neighbour(table: &str, address: &str) -> Option<String> {
     line.split_whitespace().nth(3).map(str::to_owned)
 }
 
-fn story(
-    alpha: &Attachment,
-    beta: &Attachment,
-    answers: &str,
-    neighbour: &str,
-    built: &image::Built,
-) -> String {
+fn story(alpha: &Attachment, beta: &Attachment, answers: &str, neighbour: &str) -> String {
     let mut text = "\nTwo pods on two nodes, talking over net1:\n\n".to_owned();
     for pod in [alpha, beta] {
         text.push_str(&format!(
@@ -175,14 +187,10 @@ fn story(
         let status: Value = serde_json::from_str(&pod.status).unwrap_or(Value::Null);
         text.push_str(&format!("\nnetwork-status of {}:\n{status:#}\n", pod.pod));
     }
-    text.push_str(&format!(
-        "\nsizes:\n{}",
-        built
-            .sizes()
-            .lines()
-            .map(|line| format!("  {line}\n"))
-            .collect::<String>()
-    ));
+    text.push_str(
+        "\nThe image of the demo is a development build, which is made sooner. `cargo xtask bench footprint` puts the \
+         one\nthat ships in its place, and tells its size and the memory of what runs.\n",
+    );
     text
 }
 

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Context;
 use cluster::image::Image;
 use cluster::{Progress, Steps, run};
 
+use crate::build::Inventory;
 use crate::paths;
 
 /// Name of the image; its tag is the digest of its content, so that a rebuild is a new image and pods roll.
@@ -18,16 +20,13 @@ pub(crate) struct Program {
     /// The package that it is built from.
     package: &'static str,
     /// The name that Cargo gives it.
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// Its place in the image.
     path: &'static str,
-    /// What it is compiled with beyond the release profile and what all are.
+    /// What it is compiled with beyond the release profile and `.cargo/config.toml`.
     flags: &'static [&'static str],
 }
 
-/// What all programs are compiled with: at a fixed address there is nothing to relocate at each start, and no page that
-/// is written for it. The programs of Go that these replace lie at one too.
-const FIXED: &str = "-Crelocation-model=static";
 /// All plugins. This program starts for every pod event and lives for milliseconds, and without unwinding it is smaller.
 pub(crate) const CNI: Program = Program {
     package: "plugins",
@@ -42,15 +41,8 @@ pub(crate) const WEFT: Program = Program {
     path: "/weft",
     flags: &[],
 };
-/// Node network state: the one program that holds the nmstate library.
-pub(crate) const NMSTATE: Program = Program {
-    package: "weft-nmstate",
-    name: "weft-nmstate",
-    path: "/weft-nmstate",
-    flags: &[],
-};
 /// All programs.
-const PROGRAMS: [Program; 3] = [WEFT, CNI, NMSTATE];
+const PROGRAMS: [Program; 2] = [WEFT, CNI];
 
 /// Names under which established images keep their programs, and which of ours answers to them.
 const LINKS: &[(&str, &str)] = &[
@@ -58,11 +50,12 @@ const LINKS: &[(&str, &str)] = &[
     ("/manifest-templator", "/weft"),
     ("/usr/bin/csv-generator", "/weft"),
     ("/manager", "/weft"),
-    ("/usr/local/bin/manager", "/weft-nmstate"),
-    ("/usr/bin/nmstatectl", "/weft-nmstate"),
+    ("/weft-nmstate", "/weft"),
+    ("/usr/local/bin/manager", "/weft"),
+    ("/usr/bin/nmstatectl", "/weft"),
     // What established handlers' probes call, and no more than that.
-    ("/usr/bin/bash", "/weft-nmstate"),
-    ("/usr/bin/cat", "/weft-nmstate"),
+    ("/usr/bin/bash", "/weft"),
+    ("/usr/bin/cat", "/weft"),
     ("/dynamic-networks-controller", "/weft"),
     // What probes of the established dynamic networks controller call, and no more than that.
     ("/usr/bin/curl", "/weft"),
@@ -100,6 +93,9 @@ pub(crate) struct Built {
     pub(crate) bytes: u64,
     /// Bytes of each program.
     pub(crate) programs: Vec<(&'static str, u64)>,
+    /// The program of all daemons, and that of all plugins, that it holds.
+    pub(crate) weft: PathBuf,
+    pub(crate) cni: PathBuf,
 }
 
 impl Built {
@@ -123,26 +119,9 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{}.{:02} MiB", hundredths / 100, hundredths % 100)
 }
 
-/// What makes a program static.
-pub(crate) const STATIC: (&str, &str) = ("RUSTFLAGS", "-C target-feature=+crt-static");
-
-/// The target to name, so that the flags of static linking stay away from build scripts and procedural macros.
-pub(crate) fn triple() -> String {
-    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
-}
-
-fn built(name: &str) -> PathBuf {
-    paths::target().join(triple()).join("release").join(name)
-}
-
-/// The plugin program that the image holds.
-pub(crate) fn cni_binary() -> PathBuf {
-    built(CNI.name)
-}
-
-/// The program of all daemons that the image holds.
-pub(crate) fn weft_binary() -> PathBuf {
-    built(WEFT.name)
+/// A program as it ships, once it is compiled.
+pub(crate) fn built(program: Program) -> PathBuf {
+    paths::built("release").join(program.name)
 }
 
 /// What is in the image beside the programs, which are given as (path, content).
@@ -167,16 +146,15 @@ fn layout(programs: Vec<(&str, Vec<u8>)>) -> Image {
 }
 
 /// Builds programs as the image holds them: static and optimised.
-pub(crate) fn compile(programs: &[Program], steps: &mut Steps) -> anyhow::Result<()> {
+pub(crate) fn compile(programs: &[Program], steps: &mut dyn Progress) -> anyhow::Result<()> {
     let dir = paths::target().join("image");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     for program in programs {
         steps.step(&format!("building {}, static and optimised", program.name));
         let mut cargo = paths::cargo();
-        cargo.env(STATIC.0, STATIC.1);
-        cargo.args(["rustc", "--release", "--target", &triple()]);
+        cargo.args(["rustc", "--release"]);
         cargo.args(["--package", program.package, "--bin", program.name]);
-        cargo.args(["--", FIXED]).args(program.flags);
+        cargo.arg("--").args(program.flags);
         // Another command may be building too.
         let log = dir.join(format!("build-{}.log", std::process::id()));
         run::watched(&mut cargo, &log, steps)?;
@@ -185,20 +163,51 @@ pub(crate) fn compile(programs: &[Program], steps: &mut Steps) -> anyhow::Result
     Ok(())
 }
 
-/// Builds the programs and assembles the image.
-pub(crate) fn build(steps: &mut Steps) -> anyhow::Result<Built> {
+/// Builds the programs as they ship and assembles the image.
+pub(crate) fn build(steps: &mut dyn Progress) -> anyhow::Result<Built> {
     compile(&PROGRAMS, steps)?;
-    steps.step("assembling the image");
+    assemble(
+        &PROGRAMS.map(|program| (program, built(program))),
+        "weft.tar",
+        steps,
+    )
+}
+
+/// Assembles an image of the development build: for tests and for a first look, because what ships takes minutes more.
+pub(crate) fn development(inventory: &Inventory, steps: &mut dyn Progress) -> anyhow::Result<Built> {
+    let dir = paths::target().join("image/development");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    steps.step("waiting for the programs of the image");
     let mut programs = Vec::new();
-    let mut sizes = Vec::new();
-    for Program { name, path, .. } in PROGRAMS {
-        let file = built(name);
-        let content = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        sizes.push((name, content.len() as u64));
-        programs.push((path, content));
+    for program in PROGRAMS {
+        let unstripped = inventory.binary(program.name)?;
+        let file = dir.join(program.name);
+        // Where there is no strip, the image is twice as large.
+        let strip = run::output(Command::new("strip").arg("-o").arg(&file).arg(&unstripped));
+        programs.push((program, if strip.is_ok() { file } else { unstripped }));
     }
-    let archive = paths::target().join("image/weft.tar");
-    let reference = layout(programs).write(&archive, NAME, None)?;
+    assemble(&programs, "development.tar", steps)
+}
+
+fn assemble(
+    programs: &[(Program, PathBuf)],
+    archive: &str,
+    steps: &mut dyn Progress,
+) -> anyhow::Result<Built> {
+    steps.step("assembling the image");
+    let file = |wanted: Program| {
+        let found = programs.iter().find(|(program, _)| program.name == wanted.name);
+        found.map(|(_, file)| file.clone()).unwrap_or_default()
+    };
+    let mut contents = Vec::new();
+    let mut sizes = Vec::new();
+    for (program, file) in programs {
+        let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        sizes.push((program.name, content.len() as u64));
+        contents.push((program.path, content));
+    }
+    let archive = paths::target().join("image").join(archive);
+    let reference = layout(contents).write(&archive, NAME, None)?;
     let bytes = fs::metadata(&archive)
         .with_context(|| format!("cannot read {}", archive.display()))?
         .len();
@@ -207,6 +216,8 @@ pub(crate) fn build(steps: &mut Steps) -> anyhow::Result<Built> {
         archive,
         bytes,
         programs: sizes,
+        weft: file(WEFT),
+        cni: file(CNI),
     })
 }
 
@@ -249,6 +260,8 @@ mod tests {
             "dynamic-networks-controller",
             "usr/bin/curl",
             "manager",
+            "weft-nmstate",
+            "usr/local/bin/manager",
         ] {
             assert!(paths.contains(&path), "{path} is missing in {paths:?}");
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cluster::{Cluster, Kubectl, Progress, Steps, run, wait};
+use cluster::{Cluster, Kubectl, Progress, run, wait};
 use serde_json::Value;
 
 use crate::{image, manifests, paths};
@@ -20,16 +20,19 @@ pub(crate) fn example(name: &str) -> PathBuf {
     paths::root().join("examples").join(name)
 }
 
-/// Loads the image, applies the generated manifests and the example configuration, and waits until all of it
+/// Loads the image, applies the manifests that were generated for it and the example configuration, and waits until all of it
 /// runs, in that image and no other. Nothing happens to what is so already.
-pub(crate) fn install(cluster: &Cluster, built: &image::Built, steps: &mut Steps) -> anyhow::Result<()> {
+pub(crate) fn install(
+    cluster: &Cluster,
+    built: &image::Built,
+    steps: &mut dyn Progress,
+) -> anyhow::Result<()> {
     let kubectl = cluster.kubectl();
     steps.step(&format!("loading {} into the nodes", built.reference));
     cluster.load(&built.archive)?;
 
     steps.step("installing the operator");
     let dir = manifests::default_dir();
-    manifests::write(&built.reference, &dir)?;
     apply(&kubectl, &manifests::INSTALL.map(|name| dir.join(name)))?;
     let operator = ["deployment", "--namespace", NAMESPACE, OPERATOR];
     wait_for(&kubectl, steps, &operator, "the operator", |deployment| {
@@ -58,7 +61,7 @@ pub(crate) fn install(cluster: &Cluster, built: &image::Built, steps: &mut Steps
 }
 
 /// Creates [`BRIDGE`] over the spare NIC of every node.
-pub(crate) fn bridges(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
+pub(crate) fn bridges(cluster: &Cluster, steps: &mut dyn Progress) -> anyhow::Result<()> {
     steps.step(&format!("creating the bridge {BRIDGE} over eth1 on each node"));
     let script = format!(
         "ip link show {BRIDGE} >/dev/null 2>&1 || ip link add {BRIDGE} type bridge\n\
@@ -84,7 +87,7 @@ pub(crate) fn apply(kubectl: &Kubectl, files: &[PathBuf]) -> anyhow::Result<()> 
 /// Waits until `condition` is satisfied with the object that `args` name, showing what it complains about.
 pub(crate) fn wait_for<T>(
     kubectl: &Kubectl,
-    steps: &mut Steps,
+    steps: &mut dyn Progress,
     args: &[&str],
     what: &str,
     mut condition: impl FnMut(&Value) -> Result<T, String>,

@@ -1,14 +1,14 @@
 //! The commands of this repository: `cargo xtask --help`.
 
 mod bench;
+mod board;
+mod build;
 mod cases;
 mod cluster_command;
 mod demo;
 mod explain;
-mod guest;
 mod image;
 mod install;
-mod libtest;
 mod manifests;
 mod paths;
 mod test;

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Context;
-use cluster::run;
+use cluster::{Steps, run};
 
-use crate::paths;
+use crate::{build, image, paths};
 
 /// What is applied, in this order; the file of an example configuration is written beside them.
 pub(crate) const INSTALL: [&str; 3] = [
@@ -50,7 +51,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         .into_iter()
         .filter_map(|(flag, value)| value.map(|value| format!("{flag}={value}")))
         .collect();
-    generate(&image, &dir, &more)?;
+    let weft = build::programs(&mut Steps::new())?.binary(image::WEFT.name)?;
+    generate(&weft, &image, &dir, &more)?;
     println!("{}", dir.display());
     eprintln!("\nto install:");
     for name in INSTALL {
@@ -68,30 +70,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the manifests that install `image` to `dir`.
-pub(crate) fn write(image: &str, dir: &Path) -> anyhow::Result<()> {
-    generate(image, dir, &[])
+/// Writes the manifests that install an image, by the image's own program.
+pub(crate) fn write(built: &image::Built) -> anyhow::Result<()> {
+    generate(&built.weft, &built.reference, &default_dir(), &[])
 }
 
-fn generate(image: &str, dir: &Path, more: &[String]) -> anyhow::Result<()> {
+fn generate(weft: &Path, image: &str, dir: &Path, more: &[String]) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let dir = dir
         .canonicalize()
         .with_context(|| format!("cannot resolve {}", dir.display()))?;
-    let mut weft = paths::cargo();
-    weft.args([
-        "run",
-        "--quiet",
-        "--package",
-        "weft",
-        "--",
-        "manifests",
-        "--image",
-        image,
-        "--dir",
-    ])
-    .arg(dir)
-    .args(more);
+    let mut weft = Command::new(weft);
+    weft.args(["manifests", "--image", image, "--dir"])
+        .arg(dir)
+        .args(more);
     run::output(&mut weft).context("cannot generate the manifests")?;
     Ok(())
 }

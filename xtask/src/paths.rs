@@ -13,6 +13,12 @@ pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
+/// Where Cargo puts programs of a profile: it is told to build for a target that is named (`.cargo/config.toml`).
+pub(crate) fn built(profile: &str) -> PathBuf {
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    target().join(triple).join(profile)
+}
+
 /// Cargo itself, the one that runs this program if there is one.
 pub(crate) fn cargo() -> std::process::Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -1,29 +1,84 @@
-//! `cargo xtask test`: everything that must hold, the least powerful first.
+//! `cargo xtask test`: everything that must hold.
+//!
+//! ```text
+//! programs of others ──────────────┐  (Kubernetes, packages: only what is missing)
+//! one build ──> test programs ──┬──┴─> unit, namespaces, api
+//!           ├─> image ──────────┼────> e2e, on two clusters
+//!           └───────────────────┴────> vm
+//! ```
+//!
+//! Tiers run side by side: tests on clusters wait most of the time, and the others give way to them.
+
+mod changed;
+mod checks;
+mod clusters;
+mod execute;
+mod guest;
+mod libtest;
+mod load;
+mod prepare;
+mod report;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::num::NonZero;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Output, Stdio};
-use std::thread::{self, JoinHandle};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Instant;
 
 use anyhow::Context;
-use cluster::kubernetes::{Program, Programs};
-use cluster::{Cluster, Helm, Home, Options, Packages, Progress, Steps, run};
+use cluster::Progress;
 
-use crate::libtest::{Reader, Totals, listed};
-use crate::{explain, guest, image, install, paths};
+use self::changed::Affected;
+use self::checks::Checks;
+use self::execute::{Execution, label};
+use self::libtest::{Outcome, Reader, Totals};
+use self::load::Load;
+use self::prepare::Prepared;
+use self::report::{Entry, Test, Ticks};
+use crate::board::{Board, Lane};
+use crate::build::{self, Extent, Inventory, Kind, Program};
+use crate::cases;
 
 /// What to test.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The tiers to run, all of them by default
     #[arg(value_enum)]
     tiers: Vec<Tier>,
-    /// Keep the cluster of the e2e tier; it is also kept after a failure
+    /// Run only tests whose name, after that of their package, has this in it: `operator::api`, `webhook`
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Run only what the change since this revision can affect; without one, what is not committed
+    #[arg(long, value_name = "REVISION", num_args = 0..=1, default_missing_value = "HEAD")]
+    changed: Option<String>,
+    /// Run the tests so many times, until one fails
+    #[arg(long, value_name = "TIMES", default_value = "1")]
+    repeat: NonZero<u32>,
+    /// Keep the processors busy meanwhile
+    #[arg(long)]
+    load: bool,
+    /// Keep the clusters of the e2e tier; they are also kept after a failure
     #[arg(long)]
     keep: bool,
+    /// Test the image that ships on the clusters, instead of one of the development build
+    #[arg(long)]
+    shipped: bool,
+    /// Count a test that is skipped as failed when no other test proves the cases that it cites
+    #[arg(long)]
+    no_skips: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask test                              everything, as CI does
+  cargo xtask test unit api                     two tiers
+  cargo xtask test --changed                    what the change can affect
+  cargo xtask test api --only kubemacpool       the MAC pool against an API server
+  cargo xtask test --only a_vlan --repeat 50 --load
+                                                hunt a test that fails now and then";
 
 /// Kinds of tests by what they need, least powerful first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -36,7 +91,7 @@ pub(crate) enum Tier {
     Api,
     /// What this machine's kernel lacks, in a virtual machine; needs Debian
     Vm,
-    /// Everything on a two-node cluster; needs root
+    /// Everything on two-node clusters; needs root
     E2e,
 }
 
@@ -57,72 +112,130 @@ impl Tier {
     const fn needs_root(self) -> bool {
         matches!(self, Self::Namespaces | Self::E2e)
     }
+
+    /// The tier of a test program.
+    fn of(program: &Program) -> Option<Self> {
+        match program.kind {
+            Kind::Binary => None,
+            Kind::UnitTests => Some(Self::Unit),
+            Kind::IntegrationTests => {
+                let named = Self::ALL.into_iter().find(|tier| tier.name() == program.target);
+                Some(named.unwrap_or(Self::Unit))
+            }
+        }
+    }
+
+    /// How many of its tests run at a time. Tests against an API server, or in networks, wait most of the time.
+    fn threads(self) -> usize {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        match self {
+            Self::Api => 4 * processors,
+            Self::Namespaces => 2 * processors,
+            Self::Unit | Self::Vm | Self::E2e => processors,
+        }
+    }
+
+    /// What its programs run on side by side. Against API servers some wait while others work.
+    const fn lanes(self) -> &'static [&'static str] {
+        match self {
+            Self::Unit => &["unit"],
+            Self::Namespaces => &["namespaces"],
+            Self::Api => &["api-1", "api-2"],
+            Self::Vm => &["vm"],
+            Self::E2e => &["test-1", "test-2"],
+        }
+    }
 }
 
-/// Name of the cluster that the e2e tier uses unless `WEFT_CLUSTER` says otherwise: never somebody's demo.
-const CLUSTER: &str = "test";
+/// Packages whose tests against an API server take minutes: they come first.
+const LONG: [&str; 4] = ["weft-nmstate", "operator", "kubemacpool", "multus"];
 
-/// Runs the tiers and prints the counts as the last line.
+/// Which tests are to run.
+#[derive(Debug, Default)]
+struct Selection {
+    only: Vec<String>,
+    affected: Option<Affected>,
+}
+
+impl Selection {
+    /// Whether there may be tests that are not to run.
+    fn is_part(&self) -> bool {
+        !self.only.is_empty() || self.affected.is_some()
+    }
+
+    /// Whether any test of a program may be meant.
+    fn takes_some_of(&self, program: &Program) -> bool {
+        self.affected
+            .as_ref()
+            .is_none_or(|affected| affected.takes(&program.package))
+    }
+
+    fn takes(&self, program: &Program, test: &str) -> bool {
+        let name = format!("{}::{}::{test}", program.package, program.target);
+        let meant = self.only.is_empty() || self.only.iter().any(|text| name.contains(text));
+        let affected = self
+            .affected
+            .as_ref()
+            .is_none_or(|affected| affected.takes_test(&program.package, test));
+        meant && affected
+    }
+}
+
+/// Runs the tests and prints the counts as the last line.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let mut steps = Steps::new();
-    let tiers: BTreeSet<Tier> = if args.tiers.is_empty() {
-        Tier::ALL.into()
-    } else {
-        args.tiers.iter().copied().collect()
+    let board = Board::new();
+    let ticks = Ticks::now();
+    let mut selection = Selection {
+        only: args.only.clone(),
+        affected: None,
     };
-    let mut totals = Totals::default();
-    let mut left_out = Vec::new();
-    let mut broken = Vec::new();
-    // From the beginning: where tests are compiled too, nobody waits for the processors that it takes, and while it is
-    // linked, on one of them, the tests of all other tiers run.
-    let mut image = (tiers.contains(&Tier::E2e) && is_root())
-        .then(Beside::image)
-        .flatten();
-    let mut machine = None;
-    for tier in &tiers {
-        let tier = *tier;
-        if tier == Tier::Api && tiers.contains(&Tier::Vm) {
-            machine = Beside::tier(Tier::Vm);
-        }
-        if tier == Tier::E2e
-            && let Some(image) = image.take()
-        {
-            steps.step("waiting for the image");
-            // What is wrong with it the tier tells, which builds what is missing.
-            let _ = image.output();
-        }
-        let done = if tier == Tier::Vm
-            && let Some(machine) = machine.take()
-        {
-            steps.step("waiting for tier vm, which began with tier api");
-            machine.totals().map(Outcome::Ran)
-        } else if tier.needs_root() && !is_root() {
-            Ok(Outcome::LeftOut("needs root".to_owned()))
-        } else {
-            run_tier(tier, args.keep, &mut steps)
-        };
-        let done = done.and_then(|outcome| match outcome {
-            Outcome::Ran(totals) => Ok(totals),
-            Outcome::LeftOut(why) => {
-                left_out.push(format!("tier {}: {why}", tier.name()));
-                count(tier)
+    if let Some(revision) = &args.changed {
+        match Affected::since(revision) {
+            Ok(affected) => {
+                board.print(&affected.told());
+                selection.affected = Some(affected);
             }
-        });
-        match done {
-            Ok(done) => totals += done,
             Err(error) => {
-                broken.push(format!("tier {}: {error:#}", tier.name()));
+                board.print(&format!("cannot tell what has changed: {error:#}\n"));
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let _load = args.load.then(Load::start);
+    let mut ended = Ended::default();
+    for _ in 0..args.repeat.get() {
+        ended = Run::of(args, &selection, &board).all();
+        if ended.totals().failed > 0 {
+            break;
+        }
+    }
+    let mut totals = ended.totals();
+    if args.no_skips {
+        match unproven(&ended.entries) {
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => {
+                board.print(&format!("\nskipped, and proven by no other test:\n{text}"));
                 totals.failed += 1;
             }
+            Err(error) => ended.broken.push(format!("{error:#}")),
         }
     }
-    for problem in &broken {
-        println!("\n{problem}");
-    }
-    for reason in &left_out {
-        println!("\nleft out: {reason}");
-    }
-    println!("\n{totals}");
+    let text = |line: &String| format!("\n{line}\n");
+    board.print(&ended.broken.iter().map(text).collect::<String>());
+    board.print(
+        &ended
+            .left_out
+            .iter()
+            .map(|why| format!("\nleft out: {why}\n"))
+            .collect::<String>(),
+    );
+    board.print(&report::table(
+        &ended.entries,
+        board.elapsed(),
+        ticks,
+        Ticks::now(),
+    ));
+    board.print(&format!("\n{totals}\n"));
     // A failure is not an error of this program: the counts stay the last line.
     if totals.failed > 0 {
         ExitCode::FAILURE
@@ -131,304 +244,330 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// This program once more, on processors that a tier leaves idle.
-struct Beside(JoinHandle<std::io::Result<Output>>);
-
-impl Beside {
-    /// Builds the image, which takes minutes: for the e2e tier.
-    fn image() -> Option<Self> {
-        let mut build = Command::new(itself());
-        build.arg("image");
-        Self::start(build)
-    }
-
-    /// Runs a tier. What it prints is kept until somebody asks, or two tiers could not be told apart.
-    fn tier(tier: Tier) -> Option<Self> {
-        let mut run = Command::new(itself());
-        run.args(["test", tier.name()]);
-        Self::start(run)
-    }
-
-    fn start(mut command: Command) -> Option<Self> {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let child = command.spawn().ok()?;
-        Some(Self(thread::spawn(|| child.wait_with_output())))
-    }
-
-    /// Waits for its end.
-    fn output(self) -> anyhow::Result<String> {
-        let ended = self
-            .0
-            .join()
-            .map_err(|_| anyhow::anyhow!("nobody waited for its end"))?;
-        let ended = ended.context("cannot wait for its end")?;
-        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
-    }
-
-    /// Shows what the tier printed, which ends with its counts.
-    fn totals(self) -> anyhow::Result<Totals> {
-        let output = self.output()?;
-        let output = output.trim_end();
-        let (shown, counts) = output.rsplit_once('\n').unwrap_or(("", output));
-        println!("{shown}");
-        Totals::read(counts).with_context(|| format!("it ended with \"{counts}\" instead of its counts"))
-    }
+/// How a run ended.
+#[derive(Debug, Default)]
+struct Ended {
+    entries: Vec<Entry>,
+    /// What could not be run although it should.
+    broken: Vec<String>,
+    /// What this machine cannot run, and why.
+    left_out: Vec<String>,
 }
 
-/// This program, whose path may be that of a newer build by now.
-fn itself() -> String {
-    format!("/proc/{}/exe", std::process::id())
+impl Ended {
+    fn totals(&self) -> Totals {
+        let mut totals = Totals {
+            failed: self.broken.len(),
+            ..Totals::default()
+        };
+        for entry in &self.entries {
+            totals += entry.totals;
+        }
+        totals
+    }
 }
 
 /// How a tier ended.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// Its tests ran.
-    Ran(Totals),
-    /// This machine cannot run them, for this reason.
-    LeftOut(String),
+type Outcomes = anyhow::Result<Result<Entry, LeftOut>>;
+
+/// Why this machine cannot run a tier.
+struct LeftOut(String);
+
+/// One run of the tests that are selected.
+struct Run<'a> {
+    args: &'a Args,
+    tiers: BTreeSet<Tier>,
+    selection: &'a Selection,
+    board: &'a Board,
+    inventory: Inventory,
 }
 
-fn run_tier(tier: Tier, keep: bool, steps: &mut Steps) -> anyhow::Result<Outcome> {
-    steps.step(&format!("tier {}", tier.name()));
-    let totals = match tier {
-        Tier::Unit => {
-            let mut totals = checks(steps);
-            // Root's unit tests of packet rules have them read by nft.
-            if is_root() {
-                Packages::ensure(&Home::from_env()?, steps)?;
-            }
-            totals += cargo_test(tier, &[], steps)?;
-            totals
+impl<'a> Run<'a> {
+    fn of(args: &'a Args, selection: &'a Selection, board: &'a Board) -> Self {
+        let chosen: BTreeSet<Tier> = if args.tiers.is_empty() {
+            Tier::ALL.into()
+        } else {
+            args.tiers.iter().copied().collect()
+        };
+        Self {
+            args,
+            tiers: chosen,
+            selection,
+            board,
+            inventory: Inventory::default(),
         }
-        Tier::Namespaces => {
-            // Here rather than in the first test that asks, because it may take minutes.
-            let home = Home::from_env()?;
-            Packages::ensure(&home, steps)?;
-            Packages::ensure_network_manager(&home, steps)?;
-            cargo_test(tier, &[], steps)?
-        }
-        Tier::Api => {
-            // Here rather than in the first test that asks, because it may take minutes.
-            let home = Home::from_env()?;
-            Programs::ensure(&home, &Program::API, steps)?;
-            match Packages::ensure_prometheus(&home, steps) {
-                // The tests that need it say what they leave out.
-                Err(cluster::Error::Missing(_)) => {}
-                other => drop(other?),
-            }
-            Helm::ensure(&home, steps)?;
-            cargo_test(tier, &[], steps)?
-        }
-        Tier::Vm => return guest::run(&programs(tier)?.0, steps),
-        Tier::E2e => {
-            let mut options = Options::from_env()?;
-            if std::env::var_os("WEFT_CLUSTER").is_none() {
-                CLUSTER.clone_into(&mut options.name);
-            }
-            let name = options.name.clone();
-            let cluster = Cluster::new(options)?;
-            let built = image::build(steps)?;
-            eprint!("{}", built.sizes());
-            cluster.up(steps)?;
-            let installed =
-                install::install(&cluster, &built, steps).and_then(|()| install::bridges(&cluster, steps));
-            if let Err(error) = installed {
-                eprint!("{}", explain::cluster(&cluster, &[install::NAMESPACE]));
-                return Err(error);
-            }
-            let environment = [
-                ("WEFT_CLUSTER", PathBuf::from(&name)),
-                ("WEFT_E2E_IMAGE", PathBuf::from(&built.reference)),
-                ("WEFT_E2E_CNI_BINARY", image::cni_binary()),
-                ("KUBECONFIG", cluster.kubeconfig()),
-            ];
-            let totals = cargo_test(tier, &environment, steps)?;
-            if totals.failed == 0 && !keep {
-                cluster.down(steps)?;
-            } else {
-                eprintln!(
-                    "the cluster is kept: export KUBECONFIG={}",
-                    cluster.kubeconfig().display()
-                );
-                eprintln!("remove it with: WEFT_CLUSTER={name} cargo xtask cluster down");
-            }
-            totals
-        }
-    };
-    Ok(Outcome::Ran(totals))
-}
-
-/// Formatting, lints and citations: one test each. That generated files are fresh is tested beside their
-/// generators.
-fn checks(steps: &mut Steps) -> Totals {
-    let mut totals = Totals::default();
-    let mut check = |name: &str, outcome: anyhow::Result<()>| match outcome {
-        Ok(()) => totals.passed += 1,
-        Err(error) => {
-            println!("{name}: FAILED\n{error:#}");
-            totals.failed += 1;
-        }
-    };
-    let quiet = |args: &[&str]| -> anyhow::Result<()> {
-        run::output(paths::cargo().args(args))?;
-        Ok(())
-    };
-    steps.step("checking the formatting");
-    check(
-        "formatting (repair: cargo fmt --all)",
-        quiet(&["fmt", "--all", "--check"]),
-    );
-    steps.step("checking lints");
-    let log = paths::target().join(format!("clippy-{}.log", std::process::id()));
-    for (name, which) in [
-        ("lints", &TOGETHER[..]),
-        ("lints of what is built apart", &["--package", APART]),
-    ] {
-        let mut clippy = paths::cargo();
-        clippy.arg("clippy").args(which);
-        clippy.args(["--all-targets", "--", "--deny", "warnings"]);
-        check(name, run::watched(&mut clippy, &log, steps).map_err(Into::into));
     }
-    steps.step("checking citations of conformance cases");
-    check("citations", crate::cases::check());
-    totals
-}
 
-/// Test programs of a tier: the packages that have one and the names of the programs.
-fn programs(tier: Tier) -> anyhow::Result<(BTreeSet<String>, BTreeSet<String>)> {
-    let metadata = run::output(paths::cargo().args(["metadata", "--no-deps", "--format-version", "1"]))?;
-    let metadata: serde_json::Value =
-        serde_json::from_str(&metadata).context("cannot read what Cargo says about the workspace")?;
-    Ok(select(tier, &metadata))
-}
+    fn has(&self, tier: Tier) -> bool {
+        self.tiers.contains(&tier)
+    }
 
-fn select(tier: Tier, metadata: &serde_json::Value) -> (BTreeSet<String>, BTreeSet<String>) {
-    let mut packages = BTreeSet::new();
-    let mut programs = BTreeSet::new();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
-        for target in package["targets"].as_array().into_iter().flatten() {
-            let is_test = target["kind"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .any(|kind| kind == "test");
-            let (Some(package), Some(program)) = (package["name"].as_str(), target["name"].as_str()) else {
-                continue;
+    fn all(&self) -> Ended {
+        let mut ended = Ended::default();
+        let prepared = Prepared::default();
+        thread::scope(|scope| {
+            prepared.start(scope, &self.tiers, self.board);
+            let built = scope.spawn(|| self.build());
+            let guest = self.has(Tier::Vm).then(|| scope.spawn(|| self.guest(&prepared)));
+            let clusters = self
+                .has(Tier::E2e)
+                .then(|| scope.spawn(|| self.clusters(&prepared)));
+            let mut take = |tier: Tier, outcome: Outcomes| match outcome {
+                Ok(Ok(entry)) => ended.entries.push(entry),
+                Ok(Err(LeftOut(why))) => {
+                    ended.left_out.push(format!("tier {}: {why}", tier.name()));
+                    ended.entries.push(self.count(tier));
+                }
+                Err(error) => ended.broken.push(format!("tier {}: {error:#}", tier.name())),
             };
-            let own = Tier::ALL
-                .into_iter()
-                .find(|tier| tier.name() == program)
-                .unwrap_or(Tier::Unit);
-            if is_test && own == tier {
-                packages.insert(package.to_owned());
-                programs.insert(program.to_owned());
+            let checks = join(built);
+            take(Tier::Unit, checks.map(Ok));
+            for tier in [Tier::Unit, Tier::Namespaces, Tier::Api] {
+                if self.has(tier) {
+                    take(tier, self.tier(tier, &prepared));
+                }
             }
-        }
-    }
-    (packages, programs)
-}
-
-/// The package that is never built in one command with others (see the head of its Cargo.toml).
-pub(crate) const APART: &str = "weft-nmstate";
-
-/// All other packages.
-const TOGETHER: [&str; 3] = ["--workspace", "--exclude", APART];
-
-/// The packages that go into one command, command by command.
-pub(crate) fn commands(packages: &BTreeSet<String>) -> Vec<BTreeSet<String>> {
-    let (apart, together): (BTreeSet<_>, BTreeSet<_>) =
-        packages.iter().cloned().partition(|name| name == APART);
-    let mut commands = vec![together, apart];
-    commands.retain(|packages| !packages.is_empty());
-    commands
-}
-
-/// The commands that run a tier: none when it has no tests.
-fn tests(tier: Tier) -> anyhow::Result<Vec<Command>> {
-    let (packages, programs) = programs(tier)?;
-    let test = || {
-        let mut cargo = paths::cargo();
-        cargo.args(["test", "--no-fail-fast"]);
-        cargo
-    };
-    let integration = |cargo: &mut Command| {
-        cargo.args(programs.iter().flat_map(|name| ["--test", name]));
-    };
-    if tier != Tier::Unit {
-        let commands = commands(&packages).into_iter().map(|packages| {
-            let mut cargo = test();
-            cargo.args(packages.iter().flat_map(|name| ["--package", name]));
-            integration(&mut cargo);
-            cargo
+            for (tier, lane) in [(Tier::Vm, guest), (Tier::E2e, clusters)] {
+                if let Some(lane) = lane {
+                    take(tier, join(lane));
+                }
+            }
         });
-        return Ok(commands.collect());
+        ended
     }
-    let mut together = test();
-    together.args(TOGETHER).args(["--lib", "--bins"]);
-    integration(&mut together);
-    let mut apart = test();
-    apart.args(["--package", APART, "--lib", "--bins"]);
-    Ok(vec![together, apart])
-}
 
-/// How many tests of a program run at a time.
-const TEST_THREADS: &str = "RUST_TEST_THREADS";
-/// Tests against an API server wait most of the time.
-const API_TESTS_PER_PROCESSOR: usize = 4;
-
-/// Runs a tier's tests and shows what matters of their output.
-fn cargo_test(tier: Tier, environment: &[(&str, PathBuf)], steps: &mut Steps) -> anyhow::Result<Totals> {
-    steps.step(&format!("running the tests of tier {}", tier.name()));
-    let mut totals = Totals::default();
-    for cargo in tests(tier)? {
-        totals += run_tests(tier, cargo, environment)?;
+    /// Builds everything, and checks sources and build.
+    fn build(&self) -> anyhow::Result<Entry> {
+        let mut lane = self.board.lane("build");
+        let began = Instant::now();
+        let mut checks = Checks::default();
+        // They take a second, and whoever waits for the build knows of them at once.
+        if self.has(Tier::Unit) {
+            lane.step("checking formatting and citations");
+            checks.of_sources();
+            self.board.print(&std::mem::take(&mut checks.shown));
+        }
+        lane.step("compiling");
+        let built = build::build(Extent::Everything, &self.inventory, &mut lane)?;
+        lane.step(&format!(
+            "{} of {} crates and programs were compiled in {:.0} s",
+            built.compiled,
+            built.crates,
+            began.elapsed().as_secs_f64()
+        ));
+        let ran = began.elapsed();
+        if self.has(Tier::Unit) {
+            checks.of_build(&built, &mut lane);
+            self.board.print(&checks.shown);
+        }
+        Ok(Entry {
+            tier: "build",
+            ran,
+            totals: checks.totals,
+            ..Entry::default()
+        })
     }
-    Ok(totals)
-}
 
-fn run_tests(tier: Tier, mut cargo: Command, environment: &[(&str, PathBuf)]) -> anyhow::Result<Totals> {
-    cargo
-        .args(["--", "--show-output"])
-        .envs(environment.iter().map(|(name, value)| (name, value)));
-    if tier == Tier::Api && std::env::var_os(TEST_THREADS).is_none() {
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        cargo.env(TEST_THREADS, (API_TESTS_PER_PROCESSOR * processors).to_string());
+    /// Runs the programs of a tier one after the other.
+    fn tier(&self, tier: Tier, prepared: &Prepared) -> Outcomes {
+        if tier.needs_root() && !is_root() {
+            return Ok(Err(LeftOut("it needs root".to_owned())));
+        }
+        let mut lane = self.board.lane(tier.name());
+        let began = Instant::now();
+        prepared.wait(tier, &mut lane)?;
+        let Some(programs) = self.inventory.all() else {
+            return Ok(Err(LeftOut("it was not built".to_owned())));
+        };
+        let mut entry = Entry {
+            tier: tier.name(),
+            waited: began.elapsed(),
+            ..Entry::default()
+        };
+        let began = Instant::now();
+        let mut programs: Vec<&Program> = programs
+            .iter()
+            .filter(|program| Tier::of(program) == Some(tier))
+            .collect();
+        let place = |program: &&Program| LONG.iter().position(|name| *name == program.package);
+        programs.sort_by_key(|program| place(program).unwrap_or(LONG.len()));
+        let queue = Mutex::new(programs.into_iter());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = |mut lane: Lane| {
+            let mut done = Entry::default();
+            while let Some(program) = next() {
+                match self.program(tier, program, &mut lane) {
+                    Ok(Some(more)) => done.add(more),
+                    Ok(None) => {}
+                    Err(error) => {
+                        self.board.print(&format!("\n{error:#}\n"));
+                        done.totals.failed += 1;
+                    }
+                }
+            }
+            done
+        };
+        drop(lane);
+        thread::scope(|scope| {
+            let lanes = tier.lanes().iter().map(|name| self.board.lane(name));
+            let workers: Vec<_> = lanes.map(|lane| scope.spawn(|| anyhow::Ok(work(lane)))).collect();
+            for worker in workers {
+                entry.add(join(worker)?);
+            }
+            anyhow::Ok(())
+        })?;
+        entry.ran = began.elapsed();
+        Ok(Ok(entry))
     }
-    let mut child = cargo
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot run cargo test")?;
-    let mut reader = Reader::default();
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line.context("cannot read the output of cargo test")?;
-            if let Some(shown) = reader.line(&String::from_utf8_lossy(&line)) {
-                println!("{shown}");
+
+    /// Runs what is selected of a program.
+    fn program(&self, tier: Tier, program: &Program, lane: &mut Lane) -> anyhow::Result<Option<Entry>> {
+        if !self.selection.takes_some_of(program) {
+            return Ok(None);
+        }
+        let threads = tier.threads();
+        let mut execution = Execution::of(program, threads);
+        // Tests in namespaces play networks whose time-outs are seconds.
+        execution.gives_way = tier != Tier::Namespaces;
+        if !self.selection.only.is_empty() {
+            let mut names = execution.list()?;
+            names.retain(|name| self.selection.takes(program, name));
+            execution.filters = names;
+            execution.exact = true;
+            if execution.filters.is_empty() {
+                return Ok(None);
             }
         }
+        lane.step(&label(program));
+        let executed = execution.run(lane)?;
+        let reader = &executed.reader;
+        if reader.progress().1 > 0 {
+            self.board
+                .print(&format!("\n{}\n{}", label(program), executed.shown));
+        }
+        let named = |(name, took)| (format!("{} {name}", label(program)), took);
+        let tests = reader.durations(threads).into_iter().map(named).collect();
+        Ok(Some(Entry {
+            totals: reader.totals(),
+            tests,
+            outcomes: outcomes(program, reader),
+            ..Entry::default()
+        }))
     }
-    let status = child.wait().context("cannot wait for cargo test")?;
-    let mut totals = reader.totals();
-    if !status.success() && totals.failed == 0 {
-        // Something did not compile, or a test program died: no result line tells.
-        println!("`{}` failed ({status})", run::shown(&cargo));
-        totals.failed += 1;
+
+    /// Runs the tier in the virtual machine.
+    fn guest(&self, prepared: &Prepared) -> Outcomes {
+        let mut lane = self.board.lane("vm");
+        let began = Instant::now();
+        prepared.wait(Tier::Vm, &mut lane)?;
+        let vm = match guest::ensure(&mut lane)? {
+            Ok(vm) => vm,
+            Err(why) => return Ok(Err(LeftOut(why))),
+        };
+        let selected = |program: &Program| {
+            let selection = self.selection;
+            let listed = || Execution::of(program, 1).list().unwrap_or_default();
+            selection.takes_some_of(program)
+                && (selection.only.is_empty() || listed().iter().any(|test| selection.takes(program, test)))
+        };
+        let Some(boot) = guest::boot(&self.inventory, &selected, &mut lane)? else {
+            // Nothing of it is to run, or nothing was built, which somebody else tells.
+            return Ok(Ok(Entry {
+                tier: Tier::Vm.name(),
+                ..Entry::default()
+            }));
+        };
+        let waited = began.elapsed();
+        let began = Instant::now();
+        let mut shown = String::new();
+        let outcome = guest::run(&vm, &boot, &mut lane, &mut |line| {
+            shown.push_str(line);
+            shown.push('\n');
+        });
+        self.board.print(&format!("\nvm\n{shown}"));
+        let reader = outcome?;
+        Ok(Ok(Entry {
+            tier: Tier::Vm.name(),
+            waited,
+            ran: began.elapsed(),
+            totals: reader.totals(),
+            tests: reader.durations(1),
+            outcomes: all_outcomes(&reader),
+        }))
     }
-    Ok(totals)
+
+    /// Runs the tier on clusters.
+    fn clusters(&self, prepared: &Prepared) -> Outcomes {
+        if !is_root() {
+            return Ok(Err(LeftOut("it needs root".to_owned())));
+        }
+        let mut lane = self.board.lane("e2e");
+        prepared.wait(Tier::E2e, &mut lane)?;
+        drop(lane);
+        let wish = clusters::Wish {
+            keep: self.args.keep,
+            shipped: self.args.shipped,
+            selection: self.selection,
+        };
+        clusters::run(&wish, &self.inventory, self.board).map(Ok)
+    }
+
+    /// Counts a tier's tests as skipped, without running them.
+    fn count(&self, tier: Tier) -> Entry {
+        let programs = self.inventory.all().unwrap_or_default();
+        let of_tier = programs.iter().filter(|program| Tier::of(program) == Some(tier));
+        let listed = of_tier.filter_map(|program| Execution::of(program, 1).list().ok());
+        Entry {
+            tier: tier.name(),
+            totals: Totals {
+                skipped: listed.map(|names| names.len()).sum(),
+                ..Totals::default()
+            },
+            ..Entry::default()
+        }
+    }
 }
 
-/// Counts a tier's tests as skipped, without running them.
-fn count(tier: Tier) -> anyhow::Result<Totals> {
-    let mut totals = Totals::default();
-    for mut cargo in tests(tier)? {
-        totals.skipped += listed(&run::output(cargo.args(["--", "--list"]))?);
-    }
-    Ok(totals)
+fn join<T>(lane: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
+    let ended = lane.join();
+    ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of tests ended by a defect")))
+}
+
+/// How the tests of a program ended.
+fn outcomes(program: &Program, reader: &Reader) -> Vec<(Test, Outcome)> {
+    let named = |(name, outcome): (&str, Outcome)| (Test::new(Some(&program.dir), name), outcome);
+    reader.outcomes().map(named).collect()
+}
+
+/// How tests ended whose program is not known.
+fn all_outcomes(reader: &Reader) -> Vec<(Test, Outcome)> {
+    let named = |(name, outcome): (&str, Outcome)| (Test::new(None, name), outcome);
+    reader.outcomes().map(named).collect()
+}
+
+/// Cases that tests cite which were skipped, and none that passed; a line each.
+fn unproven(entries: &[Entry]) -> anyhow::Result<String> {
+    let citations = cases::citations().context("cannot tell what skipped tests cite")?;
+    let of = |wanted: Outcome| {
+        let tests = entries.iter().flat_map(|entry| &entry.outcomes);
+        let tests = tests.filter(move |(_, outcome)| *outcome == wanted);
+        let cited = |test: &Test| -> Vec<&str> {
+            let by = citations
+                .iter()
+                .filter(|citation| test.is(&citation.package, &citation.test));
+            by.map(|citation| citation.case.as_str()).collect()
+        };
+        tests
+            .flat_map(|(test, _)| cited(test).into_iter().map(|case| (case, test.to_string())))
+            .collect::<Vec<_>>()
+    };
+    let proven: BTreeSet<&str> = of(Outcome::Passed).into_iter().map(|(case, _)| case).collect();
+    let mut skipped = of(Outcome::Skipped);
+    skipped.retain(|(case, _)| !proven.contains(case));
+    Ok(skipped
+        .iter()
+        .map(|(case, test)| format!("  {case}: {test}\n"))
+        .collect())
 }
 
 pub(crate) fn is_root() -> bool {
@@ -440,31 +579,36 @@ pub(crate) fn is_root() -> bool {
 mod tests {
     use super::*;
 
+    fn program(package: &str, target: &str, kind: Kind) -> Program {
+        Program {
+            package: package.to_owned(),
+            target: target.to_owned(),
+            kind,
+            file: "/t/x".into(),
+            dir: format!("/w/crates/{package}").into(),
+        }
+    }
+
     #[test]
     fn test_programs_belong_to_the_tier_of_their_name_and_else_to_unit() {
-        let metadata = serde_json::json!({ "packages": [
-            { "name": "plugins", "targets": [
-                { "name": "plugins", "kind": ["lib"] },
-                { "name": "namespaces", "kind": ["test"] },
-                { "name": "tree", "kind": ["test"] },
-            ] },
-            { "name": "operator", "targets": [{ "name": "api", "kind": ["test"] }] },
-        ] });
-        let names = |values: &[&str]| -> BTreeSet<String> {
-            values.iter().map(|value| (*value).to_owned()).collect()
+        let tier = |target: &str, kind| Tier::of(&program("plugins", target, kind));
+        assert_eq!(tier("namespaces", Kind::IntegrationTests), Some(Tier::Namespaces));
+        assert_eq!(tier("dependencies", Kind::IntegrationTests), Some(Tier::Unit));
+        assert_eq!(tier("plugins", Kind::UnitTests), Some(Tier::Unit));
+        assert_eq!(tier("vm", Kind::UnitTests), Some(Tier::Unit));
+        assert_eq!(tier("weft-cni", Kind::Binary), None);
+    }
+
+    #[test]
+    fn tests_are_chosen_by_a_part_of_their_name() {
+        let selection = Selection {
+            only: vec!["operator::api".to_owned()],
+            affected: None,
         };
-        assert_eq!(
-            select(Tier::Namespaces, &metadata),
-            (names(&["plugins"]), names(&["namespaces"]))
-        );
-        assert_eq!(
-            select(Tier::Unit, &metadata),
-            (names(&["plugins"]), names(&["tree"]))
-        );
-        assert_eq!(
-            select(Tier::Api, &metadata),
-            (names(&["operator"]), names(&["api"]))
-        );
-        assert_eq!(select(Tier::E2e, &metadata), (names(&[]), names(&[])));
+        let api = program("operator", "api", Kind::IntegrationTests);
+        let unit = program("operator", "unit", Kind::IntegrationTests);
+        assert!(selection.takes(&api, "takeover::x"));
+        assert!(!selection.takes(&unit, "takeover::x"));
+        assert!(Selection::default().takes(&unit, "takeover::x"));
     }
 }

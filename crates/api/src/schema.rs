@@ -55,8 +55,8 @@ pub(crate) fn finish(
             .and_then(Value::as_object_mut)
         {
             root.insert("type".into(), json!("object"));
-            root.remove("required");
-            root.remove("title");
+            root.shift_remove("required");
+            root.shift_remove("title");
             if let Some(properties) = root.get_mut("properties").and_then(Value::as_object_mut) {
                 properties.insert(
                     "apiVersion".into(),
@@ -93,9 +93,9 @@ fn flowing(text: &str) -> String {
 
 /// Walks the nodes of a schema; `property` maps inside of it are not mistaken for nodes.
 fn trim(node: &mut Map<String, Value>, may_be_null: bool, nullable: &[&str]) {
-    node.remove("default");
+    node.shift_remove("default");
     if !may_be_null {
-        node.remove("nullable");
+        node.shift_remove("nullable");
     }
     if let Some(Value::String(description)) = node.get_mut("description") {
         *description = flowing(description);

@@ -302,7 +302,7 @@ mod tests {
                 "dns":{"nameservers":["10.1.2.1"]}})
         );
         let keys: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, ["cniVersion", "dns", "interfaces", "ips", "routes"]);
+        assert_eq!(keys, ["cniVersion", "interfaces", "ips", "routes", "dns"]);
         assert_eq!(read(json.to_string().as_bytes()), result);
     }
 

@@ -275,13 +275,13 @@ pub fn keep_all(_: &mut Value) {}
 /// Drops the status too, for kinds whose status nobody reads.
 pub fn drop_status(object: &mut Value) {
     if let Some(fields) = object.as_object_mut() {
-        fields.remove("status");
+        fields.shift_remove("status");
     }
 }
 
 fn drop_managed_fields(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
+        metadata.shift_remove("managedFields");
     }
 }
 

@@ -148,7 +148,7 @@ fn prepare(rendered: &Value) -> Result<Value, Error> {
     }
     let mut prepared = rendered.clone();
     if let Some(fields) = prepared.as_object_mut() {
-        fields.remove("status");
+        fields.shift_remove("status");
         if is_kind(rendered, object::SECRET) {
             encode_string_data(fields);
         }
@@ -158,7 +158,7 @@ fn prepare(rendered: &Value) -> Result<Value, Error> {
 
 /// `stringData` is a way of writing: the server stores it as `data` and never gives it back.
 fn encode_string_data(secret: &mut Map<String, Value>) {
-    let Some(Value::Object(texts)) = secret.remove("stringData") else {
+    let Some(Value::Object(texts)) = secret.shift_remove("stringData") else {
         return;
     };
     let data = secret.entry("data").or_insert_with(|| Value::Object(Map::new()));
@@ -215,7 +215,7 @@ fn merge_metadata(rendered: &Value, live: &Value, policy: &Policy) -> Map<String
     for key in SERVER_METADATA {
         match live_metadata.get(key) {
             Some(value) => metadata.insert(key.to_owned(), value.clone()),
-            None => metadata.remove(key),
+            None => metadata.shift_remove(key),
         };
     }
     for key in ["labels", "annotations"] {
@@ -366,13 +366,13 @@ fn keep_ca_bundles(fields: &mut Map<String, Value>, live: &Value) {
 fn keep(fields: &mut Map<String, Value>, live: &Value, key: &str) {
     match live.get(key) {
         Some(value) => fields.insert(key.to_owned(), value.clone()),
-        None => fields.remove(key),
+        None => fields.shift_remove(key),
     };
 }
 
 fn set_unless_empty(fields: &mut Map<String, Value>, key: &str, value: Value, empty: bool) {
     if empty {
-        fields.remove(key);
+        fields.shift_remove(key);
     } else {
         fields.insert(key.to_owned(), value);
     }

@@ -39,7 +39,7 @@ impl PodBody {
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let mut body: Self = serde_json::from_str(text)?;
         // Absent means: leave it as it is.
-        body.metadata.remove("managedFields");
+        body.metadata.shift_remove("managedFields");
         Ok(body)
     }
 

@@ -182,7 +182,7 @@ impl Config {
         let strip = |value: &mut Value| {
             if let Some(object) = value.as_object_mut() {
                 for key in [key::CNI_VERSION, DEVICE_ID, PCI_BUS_ID] {
-                    object.remove(key);
+                    object.shift_remove(key);
                 }
             }
         };

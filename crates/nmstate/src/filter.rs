@@ -19,16 +19,16 @@ pub fn report(state: Value, hidden: impl Fn(&str) -> bool) -> Value {
     let mut keep = |key: &str, value: Value| {
         published.insert(key.to_owned(), value);
     };
-    if let Some(resolver) = state.remove("dns-resolver") {
+    if let Some(resolver) = state.shift_remove("dns-resolver") {
         keep("dns-resolver", name_servers(resolver));
     }
-    let interfaces = interfaces(state.remove("interfaces"), hidden);
+    let interfaces = interfaces(state.shift_remove("interfaces"), hidden);
     let names: BTreeSet<String> = interfaces.iter().filter_map(name).map(str::to_owned).collect();
     keep("interfaces", Value::Array(interfaces));
-    if let Some(mappings) = state.remove("ovn") {
+    if let Some(mappings) = state.shift_remove("ovn") {
         keep("ovn", bridge_mappings(&mappings));
     }
-    if let Some(routes) = state.remove("routes") {
+    if let Some(routes) = state.shift_remove("routes") {
         keep("routes", routes_through(routes, &names));
     }
     Value::Object(published)

@@ -1,4 +1,4 @@
-//! `weft-nmstate`: what nodes' networks are, and what policies make of them (`docs/behaviour/nmstate.md`).
+//! Node network state: what nodes' networks are, and what policies make of them (`docs/behaviour/nmstate.md`).
 //!
 //! ```text
 //!   NMState ──> operator ──> handler on every node, webhook, metrics, cert-manager
@@ -47,7 +47,7 @@ pub use settings::Args;
 use settings::{ExecutionType, Settings};
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -93,6 +93,11 @@ enum Command {
 struct Rest {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
+}
+
+/// Whether a program that was started under this name is one of these.
+pub fn is_meant(program: &Path) -> bool {
+    program_name::is_meant(program)
 }
 
 /// Runs the program that name, arguments and environment ask for.

@@ -1,4 +1,4 @@
-//! `weft-nmstate`: the programs of the node state in one binary.
+//! The programs of the node state alone, for the tests of this crate: in the image they are names and commands of `weft`.
 //!
 //! ```text
 //! argv[0], RUN_* ──> which program ──> clap ──> its run(args)

@@ -7,8 +7,12 @@ use program::argv::go_flags;
 
 use crate::settings;
 
+/// The name of these programs among ours.
+const OWN: &str = "weft-nmstate";
 /// The established name of all programs but the tool.
 const MANAGER: &str = "manager";
+/// Where the MAC pool's established image keeps a program of the same name.
+const MAC_POOL: &str = "/manager";
 /// The established tool, and commands whose arguments are not Go's.
 const NMSTATECTL: &str = "nmstatectl";
 const FOR_PEOPLE: [&str; 2] = [NMSTATECTL, "preview"];
@@ -19,11 +23,20 @@ const HEALTHY: &str = "healthy";
 const CAT: &str = "cat";
 const BASH: &str = "bash";
 
+/// Whether a program that was started under this name is one of the node state's.
+pub(crate) fn is_meant(program: &Path) -> bool {
+    let name = program.file_name().unwrap_or_default();
+    program != Path::new(MAC_POOL)
+        && [OWN, MANAGER, NMSTATECTL, CAT, BASH]
+            .iter()
+            .any(|known| name == *known)
+}
+
 /// Puts the command before the arguments that the program's name and variables that are set mean, and turns flags with
 /// one dash into those of clap.
 pub(crate) fn rewrite(argv: Vec<OsString>, is_set: impl Fn(&str) -> bool) -> Vec<OsString> {
     let mut argv = argv.into_iter();
-    let program = argv.next().unwrap_or_else(|| OsString::from("weft-nmstate"));
+    let program = argv.next().unwrap_or_else(|| OsString::from(OWN));
     let name = Path::new(&program).file_name().unwrap_or_default();
     let rest = argv.collect();
     let words = if name == MANAGER {
@@ -97,5 +110,19 @@ mod tests {
             .map(|argument| argument.to_str().expect("text"))
             .collect();
         assert_eq!(rest, meant);
+    }
+
+    #[rstest]
+    #[case("/weft-nmstate", true)]
+    #[case("manager", true)]
+    #[case("/usr/local/bin/manager", true)]
+    #[case("/usr/bin/nmstatectl", true)]
+    #[case("bash", true)]
+    #[case("cat", true)]
+    #[case("/manager", false)]
+    #[case("/weft", false)]
+    #[case("", false)]
+    fn the_manager_of_the_mac_pool_is_told_apart_by_its_place(#[case] program: &str, #[case] meant: bool) {
+        assert_eq!(is_meant(Path::new(program)), meant);
     }
 }

@@ -63,7 +63,7 @@ impl Stamp {
     pub fn put_on(&self, object: &mut Manifest) -> Result<(), Error> {
         let own_namespace = object.kind() == "Namespace" && object.name() == self.operator_namespace;
         if own_namespace {
-            object.labels_mut()?.remove(names::CONTROL_PLANE_LABEL);
+            object.labels_mut()?.shift_remove(names::CONTROL_PLANE_LABEL);
             return Ok(());
         }
         let mac_controller = object.labels_mut()?.get(names::CONTROL_PLANE_LABEL)

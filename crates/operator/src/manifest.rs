@@ -194,7 +194,7 @@ impl Manifest {
     pub fn without_spec(&mut self, key: &str) -> Result<(), Error> {
         let missing = self.missing("specification");
         let spec = self.0.get_mut("spec").and_then(Value::as_object_mut);
-        spec.ok_or(missing)?.remove(key);
+        spec.ok_or(missing)?.shift_remove(key);
         Ok(())
     }
 

@@ -161,7 +161,7 @@ fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static 
     } = parts(install, choice)?;
     Ok(vec![
         (namespace, documents(namespace, &namespaces)?),
-        (definition, yaml(definition, &api::network_addons::crd()?)?),
+        (definition, in_order(definition, &api::network_addons::crd()?)?),
         (
             operator,
             documents(operator, &[accounts, vec![deployment], granted].concat())?,
@@ -249,7 +249,15 @@ fn documents(file: &'static str, objects: &[Manifest]) -> Result<String, Error> 
     Ok(documents?.join("---\n"))
 }
 
-fn yaml(file: &'static str, object: &impl Serialize) -> Result<String, Error> {
+/// An object as text, with its keys sorted: in which order they were put together tells nothing.
+fn yaml(file: &'static str, object: &Value) -> Result<String, Error> {
+    let mut sorted = object.clone();
+    sorted.sort_all_objects();
+    in_order(file, &sorted)
+}
+
+/// A definition as text, in the order of its fields.
+fn in_order(file: &'static str, object: &impl Serialize) -> Result<String, Error> {
     serde_saphyr::to_string(object).map_err(|error| Error::Yaml {
         file,
         cause: error.to_string(),

@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn lines_as_established_and_as_many_as_asked_for() {
         let all = [
-            r#"[error] failed code=7 error="no \u001b[2J""#,
+            r#"[error] failed error="no \u001b[2J" code=7"#,
             r"[error] left behind \u{1b}[31m",
             "[verbose] Add: ns:pod network=ns/a",
             "[debug] how",

@@ -1,7 +1,7 @@
 //! `weft`: every long-running component of Weft and its command line in one binary.
 //!
 //! ```text
-//! argv[0] ─┐
+//! argv[0] ─┬─> names of the node state's programs ──> weft_nmstate::main(argv)
 //!          ├─> argv: upstream names, Go-style flags ──> clap ──> one component's run(args)
 //! flags ───┘
 //! ```
@@ -16,6 +16,7 @@ use kube_kit::process;
 use kube_kit::shutdown::Shutdown;
 use program::logging::{self, Format};
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use tokio::sync::oneshot;
 
@@ -93,6 +94,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
+    let program = argv.first().map(Path::new);
+    if program.is_some_and(weft_nmstate::is_meant) {
+        return weft_nmstate::main(argv);
+    }
     if people::is_plugin(&argv) {
         logging::start(Format::Text, logging::QUIET);
         return people::plugin(argv);

@@ -98,10 +98,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
             let answer = kubemacpool::cli::answer(args);
             print(&answer.text, &answer.remarks, answer.code)
         }
-        Command::Nmstate(args) => {
-            eprintln!("error: {}", nmstate::become_program(args));
-            ExitCode::from(TROUBLE)
-        }
+        Command::Nmstate(args) => nmstate::run(&args),
     }
 }
 

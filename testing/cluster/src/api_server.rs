@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -74,10 +74,9 @@ impl ApiServer {
             if let Some(lease) = lease.get() {
                 return Ok(lease.0);
             }
-            let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let server = match free {
+            let server = match Pool::take() {
                 Some(server) => server,
-                None => Box::leak(Box::new(Self::start()?)),
+                None => Box::leak(Box::new(Self::start().inspect_err(|_| Pool::failed())?)),
             };
             Ok(lease.get_or_init(|| Lease(server)).0)
         })
@@ -212,15 +211,54 @@ impl Drop for ApiServer {
     }
 }
 
-/// Servers that no thread has.
-static FREE: Mutex<Vec<&'static ApiServer>> = Mutex::new(Vec::new());
+/// Servers of threads that run at the same time: each costs a good part of a processor, and seconds of one to start.
+const PLACES: usize = 3;
+
+/// Servers that threads have for themselves, one after the other.
+struct Pool {
+    /// Servers that no thread has.
+    free: Vec<&'static ApiServer>,
+    /// Servers that were started.
+    started: usize,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool {
+    free: Vec::new(),
+    started: 0,
+});
+static RETURNED: Condvar = Condvar::new();
+
+impl Pool {
+    fn lock() -> MutexGuard<'static, Self> {
+        POOL.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a server that is free; `None` is the right to start one.
+    fn take() -> Option<&'static ApiServer> {
+        let full = |pool: &mut Self| pool.free.is_empty() && pool.started >= PLACES;
+        let mut pool = RETURNED
+            .wait_while(Self::lock(), full)
+            .unwrap_or_else(PoisonError::into_inner);
+        let free = pool.free.pop();
+        if free.is_none() {
+            pool.started += 1;
+        }
+        free
+    }
+
+    fn failed() {
+        Self::lock().started -= 1;
+        RETURNED.notify_one();
+    }
+}
 
 /// A thread's server, for others to use when the thread ends.
 struct Lease(&'static ApiServer);
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        Pool::lock().free.push(self.0);
+        RETURNED.notify_one();
     }
 }
 

@@ -113,6 +113,11 @@ impl Cluster {
         Self::new(Options::from_env()?)
     }
 
+    /// Tells it from other clusters of this machine.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
     /// Names of the nodes.
     pub fn nodes(&self) -> Vec<&str> {
         self.nodes.iter().map(Space::name).collect()

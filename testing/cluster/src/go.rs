@@ -8,16 +8,21 @@ use crate::error::{At, Error, Result};
 use crate::progress::Progress;
 use crate::run;
 
-/// Builds `package` as the module in `testing/cluster/<module>` pins it. `otherwise` says what helps where there is no
-/// Go.
+/// A program to build: its package, and the file that it becomes.
+pub(crate) type Wanted<'a> = (String, &'a Path);
+
+/// Builds programs as the module in `testing/cluster/<module>` pins them, all at once: while one of them is linked, which
+/// one processor does, the others are compiled. `otherwise` says what helps where there is no Go.
 pub(crate) fn build(
     module: &str,
-    package: &str,
+    programs: &[Wanted<'_>],
     flags: &str,
-    file: &Path,
     otherwise: &str,
     progress: &mut dyn Progress,
 ) -> Result<()> {
+    let Some(dir) = programs.first().and_then(|(_, file)| file.parent()) else {
+        return Ok(());
+    };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(module);
     if Command::new("go").arg("version").output().is_err() {
         return Err(Error::Missing(format!(
@@ -25,15 +30,52 @@ pub(crate) fn build(
         )));
     }
     // A half-written program must never be taken for a whole one.
-    let unfinished = file.with_extension("new");
+    let unfinished = dir.join("new");
+    fs::create_dir_all(&unfinished).at("create", &unfinished)?;
     let mut go = Command::new("go");
     go.current_dir(source)
         .env("CGO_ENABLED", "0")
         .env_remove("GOFLAGS")
         .env_remove("GOOS")
         .env_remove("GOARCH");
-    go.args(["build", "-mod=readonly", "-trimpath", "-ldflags", flags, "-o"]);
-    go.arg(&unfinished).arg(package);
-    run::watched(&mut go, &file.with_extension("log"), progress)?;
-    fs::rename(&unfinished, file).at("create", file)
+    // With -v it prints each package that it has compiled.
+    go.args([
+        "build",
+        "-v",
+        "-mod=readonly",
+        "-trimpath",
+        "-ldflags",
+        flags,
+        "-o",
+    ]);
+    go.arg(&unfinished)
+        .args(programs.iter().map(|(package, _)| package));
+    run::watched(&mut go, &dir.join("build.log"), progress)?;
+    for (package, file) in programs {
+        fs::rename(unfinished.join(name(package)), file).at("create", file)?;
+    }
+    fs::remove_dir_all(&unfinished).at("remove", &unfinished)
+}
+
+/// The name that Go gives a package's program: the last part of its path that is no version.
+fn name(package: &str) -> &str {
+    let is_version = |part: &&str| {
+        part.strip_prefix('v')
+            .is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    package
+        .rsplit('/')
+        .find(|part| !is_version(part))
+        .unwrap_or(package)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+
+    #[test]
+    fn a_program_is_named_after_its_package_without_the_version() {
+        assert_eq!(name("go.etcd.io/etcd/server/v3"), "server");
+        assert_eq!(name("k8s.io/kubernetes/cmd/kubelet"), "kubelet");
+    }
 }

@@ -83,14 +83,8 @@ fn built(home: &Home, cache: &Path, progress: &mut dyn Progress) -> Result<PathB
         if !file.is_file() {
             progress.step(&format!("building Helm {VERSION}, once"));
             let otherwise = format!("set {VARIABLE} to a Helm 3");
-            go::build(
-                "helm",
-                "helm.sh/helm/v3/cmd/helm",
-                "-s -w",
-                &file,
-                &otherwise,
-                progress,
-            )?;
+            let program = ("helm.sh/helm/v3/cmd/helm".to_owned(), file.as_path());
+            go::build("helm", &[program], "-s -w", &otherwise, progress)?;
         }
     }
     Ok(file)

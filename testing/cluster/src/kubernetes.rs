@@ -124,19 +124,24 @@ impl Programs {
         }
         if !lacking.is_empty() {
             let _lock = home.lock("kubernetes", progress)?;
-            for (index, program) in lacking.iter().enumerate() {
-                let file = cache.join(program.name());
-                if !file.exists() {
-                    progress.step(&format!(
-                        "building Kubernetes {VERSION}, once: {} ({} of {})",
-                        program.name(),
-                        index + 1,
-                        lacking.len()
-                    ));
-                    build(*program, &file, progress)?;
-                }
-                found.insert(*program, file);
+            // Somebody else may have built them meanwhile.
+            let unbuilt = lacking
+                .iter()
+                .filter(|program| !cache.join(program.name()).exists());
+            let unbuilt: Vec<Program> = unbuilt.copied().collect();
+            if !unbuilt.is_empty() {
+                let names: Vec<_> = unbuilt.iter().map(|program| program.name()).collect();
+                progress.step(&format!(
+                    "building Kubernetes {VERSION}, once: {}",
+                    names.join(", ")
+                ));
+                build(&unbuilt, &cache, progress)?;
             }
+            found.extend(
+                lacking
+                    .into_iter()
+                    .map(|program| (program, cache.join(program.name()))),
+            );
         }
         Ok(Self(found))
     }
@@ -167,33 +172,34 @@ fn find(program: Program, cache: &Path) -> Option<PathBuf> {
         .find(|file| program.is_right_version(file))
 }
 
-fn build(program: Program, file: &Path, progress: &mut dyn Progress) -> Result<()> {
+fn build(programs: &[Program], cache: &Path, progress: &mut dyn Progress) -> Result<()> {
     let mut flags = "-s -w".to_owned();
-    if program != Program::Etcd {
-        let (major, minor) = VERSION.split_once('.').unwrap_or((VERSION, ""));
-        let minor = minor.split('.').next().unwrap_or_default();
-        for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-            for (name, value) in [
-                ("gitVersion", format!("v{VERSION}")),
-                ("gitMajor", major.to_owned()),
-                ("gitMinor", minor.to_owned()),
-                ("gitCommit", format!("v{VERSION}")),
-                ("gitTreeState", "clean".to_owned()),
-                ("buildDate", BUILD_DATE.to_owned()),
-            ] {
-                flags.push_str(&format!(" -X {package}.{name}={value}"));
-            }
+    let (major, minor) = VERSION.split_once('.').unwrap_or((VERSION, ""));
+    let minor = minor.split('.').next().unwrap_or_default();
+    // The programs that have no such variables, such as etcd, do not mind.
+    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+        for (name, value) in [
+            ("gitVersion", format!("v{VERSION}")),
+            ("gitMajor", major.to_owned()),
+            ("gitMinor", minor.to_owned()),
+            ("gitCommit", format!("v{VERSION}")),
+            ("gitTreeState", "clean".to_owned()),
+            ("buildDate", BUILD_DATE.to_owned()),
+        ] {
+            flags.push_str(&format!(" -X {package}.{name}={value}"));
         }
     }
+    let files: Vec<PathBuf> = programs
+        .iter()
+        .map(|program| cache.join(program.name()))
+        .collect();
+    let wanted: Vec<_> = programs
+        .iter()
+        .zip(&files)
+        .map(|(program, file)| (program.package(), file.as_path()))
+        .collect();
     let otherwise = "set WEFT_KUBE_BIN to a directory with the programs of Kubernetes 1.34 and etcd 3.6";
-    go::build(
-        "kubernetes",
-        &program.package(),
-        &flags,
-        file,
-        otherwise,
-        progress,
-    )
+    go::build("kubernetes", &wanted, &flags, otherwise, progress)
 }
 
 #[cfg(test)]

@@ -137,13 +137,14 @@ pub fn watched(command: &mut Command, log: &Path, progress: &mut dyn Progress) -
                 &std::fs::read_to_string(log).unwrap_or_default(),
             ));
         }
-        progress.tick(&last_line(log));
+        progress.tick(&newest_line(log));
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// The newest full or partial line of a file that is being written.
-fn last_line(path: &Path) -> String {
+/// The newest full or partial line of a file that is being written. A line that replaces itself, as counters do, is as
+/// new as its last form.
+pub fn newest_line(path: &Path) -> String {
     let mut text = String::new();
     if let Ok(mut file) = File::open(path) {
         let length = file.metadata().map_or(0, |meta| meta.len());
@@ -152,12 +153,14 @@ fn last_line(path: &Path) -> String {
         let _ = file.read_to_end(&mut bytes);
         text = String::from_utf8_lossy(&bytes).into_owned();
     }
-    text.lines()
-        .rev()
-        .find(|line| !line.trim().is_empty())
+    newest(&text).to_owned()
+}
+
+fn newest(text: &str) -> &str {
+    text.split(['\n', '\r'])
+        .map(|line| line.trim().trim_start_matches("\u{1b}[K"))
+        .rfind(|line| !line.is_empty())
         .unwrap_or_default()
-        .trim()
-        .to_owned()
 }
 
 #[cfg(test)]
@@ -169,6 +172,13 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'a b'", "", "x=1"]);
         assert_eq!(shown(&command), r"sh -c 'echo '\''a b'\''' '' x=1");
+    }
+
+    #[test]
+    fn the_newest_line_of_a_counter_is_its_last_form() {
+        assert_eq!(newest("one\n  1/9: a\r  2/9: b\r"), "2/9: b");
+        assert_eq!(newest("one\ntwo\n\n"), "two");
+        assert_eq!(newest(""), "");
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// A wait that takes as long is told of, with the complaint at that time.
+const LONG: Duration = Duration::from_secs(20);
+
 /// Waits until `condition` answers `Ok`, and returns that. When `deadline` has passed, the error names `what`
 /// was waited for and the condition's last complaint, which should say what was seen instead.
 ///
@@ -26,12 +29,22 @@ pub fn until<T, E: std::fmt::Display>(
     mut condition: impl FnMut() -> std::result::Result<T, E>,
 ) -> Result<T> {
     let began = Instant::now();
+    // Why it took long, for whoever reads the log of a test that passed.
+    let mut last = String::new();
     loop {
         let looked = Instant::now();
         let complaint = match condition() {
-            Ok(value) => return Ok(value),
+            Ok(value) => {
+                if began.elapsed() >= LONG {
+                    eprintln!("waited: {} s for {what}{last}", began.elapsed().as_secs());
+                }
+                return Ok(value);
+            }
             Err(complaint) => complaint,
         };
+        if began.elapsed() >= LONG && last.is_empty() {
+            last = first_line(&complaint.to_string());
+        }
         if began.elapsed() >= deadline {
             let complaint = complaint.to_string();
             let evidence = complaint.trim_start_matches('\n');
@@ -47,6 +60,11 @@ pub fn until<T, E: std::fmt::Display>(
         }
         std::thread::sleep((looked.elapsed() * 3).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
     }
+}
+
+fn first_line(complaint: &str) -> String {
+    let line = complaint.lines().find(|line| !line.trim().is_empty());
+    line.map(|line| format!(": {}", line.trim())).unwrap_or_default()
 }
 
 /// Like [`until`], for conditions without a complaint; `evidence` is only gathered in the end.
@@ -78,6 +96,15 @@ mod tests {
             if count == 3 { Ok(count) } else { Err("not yet") }
         });
         assert_eq!(value.unwrap(), 3);
+    }
+
+    #[test]
+    fn the_first_line_of_a_complaint_explains_a_long_wait() {
+        assert_eq!(
+            first_line("\n  its phase is Pending\nevents"),
+            ": its phase is Pending"
+        );
+        assert_eq!(first_line(""), "");
     }
 
     #[test]

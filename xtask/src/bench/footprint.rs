@@ -4,7 +4,7 @@ use anyhow::bail;
 use cluster::{Cluster, Steps};
 
 use super::memory::{Memory, processes};
-use crate::image;
+use crate::{image, install, manifests};
 
 pub(crate) fn run() -> anyhow::Result<()> {
     let mut steps = Steps::new();
@@ -13,6 +13,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
         bail!("the cluster is not up; `cargo xtask demo` brings it up with something to measure");
     }
     let built = image::build(&mut steps)?;
+    // A demo runs a development build.
+    manifests::write(&built)?;
+    install::install(&cluster, &built, &mut steps)?;
     println!("\n{}", built.sizes());
     for node in cluster.nodes() {
         println!("{}", memory_table(node, &processes(&cluster, node)));

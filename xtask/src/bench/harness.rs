@@ -1,16 +1,12 @@
 //! What measurements share: programs of `testing/bench`, built and run as root; rounds that are timed.
 
-use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cluster::{Progress, Steps, run};
 
-use crate::{image, paths, test};
-
-/// The package of all of them.
-const PACKAGE: &str = "cni-bench";
+use crate::{build, image, test};
 
 /// Builds the program that measures, and what it is to measure.
 pub(super) fn build(harness: &str, measured: &[image::Program]) -> anyhow::Result<Command> {
@@ -18,18 +14,9 @@ pub(super) fn build(harness: &str, measured: &[image::Program]) -> anyhow::Resul
         bail!("only root can make the network namespaces that this takes; run it as root");
     }
     let mut steps = Steps::new();
-    let logs = paths::target().join("bench");
-    fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
-    let log = logs.join(format!("build-{}.log", std::process::id()));
-    steps.step("building the program that measures");
-    run::watched(
-        paths::cargo().args(["build", "--package", PACKAGE, "--bin", harness]),
-        &log,
-        &mut steps,
-    )?;
-    let _ = fs::remove_file(&log);
+    let harness = build::programs(&mut steps)?.binary(harness)?;
     image::compile(measured, &mut steps)?;
-    Ok(Command::new(paths::target().join("debug").join(harness)))
+    Ok(Command::new(harness))
 }
 
 /// Runs it to its end; it prints what it measured.

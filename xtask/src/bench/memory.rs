@@ -59,12 +59,14 @@ pub(super) fn programs(cluster: &Cluster, node: &str) -> Vec<(String, i32)> {
             let words = text.split(|byte| *byte == 0).map(String::from_utf8_lossy);
             words.map(|word| word.trim().to_owned()).collect()
         };
-        let task = task(&name, &words(&arguments), &words(&environment));
-        found.push((format!("{name} {task}"), pid));
+        found.push((component(&name, &words(&arguments), &words(&environment)), pid));
     }
     found.sort();
     found
 }
+
+/// The programs of the node state, by their own name.
+pub(super) const NODE_STATE: &str = "weft-nmstate";
 
 /// Variables by which `manager` of the node state is told what it is; without any it is the handler.
 const TASKS: [(&str, &str); 4] = [
@@ -74,15 +76,21 @@ const TASKS: [(&str, &str); 4] = [
     ("RUN_OPERATOR=", "operator"),
 ];
 
-/// What a program was started for.
-fn task(program: &str, arguments: &[String], environment: &[String]) -> String {
-    let first = arguments.get(1).cloned().unwrap_or_default();
-    if program != "weft-nmstate" || !first.is_empty() && !first.starts_with('-') {
-        return first;
+/// A program, and what it was started for.
+fn component(program: &str, arguments: &[String], environment: &[String]) -> String {
+    let started_as = arguments.first().map(String::as_str).unwrap_or_default();
+    let first = arguments.get(1).map(String::as_str).unwrap_or_default();
+    if !started_as.ends_with(NODE_STATE) && started_as != "manager" {
+        return format!("{program} {first}");
     }
     let is_set = |variable: &str| environment.iter().any(|word| word.starts_with(variable));
     let task = TASKS.iter().find(|(variable, _)| is_set(variable));
-    task.map_or("handler", |(_, task)| task).to_owned()
+    let task = match task {
+        _ if !first.is_empty() && !first.starts_with('-') => first,
+        Some((_, task)) => task,
+        None => "handler",
+    };
+    format!("{NODE_STATE} {task}")
 }
 
 #[cfg(test)]
@@ -91,26 +99,26 @@ mod tests {
 
     #[test]
     fn a_program_is_named_after_what_it_was_started_for() {
-        let task = |program: &str, arguments: &[&str], environment: &[&str]| {
+        let component = |arguments: &[&str], environment: &[&str]| {
             let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-            task(program, &words(arguments), &words(environment))
+            component("weft", &words(arguments), &words(environment))
         };
         assert_eq!(
-            task("weft", &["/weft", "operator"], &["RUN_OPERATOR="]),
-            "operator"
+            component(&["/weft", "operator"], &["RUN_OPERATOR="]),
+            "weft operator"
         );
         let manager = ["manager", "--zap-time-encoding=iso8601"];
         assert_eq!(
-            task("weft-nmstate", &manager, &["RUN_METRICS_MANAGER="]),
-            "metrics"
+            component(&manager, &["RUN_METRICS_MANAGER="]),
+            "weft-nmstate metrics"
         );
         assert_eq!(
-            task("weft-nmstate", &["manager"], &["NODE_NAME=node01"]),
-            "handler"
+            component(&["manager"], &["NODE_NAME=node01"]),
+            "weft-nmstate handler"
         );
         assert_eq!(
-            task("weft-nmstate", &["/weft-nmstate", "webhook"], &[]),
-            "webhook"
+            component(&["/weft-nmstate", "webhook"], &[]),
+            "weft-nmstate webhook"
         );
     }
 

@@ -14,8 +14,8 @@ use serde_json::json;
 
 use super::audit::{self, Log};
 use super::harness::{pass, rounds};
-use super::memory::{Memory, processes, programs};
-use crate::{image, install, paths};
+use super::memory::{Memory, NODE_STATE, processes, programs};
+use crate::{image, install, manifests, paths};
 
 /// How often, how long.
 #[derive(Debug, clap::Args)]
@@ -55,6 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     cluster.prepare(&mut steps)?;
     let built = image::build(&mut steps)?;
     cluster.up(&mut steps)?;
+    manifests::write(&built)?;
     install::install(&cluster, &built, &mut steps)?;
     let _names = NameServer::start(&cluster, "control")?;
     let bench = Bench {
@@ -251,7 +252,7 @@ impl Bench<'_> {
         let mut all = BTreeMap::new();
         for node in self.cluster.nodes() {
             for (name, memory) in processes(self.cluster, node) {
-                let Some(name) = name.strip_prefix("weft-nmstate ") else {
+                let Some(name) = name.strip_prefix(NODE_STATE).map(str::trim_start) else {
                     continue;
                 };
                 let largest: &mut Memory = all.entry(name.to_owned()).or_default();
@@ -268,7 +269,7 @@ impl Bench<'_> {
         let mut all = BTreeMap::new();
         for node in self.cluster.nodes() {
             for (name, pid) in programs(self.cluster, node) {
-                let Some(name) = name.strip_prefix("weft-nmstate ") else {
+                let Some(name) = name.strip_prefix(NODE_STATE).map(str::trim_start) else {
                     continue;
                 };
                 let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -285,7 +286,7 @@ impl Bench<'_> {
         for node in self.cluster.nodes() {
             wait::until("the handlers to be gone", PATIENCE, || {
                 let left = programs(self.cluster, node).into_iter().map(|(name, _)| name);
-                match left.into_iter().find(|name| name.starts_with("weft-nmstate")) {
+                match left.into_iter().find(|name| name.starts_with(NODE_STATE)) {
                     Some(name) => Err(format!("{name} still runs on {node}")),
                     None => Ok(()),
                 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::audit::{Log, Which};
 use super::harness::{pass, rounds};
 use super::memory::{Memory, processes};
-use crate::{image, install};
+use crate::{image, install, manifests};
 
 /// How often, how long.
 #[derive(Debug, clap::Args)]
@@ -44,6 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     cluster.prepare(&mut steps)?;
     let built = image::build(&mut steps)?;
     cluster.up(&mut steps)?;
+    manifests::write(&built)?;
     install::install(&cluster, &built, &mut steps)?;
     let bench = Bench {
         kubectl: cluster.kubectl(),

@@ -42,7 +42,7 @@ impl Definition {
             .into_root_schema_for::<T>()
             .to_value();
         if let Some(root) = root.as_object_mut() {
-            root.remove("components");
+            root.shift_remove("components");
         }
         let columns: Vec<Value> = self
             .columns

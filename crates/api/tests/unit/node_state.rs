@@ -303,7 +303,7 @@ fn objects_are_read_and_written_as_they_are() {
     written["spec"]
         .as_object_mut()
         .expect("a spec")
-        .remove("autoconfig");
+        .shift_remove("autoconfig");
     assert_eq!(serde_json::to_value(&read).expect("JSON"), written);
     let bare: NodeNetworkConfigurationPolicy = serde_json::from_value(json!({})).expect("a policy");
     assert_eq!(bare, NodeNetworkConfigurationPolicy::default());

@@ -77,7 +77,7 @@ fn a_result_is_printed_in_the_configs_version() {
     assert_eq!(outcome.code, 0);
     assert_eq!(
         outcome.stdout,
-        "{\n    \"cniVersion\": \"0.4.0\",\n    \"dns\": {},\n    \"interfaces\": [\n        {\n            \"name\": \"net1\"\n        }\n    ]\n}"
+        "{\n    \"cniVersion\": \"0.4.0\",\n    \"interfaces\": [\n        {\n            \"name\": \"net1\"\n        }\n    ],\n    \"dns\": {}\n}"
     );
     // cni-plugins#9
     assert_eq!(

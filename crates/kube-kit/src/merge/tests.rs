@@ -122,7 +122,7 @@ fn live_daemon_set() -> Value {
         .and_then(Value::as_object_mut)
         .expect("a pod");
     for zero in ["hostNetwork", "affinity", "initContainers"] {
-        spec.remove(zero);
+        spec.shift_remove(zero);
     }
     let container = live
         .pointer_mut("/spec/template/spec/containers/0")

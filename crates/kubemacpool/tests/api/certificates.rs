@@ -213,7 +213,7 @@ fn what_is_deleted_or_emptied_is_renewed_and_what_pods_serve_stays_trusted() {
         webhook["clientConfig"]
             .as_object_mut()
             .expect("it")
-            .remove("caBundle");
+            .shift_remove("caBundle");
     };
     let damages: [(&str, &dyn Fn()); 4] = [
         ("a deleted certificate", &|| {

@@ -75,7 +75,7 @@ fn what_gets_its_name_later_leaves_nothing_behind() {
     let (stage, manager) = start(FOR_EVER);
     let unnamed = |mut object: Value| {
         let metadata = object["metadata"].as_object_mut().expect("metadata");
-        metadata.remove("name");
+        metadata.shift_remove("name");
         metadata.insert("generateName".to_owned(), json!("some-"));
         object
     };

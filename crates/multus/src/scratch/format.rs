@@ -356,7 +356,7 @@ mod tests {
         delegate.requests.default_route = Some(vec![]);
         let text = encode(&[delegate], &[]).unwrap();
         let mut stored: Value = serde_json::from_slice(&text).unwrap();
-        let bytes = stored[0].as_object_mut().unwrap().remove("Bytes").unwrap();
+        let bytes = stored[0].as_object_mut().unwrap().shift_remove("Bytes").unwrap();
         let bytes: Value =
             serde_json::from_slice(&STANDARD.decode(bytes.as_str().unwrap()).unwrap()).unwrap();
         assert_eq!(bytes, config);

@@ -227,7 +227,7 @@ fn calls(node: &Node) -> BTreeMap<String, (Value, String)> {
             let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
             // A result may say that it has no name servers, or not.
             if config["prevResult"]["dns"] == json!({}) {
-                config["prevResult"].as_object_mut().unwrap().remove("dns");
+                config["prevResult"].as_object_mut().unwrap().shift_remove("dns");
             }
             let environment = fs::read_to_string(path.with_extension("env")).unwrap();
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();

@@ -98,7 +98,7 @@ Problems
     assert!(
         failed
             .text
-            .contains(r#"    {"cniVersion":"0.3.1","plugins":[{"bridge":"br1","type":"b"},"#),
+            .contains(r#"    {"cniVersion":"0.3.1","plugins":[{"type":"b","bridge":"br1"},"#),
         "{}",
         failed.text
     );

@@ -53,7 +53,12 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         // Lazily: after a failure somebody may still be at work there.
-        run(Command::new("umount").arg("--lazy").arg(&self.place));
+        let unmounted = Command::new("umount").arg("--lazy").arg(&self.place).output();
+        // Another failure is told alone.
+        if !std::thread::panicking() {
+            let output = unmounted.unwrap();
+            assert!(output.status.success(), "{}", text(&output));
+        }
     }
 }
 

@@ -132,7 +132,7 @@ fn a_pod_that_is_gone_is_attached_to_nothing_without_a_daemon() {
 #[test]
 fn a_node_without_kubernetes_has_inline_networks() {
     let mut thin = Thin::new();
-    thin.conf.as_object_mut().unwrap().remove("kubeconfig");
+    thin.conf.as_object_mut().unwrap().shift_remove("kubeconfig");
     thin.conf["delegates"]
         .as_array_mut()
         .unwrap()

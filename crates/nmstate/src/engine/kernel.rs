@@ -41,7 +41,7 @@ pub(super) fn supported(mut desired: Value) -> Result<Value, Error> {
             let Some(port) = port.as_object_mut() else {
                 continue;
             };
-            match port.remove("vlan") {
+            match port.shift_remove("vlan") {
                 None => {}
                 Some(vlan) if vlan == bridge_vlans::all() || vlan == json!({}) => {}
                 Some(_) => {

@@ -129,9 +129,9 @@ pub fn set_policy_uid(status: &mut Map<String, Value>, uid: &str) {
 pub fn set_generation(status: &mut Map<String, Value>, generation: i64, now: Timestamp) {
     if status.get("policyGeneration").and_then(Value::as_i64) != Some(generation) {
         status.insert("policyGeneration".to_owned(), generation.into());
-        status.remove("conditions");
-        status.remove("retryCount");
-        status.remove("diff");
+        status.shift_remove("conditions");
+        status.shift_remove("retryCount");
+        status.shift_remove("diff");
     }
     if conditions_of(status).is_empty() {
         set_state(status, &State::Created, now);
@@ -144,7 +144,7 @@ pub fn set_rendered(status: &mut Map<String, Value>, rendered: &Rendered, now: T
         if is_there {
             status.insert(key.to_owned(), value);
         } else {
-            status.remove(key);
+            status.shift_remove(key);
         }
     };
     set("desiredState", rendered.shown(), rendered.desired.is_object());
@@ -153,7 +153,7 @@ pub fn set_rendered(status: &mut Map<String, Value>, rendered: &Rendered, now: T
         objects::json(&rendered.features),
         !rendered.features.is_empty(),
     );
-    let before = match status.remove("capturedStates") {
+    let before = match status.shift_remove("capturedStates") {
         Some(Value::Object(before)) => before,
         _ => Map::new(),
     };

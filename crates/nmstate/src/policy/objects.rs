@@ -142,7 +142,7 @@ impl Policy {
                 status.insert("observedGeneration".to_owned(), self.generation().into());
                 match version {
                     Some(version) => status.insert(OBSERVED.to_owned(), version.to_string().into()),
-                    None => status.remove(OBSERVED),
+                    None => status.shift_remove(OBSERVED),
                 };
             }
             if let Some(counts) = counts {

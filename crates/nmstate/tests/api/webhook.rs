@@ -412,7 +412,7 @@ fn whatever_is_in_a_policy_survives() {
     expected["metadata"]["annotations"]
         .as_object_mut()
         .expect("annotations")
-        .remove("");
+        .shift_remove("");
     let made = create(&stage, "", &expected);
     assert!(stamp(&made).is_some());
     assert!(made["spec"] == expected["spec"], "another document");

@@ -108,7 +108,7 @@ fn answer(names: &UdpSocket) {
 pub(crate) fn apply(engine: &Engine, backend: Backend, desired: &Value) -> Result<String, Failure> {
     let settings = Settings {
         selection: Duration::from_secs(10),
-        patience: Duration::from_secs(5),
+        patience: Duration::from_secs(15),
         pause: Duration::from_millis(500),
         backend,
         ..Settings::default()

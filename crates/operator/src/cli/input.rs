@@ -246,7 +246,7 @@ pub(super) fn items(object: Value) -> Vec<Value> {
         .is_some_and(|kind| kind.ends_with("List"));
     match object {
         Value::Null => Vec::new(),
-        Value::Object(mut fields) if is_list => match fields.remove("items") {
+        Value::Object(mut fields) if is_list => match fields.shift_remove("items") {
             Some(Value::Array(found)) => found.into_iter().flat_map(items).collect(),
             _ => Vec::new(),
         },

@@ -245,7 +245,7 @@ fn disown(object: &mut Value) {
     if let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) {
         owners.retain(|owner| owner["kind"] != NETWORK_ADDONS_KIND);
         if owners.is_empty() {
-            metadata.remove("ownerReferences");
+            metadata.shift_remove("ownerReferences");
         }
     }
 }
@@ -274,7 +274,9 @@ fn add_labels(object: &mut Value, more: &Value) {
 fn yaml(objects: &[Value]) -> Result<String, Error> {
     let mut text = String::new();
     for object in objects {
-        let document = serde_saphyr::to_string(object).map_err(|error| Error::Yaml {
+        let mut sorted = object.clone();
+        sorted.sort_all_objects();
+        let document = serde_saphyr::to_string(&sorted).map_err(|error| Error::Yaml {
             object: ObjectId::of(object).to_string(),
             cause: error.to_string(),
         })?;

@@ -135,5 +135,7 @@ fn tell_bin_dir(config_map: &mut Manifest, bin_dir: &str) -> Result<(), Error> {
             cause: error.to_string(),
         })?;
     config.insert(BIN_DIR_KEY.to_owned(), json!(bin_dir));
+    // As the established operator writes it.
+    config.sort_keys();
     config_map.replace(DAEMON_CONFIG, json!(Value::Object(config).to_string()))
 }

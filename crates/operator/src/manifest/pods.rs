@@ -53,7 +53,7 @@ impl Pods<'_> {
         let annotations = self.template.get_mut("metadata");
         let annotations = annotations.and_then(|metadata| metadata.get_mut("annotations"));
         if let Some(Value::Object(annotations)) = annotations {
-            annotations.remove(key);
+            annotations.shift_remove(key);
         }
     }
 
@@ -65,7 +65,7 @@ impl Pods<'_> {
 
     /// Takes a member of the pods' specification away.
     pub fn without(&mut self, key: &str) -> Result<(), Error> {
-        self.spec()?.remove(key);
+        self.spec()?.shift_remove(key);
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Pods<'_> {
         for key in ["nodeSelector", "affinity", "tolerations"] {
             match placement.get(key) {
                 Some(value) => spec.insert(key.to_owned(), value.clone()),
-                None => spec.remove(key),
+                None => spec.shift_remove(key),
             };
         }
         Ok(())
@@ -92,8 +92,8 @@ impl Pods<'_> {
     /// Leaves the user of the pods to the security context constraints.
     pub fn without_user(&mut self) -> Result<(), Error> {
         let context = self.security_context()?;
-        context.remove("runAsNonRoot");
-        context.remove("runAsUser");
+        context.shift_remove("runAsNonRoot");
+        context.shift_remove("runAsUser");
         Ok(())
     }
 
@@ -234,7 +234,7 @@ impl Container<'_> {
     pub fn probe_at_once(&mut self, probe: &str) -> Result<&mut Self, Error> {
         let missing = self.missing(probe);
         let found = self.0.get_mut(probe).and_then(Value::as_object_mut);
-        found.ok_or(missing)?.remove("initialDelaySeconds");
+        found.ok_or(missing)?.shift_remove("initialDelaySeconds");
         Ok(self)
     }
 
@@ -262,7 +262,7 @@ impl Container<'_> {
     pub fn eager_probes(&mut self) -> &mut Self {
         for probe in ["readinessProbe", "livenessProbe"] {
             if let Some(probe) = self.0.get_mut(probe).and_then(Value::as_object_mut) {
-                probe.remove("initialDelaySeconds");
+                probe.shift_remove("initialDelaySeconds");
                 probe.insert("periodSeconds".into(), json!(10));
             }
         }
@@ -272,7 +272,7 @@ impl Container<'_> {
     /// Probes readiness from the first moment on, every second.
     pub fn eager_readiness(&mut self) -> &mut Self {
         if let Some(probe) = self.0.get_mut("readinessProbe").and_then(Value::as_object_mut) {
-            probe.remove("initialDelaySeconds");
+            probe.shift_remove("initialDelaySeconds");
             probe.insert("periodSeconds".into(), json!(1));
         }
         self
@@ -317,7 +317,7 @@ impl Container<'_> {
 
     /// Takes a member away.
     pub fn without(&mut self, key: &str) -> &mut Self {
-        self.0.remove(key);
+        self.0.shift_remove(key);
         self
     }
 }

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Choice, Error, Install, documents, environment_value, parts, release::File, yaml};
+use super::{Choice, Error, Install, documents, environment_value, in_order, parts, release::File};
 use crate::{
     manifest::Manifest,
     names::{self, env},
@@ -107,7 +107,7 @@ pub(super) fn files(install: &Install<'_>, choice: &Choice) -> Result<Vec<File>,
         Some(json!(value).to_string())
     };
     let filled = |text: &str| replaced(text, meaning);
-    let definition = yaml("chart", &api::network_addons::crd()?)?;
+    let definition = in_order("chart", &api::network_addons::crd()?)?;
     let admission = super::render_admission()?.into_iter();
     let admission = admission.map(|(name, content)| file(&format!("files/{name}"), content));
     let rest = vec![
@@ -251,6 +251,7 @@ fn schema() -> Result<String, Error> {
         .pointer_mut("/properties/networkAddonsConfig/properties/spec/properties")
         .ok_or_else(|| failed("it has no place for the configuration".to_owned()))?;
     *spec = json!(fields);
+    schema.sort_all_objects();
     let text = serde_json::to_string_pretty(&schema).map_err(|error| failed(error.to_string()))?;
     Ok(text + "\n")
 }

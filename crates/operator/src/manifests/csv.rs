@@ -140,7 +140,8 @@ fn examples() -> Result<String, Error> {
             "imagePullPolicy": "IfNotPresent",
         }),
     )?;
-    let examples = [example].map(Manifest::into_value);
+    let mut examples = [example].map(Manifest::into_value);
+    examples.iter_mut().for_each(Value::sort_all_objects);
     serde_json::to_string_pretty(&examples).map_err(|error| Error::Yaml {
         file: "alm-examples",
         cause: error.to_string(),

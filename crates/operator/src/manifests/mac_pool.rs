@@ -105,7 +105,7 @@ fn objects(install: &Install<'_>) -> Result<Vec<Manifest>, Error> {
 fn alone(workload: &mut Manifest) -> Result<(), Error> {
     let serves = workload.name() == kube_mac_pool::MANAGER;
     let mut pods = workload.pods()?;
-    pods.labels_mut()?.remove("allow-access-cluster-services");
+    pods.labels_mut()?.shift_remove("allow-access-cluster-services");
     pods.without_annotation("openshift.io/required-scc");
     if !serves {
         pods.without("affinity")?;

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::{Error, Install, documents, yaml};
+use super::{Error, Install, documents, in_order};
 use crate::{
     images::Image,
     manifest::{self, Manifest},
@@ -81,7 +81,7 @@ pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Erro
         include_str!("../components/nmstate/wish.yaml"),
     )?;
     Ok(vec![
-        (definition, yaml(definition, &api::node_state::crd()?)?),
+        (definition, in_order(definition, &api::node_state::crd()?)?),
         (namespace, documents(namespace, &[space])?),
         (account, documents(account, &accounts)?),
         (role, documents(role, &roles)?),
@@ -94,7 +94,7 @@ pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Erro
 /// The operator without what it has for the add-ons operator's sake, and with what that would have decided.
 fn alone(workload: &mut Manifest, install: &Install<'_>) -> Result<(), Error> {
     let mut pods = workload.pods()?;
-    pods.labels_mut()?.remove("allow-access-cluster-services");
+    pods.labels_mut()?.shift_remove("allow-access-cluster-services");
     pods.without_annotation("openshift.io/required-scc");
     let role = |role: &str| format!("node-role.kubernetes.io/{role}");
     pods.set(

@@ -14,7 +14,7 @@
 use serde_json::json;
 
 use super::{
-    Choice, Error, Install, chart, csv, documents, mac_pool, multus_alone, node_state, parts,
+    Choice, Error, Install, chart, csv, documents, in_order, mac_pool, multus_alone, node_state, parts,
     render_admission, render_files, yaml,
 };
 use crate::names;
@@ -88,7 +88,7 @@ fn bundle(install: &Install<'_>, choice: &Choice, csv: String) -> Result<Vec<Fil
     } });
     // Service account, roles and Deployment are made by OLM; what is granted to operands has to be brought along.
     let granted = documents("bundle", &parts(install, choice)?.granted)?;
-    let definition = yaml("bundle", &api::network_addons::crd()?)?;
+    let definition = in_order("bundle", &api::network_addons::crd()?)?;
     Ok(vec![
         (
             format!("bundle/manifests/{}.clusterserviceversion.yaml", names::OPERATOR),

@@ -6,7 +6,9 @@ use anyhow::Context as _;
 use clap::{ArgAction, Args as _};
 use serde_json::{Value, json};
 
-use super::{Choice, Error, Install, csv, documents, example_objects, parts, print, template, yaml};
+use super::{
+    Choice, Error, Install, csv, documents, example_objects, in_order, parts, print, template, yaml,
+};
 use crate::{
     manifest::Manifest,
     messages,
@@ -322,7 +324,7 @@ fn data(args: &Args) -> Result<Value, Error> {
 fn definition() -> Result<String, Error> {
     Ok(format!(
         "---\n{}",
-        yaml("NetworkAddonsConfig", &api::network_addons::crd()?)?
+        in_order("NetworkAddonsConfig", &api::network_addons::crd()?)?
     ))
 }
 

@@ -188,11 +188,13 @@ fn listing(objects: &[Value]) -> Vec<String> {
 /// Compares lists of objects one by one, so that a failure shows the object.
 fn assert_objects(found: &[Value], expected: &[Value]) {
     assert_eq!(listing(found), listing(expected));
+    let shown = |object: &Value| {
+        let mut sorted = object.clone();
+        sorted.sort_all_objects();
+        serde_json::to_string_pretty(&sorted).expect("JSON")
+    };
     for (found, expected) in found.iter().zip(expected) {
-        assert_eq!(
-            serde_json::to_string_pretty(found).expect("JSON"),
-            serde_json::to_string_pretty(expected).expect("JSON")
-        );
+        assert_eq!(shown(found), shown(expected));
     }
 }
 

@@ -292,7 +292,7 @@ fn manifests_take_the_place_of_the_established_ones_and_back() {
         .pointer_mut(containers)
         .and_then(Value::as_object_mut)
         .expect("it");
-    container.remove("command");
+    container.shift_remove("command");
     container.insert("image".into(), json!("r.example/established:1"));
     container.insert(
         "env".into(),

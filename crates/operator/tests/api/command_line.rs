@@ -92,7 +92,7 @@ fn manifest(fixture: &Fixture) -> String {
 fn stripped(object: &Value) -> Value {
     let mut object = object.clone();
     let fields = object.as_object_mut().expect("an object");
-    fields.remove("status");
+    fields.shift_remove("status");
     let metadata = fields["metadata"].as_object_mut().expect("metadata");
     for key in [
         "uid",
@@ -102,7 +102,7 @@ fn stripped(object: &Value) -> Value {
         "creationTimestamp",
         "ownerReferences",
     ] {
-        metadata.remove(key);
+        metadata.shift_remove(key);
     }
     object
 }

@@ -404,15 +404,19 @@ fn clean(host: &mut Host, pod: &Pod) {
 fn whatever_comes_is_answered() {
     on_a_host("any input", |host| {
         let pod = host.pod();
-        enclose(&pod);
-        let host = std::cell::RefCell::new(host);
-        let counts = std::cell::RefCell::new(std::collections::BTreeMap::<_, u32>::new());
-        for plugin in plugins::PLUGINS {
-            let mut runner = TestRunner::new(Config {
+        // Made outside: a static program may have to open a file for random numbers.
+        let runners = plugins::PLUGINS.iter().map(|_| {
+            TestRunner::new(Config {
                 cases: CASES,
                 failure_persistence: None,
                 ..Config::default()
-            });
+            })
+        });
+        let runners: Vec<_> = runners.collect();
+        enclose(&pod);
+        let host = std::cell::RefCell::new(host);
+        let counts = std::cell::RefCell::new(std::collections::BTreeMap::<_, u32>::new());
+        for (plugin, mut runner) in plugins::PLUGINS.iter().zip(runners) {
             let outcome = runner.run(
                 &(environment(), input(plugin.name())),
                 |(mut variables, input)| {

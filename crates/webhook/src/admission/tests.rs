@@ -134,7 +134,7 @@ async fn what_is_asked_reaches_the_handler() {
     let answer = ask(full.to_string()).await;
     assert_eq!(
         answer["response"]["status"]["message"],
-        "Update shop true {\"metadata\":{\"annotations\":{\"x\":\"ä\"},\"name\":\"web\"},\"number\":1.5} {\"old\":1}"
+        "Update shop true {\"metadata\":{\"name\":\"web\",\"annotations\":{\"x\":\"ä\"}},\"number\":1.5} {\"old\":1}"
     );
     // What is absent or null is empty; an object stays as it is written, to the letter.
     let least = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",

@@ -276,7 +276,7 @@ impl<'a> Secret<'a> {
         let typeless = |object: &Value| {
             let mut object = object.clone();
             if let Some(fields) = object.as_object_mut() {
-                fields.remove("type");
+                fields.shift_remove("type");
             }
             object
         };

@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -68,7 +69,10 @@ fn it_answers_to_the_names_of_the_programs_that_it_replaces() {
         error(&output)
     );
 
-    let output = run(&named("manager"), &["--v=production"]);
+    // By its place the established manager of the node state is told apart.
+    let mut mac_pool = Command::new(named("manager"));
+    let output = mac_pool.arg0("/manager").arg("--v=production").output();
+    let output = output.expect("the program runs");
     assert!(
         error(&output).contains("Failed to load pod namespace from environment variable"),
         "{}",
@@ -675,39 +679,36 @@ fn a_flag_of_the_mac_pool_that_there_is_not_ends_it_as_in_go() {
     assert_eq!(weft(&["kubemacpool", "-help"]).status.code(), Some(0));
 }
 
-/// A stand-in for the program with the node state: it says what it was called with.
-const SAYING: &str = "#!/bin/sh\necho \"$@\"\nexit 7\n";
-
 #[test]
-fn commands_about_node_state_become_the_program_beside_it() {
-    use std::os::unix::fs::PermissionsExt as _;
+fn programs_of_the_node_state_are_names_and_commands_of_it() {
     let root = tempfile::tempdir().expect("a directory");
-    let own = root.path().join("weft");
-    // A link would be followed to where the program really lies.
-    std::fs::copy(env!("CARGO_BIN_EXE_weft"), &own).expect("a copy");
-    let missing = Command::new(&own)
-        .args(["nmstate", "preview", "-f", "x"])
-        .env("PATH", "/nowhere")
-        .output()
-        .expect("the program runs");
-    assert_eq!(missing.status.code(), Some(2));
-    assert!(
-        error(&missing).contains("cannot find the program weft-nmstate"),
-        "{}",
-        error(&missing)
-    );
-    let program = root.path().join("weft-nmstate");
-    std::fs::write(&program, SAYING).expect("a program");
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a mode");
-    let output = run(
-        &own,
-        &["nmstate", "preview", "-f", "policy.yaml", "--help", "--node=n"],
-    );
+    for name in ["weft-nmstate", "nmstatectl", "manager", "bash", "cat"] {
+        symlink(env!("CARGO_BIN_EXE_weft"), root.path().join(name)).expect("a link");
+    }
+    let named = |name: &str, arguments: &[&str]| run(&root.path().join(name), arguments);
+    let handler = named("weft-nmstate", &["handler", "--help"]);
+    assert!(String::from_utf8_lossy(&handler.stdout).contains("weft-nmstate handler"));
+    let families = named("manager", &["-dump-metric-families"]);
+    let families = String::from_utf8_lossy(&families.stdout).into_owned();
+    assert!(families.contains("kubernetes_nmstate"), "{families}");
+    let ready = root.path().join("healthy");
+    let file = ready.display().to_string();
+    assert_eq!(named("cat", &[&file]).status.code(), Some(1));
+    std::fs::write(&ready, "").expect("a file");
+    assert_eq!(named("cat", &[&file]).status.code(), Some(0));
+    let version = named("nmstatectl", &["--version"]);
     assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "preview -f policy.yaml --help --node=n\n"
+        named("bash", &["-c", "nmstatectl --version 2>&1"]).stdout,
+        version.stdout
     );
-    assert_eq!(output.status.code(), Some(7));
-    let help = run(&own, &["nmstate", "--help"]);
+    assert!(!version.stdout.is_empty(), "{}", error(&version));
+
+    let preview = weft(&["nmstate", "preview", "--help"]);
+    assert!(
+        String::from_utf8_lossy(&preview.stdout).contains("policy"),
+        "{}",
+        error(&preview)
+    );
+    let help = weft(&["nmstate", "--help"]);
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("preview"));
 }

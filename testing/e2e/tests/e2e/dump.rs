@@ -62,7 +62,7 @@ fn normal(mut object: Value) -> Value {
             object.pointer_mut(parent)
         };
         if let Some(members) = parent.and_then(Value::as_object_mut) {
-            members.remove(&key.replace("~1", "/"));
+            members.shift_remove(&key.replace("~1", "/"));
         }
     }
     let owners = object.pointer_mut("/metadata/ownerReferences");
@@ -71,7 +71,7 @@ fn normal(mut object: Value) -> Value {
     }
     for address in ["clusterIP", "clusterIPs"] {
         if let Some(spec) = object.pointer_mut("/spec").and_then(Value::as_object_mut) {
-            spec.remove(address);
+            spec.shift_remove(address);
         }
     }
     object

@@ -331,7 +331,12 @@ fn is_handler(pid: u32) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let environment = String::from_utf8_lossy(&environment);
     let is_set = |name: &str| environment.split('\0').any(|variable| variable.starts_with(name));
-    program.file_name().is_some_and(|name| name == "weft-nmstate") && is_set("NODE_NAME=") && !is_set("RUN_")
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_manager = String::from_utf8_lossy(&arguments).split('\0').next() == Some("manager");
+    program.file_name().is_some_and(|name| name == "weft")
+        && is_manager
+        && is_set("NODE_NAME=")
+        && !is_set("RUN_")
 }
 
 /// A condition of an object, if it has this status.

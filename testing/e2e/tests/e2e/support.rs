@@ -30,7 +30,7 @@ pub struct Stage {
 }
 
 /// What attachments leave on a node.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct HostState {
     pub veths: BTreeSet<String>,
     pub namespaces: BTreeSet<String>,
@@ -40,6 +40,23 @@ pub struct HostState {
     pub records: BTreeSet<String>,
     /// Lines of the ruleset that name an attachment.
     pub rules: BTreeSet<String>,
+}
+
+impl HostState {
+    /// What was not there before.
+    pub fn beyond(&self, before: &Self) -> Self {
+        let more =
+            |now: &BTreeSet<String>, before: &BTreeSet<String>| now.difference(before).cloned().collect();
+        Self {
+            veths: more(&self.veths, &before.veths),
+            namespaces: more(&self.namespaces, &before.namespaces),
+            scratch: more(&self.scratch, &before.scratch),
+            results: more(&self.results, &before.results),
+            leases: more(&self.leases, &before.leases),
+            records: more(&self.records, &before.records),
+            rules: more(&self.rules, &before.rules),
+        }
+    }
 }
 
 impl Drop for Stage {
@@ -73,7 +90,6 @@ impl Stage {
 
     /// Whatever a test did, the operator has not ended by itself.
     fn has_no_restarts(&self) {
-        // operator#78
         let selector = format!("name={OPERATOR}");
         let pods = self.json(&["-n", OPERATOR_NAMESPACE, "get", "pods", "--selector", &selector]);
         for pod in pods["items"].as_array().into_iter().flatten() {

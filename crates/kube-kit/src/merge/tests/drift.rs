@@ -171,12 +171,12 @@ fn a_definition_keeps_what_the_server_derived() {
     live["spec"]
         .as_object_mut()
         .expect("a spec")
-        .remove("preserveUnknownFields");
+        .shift_remove("preserveUnknownFields");
     assert_unchanged(&crd, &live);
     live["spec"]["versions"][0]
         .as_object_mut()
         .expect("a version")
-        .remove("subresources");
+        .shift_remove("subresources");
     update(&crd, &live);
 }
 

@@ -308,10 +308,13 @@ fn what_is_unknown_stays() {
         created["spec"]["template"]["spec"]["domain"]["devices"]["disks"][0]["io"],
         "native-new"
     );
-    created["metadata"].as_object_mut().unwrap().remove("annotations");
+    created["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .shift_remove("annotations");
     for index in 0..2 {
         let interface = &mut created["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][index];
-        interface.as_object_mut().unwrap().remove("macAddress");
+        interface.as_object_mut().unwrap().shift_remove("macAddress");
     }
     assert_eq!(created, vm);
 }

@@ -98,7 +98,7 @@ fn refusals_change_nothing() {
         interfaces
     };
     let mut moved = had.clone();
-    moved[0].as_object_mut().unwrap().remove("macAddress");
+    moved[0].as_object_mut().unwrap().shift_remove("macAddress");
     moved[1]["macAddress"] = json!("02-00-00-00-00-02");
     for (changed, text) in [
         (
@@ -243,7 +243,7 @@ fn a_new_interface_that_is_not_supported_is_left_alone() {
     );
     for index in [1, 2] {
         let network = &mut wanted["spec"]["template"]["spec"]["networks"][index];
-        network.as_object_mut().unwrap().remove("multus");
+        network.as_object_mut().unwrap().shift_remove("multus");
         network["pod"] = json!({});
     }
     let updated = stage.updated(&created, &wanted);

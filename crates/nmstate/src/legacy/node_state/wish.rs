@@ -104,7 +104,7 @@ pub(crate) fn tell(object: &mut DynamicObject, outcome: &Outcome, now: Timestamp
         status.insert("conditions".to_owned(), conditions.into());
         match observed {
             Some(generation) => status.insert(OBSERVED.to_owned(), generation),
-            None => status.remove(OBSERVED),
+            None => status.shift_remove(OBSERVED),
         };
         true
     })

@@ -256,7 +256,7 @@ impl Controller {
         };
         self.edit(enactment, |status, now| {
             if diff.is_null() {
-                status.remove("diff");
+                status.shift_remove("diff");
             } else {
                 status.insert("diff".to_owned(), diff.clone());
             }
@@ -314,7 +314,7 @@ impl Controller {
         let (name, generation) = (policy.name(), policy.generation());
         self.waiting().remove(&name);
         self.edit(enactment, |status, now| {
-            status.remove("diff");
+            status.shift_remove("diff");
             enactment::set_state(status, &State::Progressing, now);
         })
         .await?;

@@ -146,7 +146,11 @@ fn lines(value: Option<&Value>) -> Vec<String> {
     let text = match value {
         None => return Vec::new(),
         Some(Value::String(text)) => text.clone(),
-        Some(value) => serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string()),
+        Some(value) => {
+            let mut sorted = value.clone();
+            sorted.sort_all_objects();
+            serde_saphyr::to_string(&sorted).unwrap_or_else(|_| sorted.to_string())
+        }
     };
     text.lines().map(str::to_owned).collect()
 }

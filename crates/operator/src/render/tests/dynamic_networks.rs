@@ -87,7 +87,7 @@ fn daemon_set(native: bool, socket: &str) -> Value {
         ],
     });
     place(&mut pod);
-    pod.as_object_mut().expect("a pod").remove("nodeSelector");
+    pod.as_object_mut().expect("a pod").shift_remove("nodeSelector");
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": { "name": "dynamic-networks-controller-ds", "namespace": "addons", "labels": labels },

@@ -189,7 +189,7 @@ fn manager(native: bool, scc: bool) -> Value {
         eager
             .as_object_mut()
             .expect("a probe")
-            .remove("initialDelaySeconds");
+            .shift_remove("initialDelaySeconds");
         container["readinessProbe"] = eager;
     }
     let mut deployment = deployment(

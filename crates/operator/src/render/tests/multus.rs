@@ -96,7 +96,10 @@ fn daemon_set(native: bool, conf_dir: &str, bin_dir: &str) -> Value {
         daemon["startupProbe"] = json!({
             "exec": { "command": ["/weft", "multus-daemon", "--check"] }, "periodSeconds": 1, "failureThreshold": 300,
         });
-        daemon.as_object_mut().expect("a container").remove("lifecycle");
+        daemon
+            .as_object_mut()
+            .expect("a container")
+            .shift_remove("lifecycle");
     }
     let mut pod = json!({
         "hostNetwork": true,

@@ -48,7 +48,7 @@ fn daemon_set(native: bool, bin_dir: &str) -> Value {
             "ovs-mirror-producer",
             "ovs-mirror-consumer",
         ]);
-        install.as_object_mut().expect("a container").remove("args");
+        install.as_object_mut().expect("a container").shift_remove("args");
         marker["image"] = json!("weft:1");
         marker["command"] = json!(["/weft", "ovs-marker"]);
         marker["livenessProbe"]["exec"]["command"] = json!(["/weft", "ovs-marker", "--check"]);

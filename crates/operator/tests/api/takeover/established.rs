@@ -153,7 +153,7 @@ fn without_bundle(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Valu
     let client = objects
         .get_mut(name)
         .and_then(|object| object.pointer_mut("/webhooks/0/clientConfig")?.as_object_mut());
-    let bundle = client.expect("a webhook").remove("caBundle");
+    let bundle = client.expect("a webhook").shift_remove("caBundle");
     assert!(bundle.is_some_and(|bundle| bundle.is_string()), "a bundle");
     objects
 }

@@ -64,7 +64,7 @@ fn a_wider_definition_of_another_installation_stays() {
         let properties =
             live.pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/status/properties");
         let properties = properties.and_then(Value::as_object_mut).expect("properties");
-        properties.remove(status).expect("the property");
+        properties.shift_remove(status).expect("the property");
         live
     };
     let becomes = |live: &Value| match plan(&ours, Some(live), &Policy::default()).expect("a plan") {

@@ -1,0 +1,243 @@
+//! What a change can affect.
+//!
+//! ```text
+//! git: changed files ──> packages ──> those that depend on them (Cargo) ──> test programs
+//!                                └──> a table ──> tests on clusters
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use anyhow::Context;
+use cluster::run;
+use serde_json::Value;
+
+use crate::paths;
+
+/// The package of the tests on clusters.
+const E2E: &str = "e2e";
+/// Tests on clusters, by the folder or file that they stand in, that a package's change can affect. Packages that are
+/// not named here affect all of them when they are part of the product, and none otherwise.
+const ON_CLUSTERS: &[(&str, &[&str])] = &[
+    ("operator", &["operator::", "transitions::"]),
+    ("kubemacpool", &["mac_pool::"]),
+    ("weft-nmstate", &["node_network"]),
+    ("dynamic-networks", &["hot_plug::"]),
+    ("markers", &["attach::"]),
+    (
+        "installer",
+        &["attach::", "operator::without_multus", "standalone::"],
+    ),
+    (
+        "multus",
+        &["attach::", "crash::", "hot_plug::", "standalone::", "storm::"],
+    ),
+    ("plugins", &["attach::", "crash::", "hot_plug::", "storm::"]),
+    ("cni", &["attach::", "crash::", "hot_plug::", "storm::"]),
+    ("webhook", &["mac_pool::", "standalone::what_is_wrong"]),
+    ("api", &["operator::"]),
+    ("weft", &["operator::every_workload"]),
+    ("program", &["operator::every_workload"]),
+];
+/// Packages of the product that all tests on clusters stand on.
+const UNDER_ALL: [&str; 3] = ["kube-kit", "linux", "cluster"];
+/// Files that everything is built from.
+const EVERYTHING: [&str; 5] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    ".cargo/",
+    "clippy.toml",
+    "rustfmt.toml",
+];
+/// Files that belong to no package, and the package whose tests read them.
+const READERS: [(&str, &[&str]); 3] = [
+    ("deploy/", &["operator", "api", E2E]),
+    ("examples/", &["operator", "weft-nmstate"]),
+    ("docs/", &["operator"]),
+];
+
+/// The packages of the workspace: their folder, and what they depend on.
+type Packages = BTreeMap<String, (String, BTreeSet<String>)>;
+
+/// What a change can affect.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Affected {
+    /// Packages that have changed themselves.
+    changed: BTreeSet<String>,
+    /// These, and all that depend on them.
+    packages: BTreeSet<String>,
+    /// What tests on clusters have in their name; `None` for all of them.
+    on_clusters: Option<BTreeSet<&'static str>>,
+}
+
+impl Affected {
+    /// By what differs from a revision, committed or not.
+    pub(super) fn since(revision: &str) -> anyhow::Result<Self> {
+        let git = |args: &[&str]| run::output(Command::new("git").current_dir(paths::root()).args(args));
+        let mut files = git(&["diff", "--name-only", revision])?;
+        files.push_str(&git(&["ls-files", "--others", "--exclude-standard"])?);
+        let metadata = run::output(paths::cargo().args(["metadata", "--no-deps", "--format-version", "1"]))?;
+        let metadata: Value =
+            serde_json::from_str(&metadata).context("cannot read what Cargo says about the workspace")?;
+        Ok(Self::by(&files, &packages(&metadata)))
+    }
+
+    fn by(files: &str, packages: &Packages) -> Self {
+        let all = || packages.keys().cloned();
+        let mut changed = BTreeSet::new();
+        for file in files.lines() {
+            if EVERYTHING.iter().any(|name| file.starts_with(name)) {
+                changed.extend(all());
+            }
+            let own = packages
+                .iter()
+                .filter(|(_, (folder, _))| file.starts_with(&format!("{folder}/")));
+            changed.extend(own.map(|(name, _)| name.clone()));
+            let readers = READERS.iter().filter(|(folder, _)| file.starts_with(folder));
+            changed.extend(readers.flat_map(|(_, names)| names.iter().map(|name| (*name).to_owned())));
+        }
+        let mut affected = changed.clone();
+        loop {
+            let more: Vec<String> = packages
+                .iter()
+                .filter(|(name, (_, needs))| !affected.contains(*name) && !needs.is_disjoint(&affected))
+                .map(|(name, _)| name.clone())
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            affected.extend(more);
+        }
+        let named = |name: &String| ON_CLUSTERS.iter().find(|(known, _)| name == known);
+        let all_tests = changed
+            .iter()
+            .any(|name| name == E2E || UNDER_ALL.contains(&name.as_str()));
+        let on_clusters: BTreeSet<&str> = changed
+            .iter()
+            .filter_map(named)
+            .flat_map(|(_, tests)| tests.iter().copied())
+            .collect();
+        if !all_tests && on_clusters.is_empty() {
+            affected.remove(E2E);
+        } else {
+            affected.insert(E2E.to_owned());
+        }
+        Self {
+            changed,
+            packages: affected,
+            on_clusters: (!all_tests).then_some(on_clusters),
+        }
+    }
+
+    /// Whether tests of a package may be affected.
+    pub(super) fn takes(&self, package: &str) -> bool {
+        self.packages.contains(package)
+    }
+
+    pub(super) fn takes_test(&self, package: &str, test: &str) -> bool {
+        let affected = |parts: &BTreeSet<&str>| parts.iter().any(|part| test.starts_with(part));
+        self.takes(package) && (package != E2E || self.on_clusters.as_ref().is_none_or(affected))
+    }
+
+    /// In words.
+    pub(super) fn told(&self) -> String {
+        let list = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        if self.changed.is_empty() {
+            return "nothing has changed that a test depends on\n".to_owned();
+        }
+        let further: BTreeSet<String> = self.packages.difference(&self.changed).cloned().collect();
+        let on_clusters = match &self.on_clusters {
+            None => "all".to_owned(),
+            Some(tests) if tests.is_empty() => "none".to_owned(),
+            Some(tests) => tests.iter().copied().collect::<Vec<_>>().join(", "),
+        };
+        format!(
+            "changed: {}\naffected too: {}\ntests on clusters: {on_clusters}\n",
+            list(&self.changed),
+            list(&further)
+        )
+    }
+}
+
+fn packages(metadata: &Value) -> Packages {
+    let root = metadata["workspace_root"].as_str().unwrap_or_default();
+    let mut found = Packages::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let (Some(name), Some(manifest)) = (package["name"].as_str(), package["manifest_path"].as_str())
+        else {
+            continue;
+        };
+        let folder = manifest
+            .trim_start_matches(root)
+            .trim_start_matches('/')
+            .trim_end_matches("/Cargo.toml");
+        let needs = package["dependencies"].as_array().into_iter().flatten();
+        let needs = needs.filter_map(|dependency| Some(dependency["name"].as_str()?.to_owned()));
+        found.insert(name.to_owned(), (folder.to_owned(), needs.collect()));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspace() -> Packages {
+        let package = |name: &str, folder: &str, needs: &[&str]| {
+            let needs = needs.iter().map(|name| (*name).to_owned()).collect();
+            (name.to_owned(), (folder.to_owned(), needs))
+        };
+        Packages::from([
+            package("linux", "crates/linux", &["rustix"]),
+            package("kubemacpool", "crates/kubemacpool", &["linux"]),
+            package("operator", "crates/operator", &[]),
+            package("weft", "crates/weft", &["kubemacpool", "operator"]),
+            package(E2E, "testing/e2e", &["cluster"]),
+            package("cluster", "testing/cluster", &[]),
+        ])
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_component_affects_what_depends_on_it_and_its_tests_on_clusters() {
+        let affected = Affected::by("crates/kubemacpool/src/pool.rs\n", &workspace());
+        assert_eq!(affected.changed, names(&["kubemacpool"]));
+        assert_eq!(affected.packages, names(&["kubemacpool", "weft", E2E]));
+        assert!(affected.takes_test(E2E, "mac_pool::a"));
+        assert!(!affected.takes_test(E2E, "attach::a"));
+        assert!(affected.takes_test("weft", "anything") && !affected.takes_test("operator", "anything"));
+    }
+
+    #[test]
+    fn the_ground_affects_everything() {
+        let affected = Affected::by("crates/linux/src/lib.rs\n", &workspace());
+        assert!(affected.takes_test(E2E, "storm::a"));
+        assert!(!affected.takes("operator"));
+        let affected = Affected::by("Cargo.lock\n", &workspace());
+        assert_eq!(affected.packages, workspace().into_keys().collect());
+    }
+
+    #[test]
+    fn files_outside_of_packages_affect_who_reads_them() {
+        let affected = Affected::by("README.md\n", &workspace());
+        assert_eq!(affected.told(), "nothing has changed that a test depends on\n");
+        let affected = Affected::by("deploy/operator.yaml\n", &workspace());
+        assert!(affected.takes("operator") && affected.takes("weft"));
+    }
+
+    #[test]
+    fn every_package_of_the_product_is_known_by_its_tests_on_clusters() {
+        let metadata = run::output(paths::cargo().args(["metadata", "--no-deps", "--format-version", "1"]));
+        let metadata = serde_json::from_str(&metadata.unwrap()).unwrap();
+        let known = |name: &str| ON_CLUSTERS.iter().any(|(it, _)| *it == name) || UNDER_ALL.contains(&name);
+        for (name, (folder, _)) in packages(&metadata) {
+            assert!(
+                !folder.starts_with("crates/") || known(&name),
+                "{name} is missing"
+            );
+        }
+    }
+}

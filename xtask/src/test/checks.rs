@@ -1,0 +1,57 @@
+//! Checks of the code itself, a test each. That generated files are fresh is tested beside their generators.
+
+use anyhow::{Context, bail};
+use cluster::{Progress, run};
+
+use super::libtest::Totals;
+use crate::build::{self, Built, Extent, Inventory};
+use crate::paths;
+
+/// What was checked.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    pub(super) totals: Totals,
+    /// What is wrong.
+    pub(super) shown: String,
+}
+
+impl Checks {
+    fn add(&mut self, name: &str, outcome: anyhow::Result<()>) {
+        match outcome {
+            Ok(()) => self.totals.passed += 1,
+            Err(error) => {
+                self.totals.failed += 1;
+                self.shown.push_str(&format!("{name}: FAILED\n{error:#}\n"));
+            }
+        }
+    }
+
+    /// Checks of sources.
+    pub(super) fn of_sources(&mut self) {
+        let format = run::output(paths::cargo().args(["fmt", "--all", "--check"]));
+        self.add(
+            "formatting (repair: cargo fmt --all)",
+            format.map(drop).map_err(Into::into),
+        );
+        self.add("citations", crate::cases::check());
+    }
+
+    /// Checks of a whole build.
+    pub(super) fn of_build(&mut self, built: &Built, progress: &mut dyn Progress) {
+        let lints = || -> anyhow::Result<()> {
+            if built.remarks.is_empty() {
+                return Ok(());
+            }
+            bail!("{}", built.remarks.iter().map(String::as_str).collect::<String>())
+        };
+        self.add("lints", lints());
+        let mut again = || -> anyhow::Result<()> {
+            let again = build::build(Extent::Programs, &Inventory::default(), progress);
+            match again.context("the programs alone do not build")?.compiled {
+                0 => Ok(()),
+                crates => bail!("{crates} crates are compiled once more when the programs are built alone"),
+            }
+        };
+        self.add("one build for all", again());
+    }
+}

@@ -1,0 +1,293 @@
+//! The tier on clusters: the tests form a queue, and each cluster takes the next one when it has done with the last.
+//!
+//! ```text
+//! weft, weft-cni ──> image ──┬──> cluster test-1: up, install ──┐
+//!                            └──> cluster test-2: up, install ──┴──> queue of tests, those that take long first
+//! ```
+//!
+//! A test has its cluster for itself, so that it may change what is deployed there.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, anyhow, ensure};
+use cluster::{Cluster, Options, Progress};
+
+use super::execute::Execution;
+use super::report::Entry;
+use super::{Selection, Tier};
+use crate::board::{Board, Lane};
+use crate::build::{Inventory, Program};
+use crate::{explain, image, install, manifests};
+
+/// Names a cluster to use; otherwise there is one for each lane of the tier, never somebody's demo.
+const VARIABLE: &str = "WEFT_CLUSTER";
+
+/// Packages that have such tests.
+const PACKAGES: usize = 2;
+
+/// Tests that take minutes. They come first, in this order, or the last one would be waited for while all other clusters
+/// are idle.
+const LONG: [&str; 12] = [
+    "whoever_dies_at_any_point_of_a_change_it_comes_to_a_good_end",
+    "a_broken_default_route_and_a_broken_name_server_are_rolled_back",
+    "nothing_leaks_in_a_storm_of_pods_whose_daemon_dies_and_whose_api_server_goes",
+    "certificates_rotate_under_load_without_a_failed_request",
+    "a_policy_builds_a_bridge_on_one_node_after_another_and_pods_meet_on_it",
+    "an_operator_that_is_killed_on_the_way_gets_to_the_same_end",
+    "an_idle_operator_writes_nothing",
+    "workloads_run_where_they_are_placed",
+    "without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods",
+    "up_killed_at_any_point_then_up_works_and_down_leaves_nothing",
+    "objects_of_the_original_design_work_beside_policies",
+    "clusters_live_side_by_side_and_pods_talk_within_each",
+];
+
+/// How the tier is to run.
+#[derive(Debug)]
+pub(super) struct Wish<'a> {
+    /// Keep the clusters; they are also kept after a failure.
+    pub(super) keep: bool,
+    /// Test the image that ships instead of one of the development build.
+    pub(super) shipped: bool,
+    pub(super) selection: &'a Selection,
+}
+
+/// A test of the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Case {
+    /// Place of its program among those of the tier.
+    program: usize,
+    test: String,
+}
+
+/// Puts those that take long first.
+fn queue(mut cases: Vec<Case>) -> VecDeque<Case> {
+    let place = |case: &Case| {
+        let name = case.test.rsplit("::").next().unwrap_or(&case.test);
+        LONG.iter().position(|long| *long == name).unwrap_or(LONG.len())
+    };
+    cases.sort_by_key(place);
+    cases.into()
+}
+
+/// The tests that are selected, once their programs are built.
+struct Tests {
+    programs: Vec<Program>,
+    all: usize,
+    queue: Mutex<VecDeque<Case>>,
+}
+
+impl Tests {
+    fn wait(inventory: &Inventory, selection: &Selection) -> anyhow::Result<Self> {
+        let programs = inventory.wait(|programs| {
+            let of_tier = programs
+                .iter()
+                .filter(|program| Tier::of(program) == Some(Tier::E2e));
+            let of_tier: Vec<Program> = of_tier.cloned().collect();
+            (of_tier.len() == PACKAGES).then_some(of_tier)
+        });
+        let programs = programs.context("the tests of the tier were not built")?;
+        let mut cases = Vec::new();
+        for (place, program) in programs.iter().enumerate() {
+            for test in Execution::of(program, 1).list()? {
+                if selection.takes(program, &test) {
+                    cases.push(Case { program: place, test });
+                }
+            }
+        }
+        Ok(Self {
+            programs,
+            all: cases.len(),
+            queue: Mutex::new(queue(cases)),
+        })
+    }
+
+    fn left(&self) -> MutexGuard<'_, VecDeque<Case>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next test, and its number.
+    fn next(&self) -> Option<(Case, usize)> {
+        let mut left = self.left();
+        let case = left.pop_front()?;
+        Some((case, self.all - left.len()))
+    }
+}
+
+/// Runs the tests of the tier.
+pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyhow::Result<Entry> {
+    let began = Instant::now();
+    let mut entry = Entry {
+        tier: Tier::E2e.name(),
+        ..Entry::default()
+    };
+    let mut lane = board.lane(Tier::E2e.name());
+    let tests = OnceLock::new();
+    let tests =
+        || tests.get_or_init(|| Tests::wait(inventory, wish.selection).map_err(|error| format!("{error:#}")));
+    if wish.selection.is_part() && tests().as_ref().is_ok_and(|tests| tests.all == 0) {
+        return Ok(entry);
+    }
+    let built = if wish.shipped {
+        image::build(&mut lane)?
+    } else {
+        image::development(inventory, &mut lane)?
+    };
+    manifests::write(&built)?;
+    drop(lane);
+    let named = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+    let names: Vec<&str> = named
+        .as_deref()
+        .map_or(Tier::E2e.lanes().to_vec(), |name| vec![name]);
+    let mut options = Options::from_env()?;
+    let mut clusters = Vec::new();
+    for name in names {
+        name.clone_into(&mut options.name);
+        clusters.push(Cluster::new(options.clone())?);
+    }
+    let worker = Worker {
+        wish,
+        board,
+        built: &built,
+    };
+    let waited = began.elapsed();
+    let ends: Vec<anyhow::Result<Entry>> = thread::scope(|scope| {
+        let workers: Vec<_> = clusters
+            .iter()
+            .zip(Tier::E2e.lanes())
+            .map(|(cluster, name)| {
+                let (worker, tests) = (&worker, &tests);
+                scope.spawn(move || {
+                    let mut lane = board.lane(name);
+                    let began = Instant::now();
+                    worker.install(cluster, &mut lane)?;
+                    lane.step("waiting for the tests");
+                    let tests = tests().as_ref().map_err(|error| anyhow!("{error}"))?;
+                    let mut entry = worker.run(cluster, tests, &mut lane)?;
+                    entry.waited = began.elapsed().saturating_sub(entry.ran);
+                    Ok(entry)
+                })
+            })
+            .collect();
+        workers.into_iter().map(super::join).collect()
+    });
+    for end in ends {
+        entry.add(end?);
+    }
+    entry.waited += waited;
+    entry.ran = began.elapsed().saturating_sub(entry.waited);
+    let left = tests().as_ref().map_or(0, |tests| tests.left().len());
+    ensure!(left == 0, "{left} tests did not run");
+    Ok(entry)
+}
+
+/// What works on a cluster.
+struct Worker<'a> {
+    wish: &'a Wish<'a>,
+    board: &'a Board,
+    built: &'a image::Built,
+}
+
+impl Worker<'_> {
+    /// Brings the cluster up with the product on it.
+    fn install(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
+        cluster.up(lane)?;
+        let installed =
+            install::install(cluster, self.built, lane).and_then(|()| install::bridges(cluster, lane));
+        installed.inspect_err(|_| {
+            let evidence = explain::cluster(cluster, &[install::NAMESPACE]);
+            self.board.print(&evidence);
+        })
+    }
+
+    /// Takes tests until there are none.
+    fn run(&self, cluster: &Cluster, tests: &Tests, lane: &mut Lane) -> anyhow::Result<Entry> {
+        let began = Instant::now();
+        let mut entry = Entry::default();
+        while let Some((case, number)) = tests.next() {
+            lane.step(&format!("{} ({number} of {})", case.test, tests.all));
+            match self.test(cluster, &tests.programs[case.program], case.test, lane) {
+                Ok(more) => entry.add(more),
+                Err(error) => {
+                    self.board.print(&format!("\n{error:#}\n"));
+                    entry.totals.failed += 1;
+                }
+            }
+        }
+        entry.ran = began.elapsed();
+        if entry.totals.failed == 0 && !self.wish.keep {
+            cluster.down(lane)?;
+        } else {
+            self.board.print(&format!(
+                "the cluster is kept: export KUBECONFIG={}\nremove it with: WEFT_CLUSTER={} cargo xtask cluster down\n",
+                cluster.kubeconfig().display(),
+                cluster.name()
+            ));
+        }
+        Ok(entry)
+    }
+
+    fn test(
+        &self,
+        cluster: &Cluster,
+        program: &Program,
+        test: String,
+        lane: &mut Lane,
+    ) -> anyhow::Result<Entry> {
+        let execution = Execution {
+            filters: vec![test.clone()],
+            exact: true,
+            gives_way: false,
+            environment: vec![
+                (VARIABLE, cluster.name().into()),
+                ("WEFT_E2E_IMAGE", self.built.reference.clone().into()),
+                ("WEFT_E2E_CNI_BINARY", self.built.cni.clone().into()),
+                ("KUBECONFIG", cluster.kubeconfig().into()),
+            ],
+            ..Execution::of(program, 1)
+        };
+        let executed = execution.run(lane).with_context(|| test.clone())?;
+        self.board.print(&shown(&executed.shown));
+        Ok(Entry {
+            totals: executed.reader.totals(),
+            outcomes: super::outcomes(program, &executed.reader),
+            tests: vec![(test, executed.took)],
+            ..Entry::default()
+        })
+    }
+}
+
+/// What a program of one test prints, without the count of that one.
+fn shown(output: &str) -> String {
+    let worth = |line: &&str| !line.starts_with("test result: ok");
+    output
+        .lines()
+        .filter(worth)
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_that_take_long_come_first_and_all_others_in_their_order() {
+        let case = |test: &str| Case {
+            program: 0,
+            test: test.to_owned(),
+        };
+        let cases = ["attach::a", LONG[1], "attach::b", LONG[0]].map(case);
+        let expected = [LONG[0], LONG[1], "attach::a", "attach::b"].map(case);
+        assert_eq!(queue(cases.to_vec()), expected);
+    }
+
+    #[test]
+    fn the_count_of_one_test_is_not_shown() {
+        let output = "  a: measured: 3 ms\ntest result: ok. 1 passed; 0 failed\n";
+        assert_eq!(shown(output), "  a: measured: 3 ms\n");
+    }
+}

@@ -1,0 +1,307 @@
+//! Reads what Rust's test programs print.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Counts of tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Tests that ran and proved something.
+    pub(crate) passed: usize,
+    /// Tests that failed.
+    pub(crate) failed: usize,
+    /// Tests that were ignored, or that said why they cannot run here.
+    pub(crate) skipped: usize,
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl std::fmt::Display for Totals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        )
+    }
+}
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// Reads the output of a test program that was called with `--show-output`, line by line.
+///
+/// The output of tests that passed comes in a section `successes:`, one part a test that starts with
+/// `---- NAME stdout ----`. A test that skips itself prints `skipped: REASON`; one that measures something prints
+/// `measured: …`, and one that waited long `waited: …`. Those lines are worth showing, the rest of that section is not.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    totals: Totals,
+    in_successes: bool,
+    test: String,
+    skipped_here: usize,
+    /// Tests that are to run, as far as programs have said so.
+    announced: usize,
+    outcomes: BTreeMap<String, Outcome>,
+    /// Tests in the order of their ends, with the time of it.
+    ends: Vec<(String, Duration)>,
+    /// For each program, the place of its first end, and when it began.
+    programs: Vec<(usize, Duration)>,
+}
+
+impl Reader {
+    /// Takes the next line, which came at this time, and returns what to show of it.
+    pub(crate) fn line(&mut self, line: &str, at: Duration) -> Option<String> {
+        match line {
+            "successes:" => {
+                self.in_successes = true;
+                return None;
+            }
+            "failures:" => self.in_successes = false,
+            _ => {}
+        }
+        if let Some(result) = line.strip_prefix("test result: ") {
+            self.in_successes = false;
+            self.count(result);
+            return Some(line.to_owned());
+        }
+        if !self.in_successes {
+            if let Some(count) = line
+                .strip_prefix("running ")
+                .and_then(|rest| rest.split_once(" test"))
+            {
+                self.announced += count.0.parse().unwrap_or(0);
+                self.programs.push((self.ends.len(), at));
+                return None;
+            }
+            let ended = ended(line);
+            if let Some((name, outcome)) = ended {
+                self.outcomes.insert(name.to_owned(), outcome);
+                self.ends.push((name.to_owned(), at));
+            }
+            // Names of tests that passed tell nothing; those that did not are shown again at the end.
+            let passed = ended.is_some_and(|(_, outcome)| outcome == Outcome::Passed);
+            return (!passed && !line.trim().is_empty()).then(|| line.to_owned());
+        }
+        if let Some(name) = line
+            .strip_prefix("---- ")
+            .and_then(|line| line.split_whitespace().next())
+        {
+            name.clone_into(&mut self.test);
+        } else if line.starts_with("skipped: ") {
+            self.skipped_here += 1;
+            self.outcomes.insert(self.test.clone(), Outcome::Skipped);
+            return Some(format!("  {}: {line}", self.test));
+        } else if line.starts_with("measured: ") || line.starts_with("waited: ") {
+            return Some(format!("  {}: {line}", self.test));
+        }
+        None
+    }
+
+    /// Reads `ok. 5 passed; 0 failed; 1 ignored; …`.
+    fn count(&mut self, result: &str) {
+        let mut number = 0;
+        for word in result.split([' ', ';']) {
+            match word {
+                "passed" => self.totals.passed += number,
+                "failed" => self.totals.failed += number,
+                "ignored" => self.totals.skipped += number,
+                other => number = other.parse().unwrap_or(number),
+            }
+        }
+        let skipped = std::mem::take(&mut self.skipped_here).min(self.totals.passed);
+        self.totals.passed -= skipped;
+        self.totals.skipped += skipped;
+    }
+
+    /// What was counted so far.
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Tests that have ended, and that there are.
+    pub(crate) fn progress(&self) -> (usize, usize) {
+        (self.ends.len(), self.announced)
+    }
+
+    /// How each test ended.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&str, Outcome)> {
+        self.outcomes
+            .iter()
+            .map(|(name, outcome)| (name.as_str(), *outcome))
+    }
+
+    /// How long each test took, in programs that run so many at a time.
+    ///
+    /// A program tells when a test has ended. It begins them in the order of their names, the first ones at once and each
+    /// further one when another has ended.
+    pub(crate) fn durations(&self, threads: usize) -> Vec<(String, Duration)> {
+        let mut took = Vec::new();
+        for (place, (first, began)) in self.programs.iter().enumerate() {
+            let last = self
+                .programs
+                .get(place + 1)
+                .map_or(self.ends.len(), |(next, _)| *next);
+            let ends = self.ends.get(*first..last).unwrap_or_default();
+            let mut names: Vec<&str> = ends.iter().map(|(name, _)| name.as_str()).collect();
+            names.sort_unstable();
+            for (name, at) in ends {
+                let order = names.binary_search(&name.as_str()).unwrap_or_default();
+                let freed = order.checked_sub(threads).and_then(|place| ends.get(place));
+                let begin = freed.map_or(*began, |(_, at)| *at);
+                took.push((name.clone(), at.saturating_sub(begin)));
+            }
+        }
+        took
+    }
+}
+
+/// Reads `test NAME ... ok`; a test that should panic says so behind its name.
+fn ended(line: &str) -> Option<(&str, Outcome)> {
+    let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let name = name.split(" - ").next().unwrap_or(name);
+    let outcome = match result.split([',', ' ']).next()? {
+        "ok" => Outcome::Passed,
+        "FAILED" => Outcome::Failed,
+        "ignored" => Outcome::Skipped,
+        _ => return None,
+    };
+    Some((name, outcome))
+}
+
+/// Names of the tests that a program lists when it is asked with `--list`.
+pub(crate) fn listed(output: &str) -> impl Iterator<Item = &str> {
+    output.lines().filter_map(|line| line.strip_suffix(": test"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "
+running 3 tests
+test a_bridge ... ok
+test a_vlan ... ok
+test broken ... FAILED
+
+successes:
+
+---- a_bridge stdout ----
+some words
+measured: 3 ms
+
+---- a_vlan stdout ----
+skipped: this kernel has no 802.1Q
+
+
+successes:
+    a_bridge
+    a_vlan
+
+failures:
+
+---- broken stdout ----
+assertion failed
+
+failures:
+    broken
+
+test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 4 filtered out; finished in 0.01s
+
+running 1 test
+test other ... ok
+
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+
+    #[test]
+    fn results_of_several_programs_are_added_and_skipped_tests_are_not_passed() {
+        let mut reader = Reader::default();
+        let shown: Vec<String> = OUTPUT
+            .lines()
+            .filter_map(|line| reader.line(line, Duration::ZERO))
+            .collect();
+        assert_eq!(
+            reader.totals(),
+            Totals {
+                passed: 2,
+                failed: 1,
+                skipped: 2
+            }
+        );
+        let text = shown.join("\n");
+        assert!(
+            text.contains("  a_vlan: skipped: this kernel has no 802.1Q"),
+            "{text}"
+        );
+        assert!(text.contains("  a_bridge: measured: 3 ms"), "{text}");
+        assert!(text.contains("assertion failed"), "{text}");
+        assert!(
+            !text.contains("some words") && !text.contains("test other ... ok"),
+            "{text}"
+        );
+        assert_eq!(reader.progress(), (4, 4));
+        let outcomes: Vec<_> = reader.outcomes().collect();
+        assert_eq!(
+            outcomes,
+            [
+                ("a_bridge", Outcome::Passed),
+                ("a_vlan", Outcome::Skipped),
+                ("broken", Outcome::Failed),
+                ("other", Outcome::Passed),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_last_line_is_the_one_that_machines_read() {
+        assert_eq!(
+            Totals {
+                passed: 5,
+                failed: 0,
+                skipped: 1
+            }
+            .to_string(),
+            "5 passed, 0 failed, 1 skipped"
+        );
+    }
+
+    #[test]
+    fn tests_are_listed_without_running_them() {
+        let output = "bridge::adds: test\nbridge::removes: test\n\n2 tests, 0 benchmarks\n";
+        assert_eq!(
+            listed(output).collect::<Vec<_>>(),
+            ["bridge::adds", "bridge::removes"]
+        );
+    }
+
+    #[test]
+    fn a_test_begins_when_one_of_those_before_it_ends() {
+        let mut reader = Reader::default();
+        reader.line("running 4 tests", Duration::ZERO);
+        // a from 0 to 4, b from 0 to 1, c from 1 to 2, d from 2 to 7.
+        for (name, at) in [("b", 1), ("c", 2), ("a", 4), ("d", 7)] {
+            reader.line(&format!("test {name} ... ok"), Duration::from_secs(at));
+        }
+        // The next program.
+        reader.line("running 1 test", Duration::from_secs(8));
+        reader.line("test a2 ... ok", Duration::from_secs(9));
+        let took: Vec<_> = reader
+            .durations(2)
+            .into_iter()
+            .map(|(name, took)| format!("{name} {}", took.as_secs()))
+            .collect();
+        assert_eq!(took, ["b 1", "c 1", "a 4", "d 5", "a2 1"]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Programs of others that tiers need: brought in, or built once, beside our own build.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::Scope;
+use std::time::Duration;
+
+use cluster::kubernetes::{Program, Programs};
+use cluster::{Helm, Home, Packages, Progress};
+
+use super::{Tier, guest, is_root};
+use crate::board::{Board, Lane};
+
+/// How often the person who waits is shown a sign of life.
+const POLL: Duration = Duration::from_millis(200);
+
+/// What came of it: a failure in words, for each tier that needs it.
+type Done = Option<Result<(), String>>;
+
+/// Something that is being brought in.
+#[derive(Debug, Clone, Default)]
+struct Part(Arc<(Mutex<Done>, Condvar)>);
+
+impl Part {
+    fn end(&self, outcome: Result<(), String>) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        self.0.1.notify_all();
+    }
+
+    fn wait(&self, progress: &mut dyn Progress) -> anyhow::Result<()> {
+        let (done, changed) = &*self.0;
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(outcome) = &*done {
+                return outcome.clone().map_err(anyhow::Error::msg);
+            }
+            progress.tick("");
+            done = changed
+                .wait_timeout(done, POLL)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+/// What is being brought in for the tiers of a run.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    kubernetes: Part,
+    packages: Part,
+}
+
+impl Prepared {
+    /// Starts to bring in what these tiers lack. Debian's packages come one set after the other, Go builds one program
+    /// after the other, both at the same time.
+    pub(super) fn start<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        tiers: &BTreeSet<Tier>,
+        board: &Board,
+    ) {
+        let begin = |part: &Part, name, work: fn(&BTreeSet<Tier>, &mut Lane) -> anyhow::Result<()>| {
+            let (part, mut lane, tiers) = (part.clone(), board.lane(name), tiers.clone());
+            scope.spawn(move || part.end(work(&tiers, &mut lane).map_err(|error| format!("{error:#}"))));
+        };
+        begin(&self.kubernetes, "kubernetes", kubernetes);
+        begin(&self.packages, "packages", packages);
+    }
+
+    /// Waits for what a tier needs.
+    pub(super) fn wait(&self, tier: Tier, progress: &mut dyn Progress) -> anyhow::Result<()> {
+        self.packages.wait(progress)?;
+        if matches!(tier, Tier::Api | Tier::E2e) {
+            self.kubernetes.wait(progress)?;
+        }
+        Ok(())
+    }
+}
+
+fn kubernetes(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
+    let home = Home::from_env()?;
+    if tiers.contains(&Tier::E2e) && is_root() {
+        Programs::ensure(&home, &Program::ALL, lane)?;
+    } else if tiers.contains(&Tier::Api) {
+        Programs::ensure(&home, &Program::API, lane)?;
+    }
+    if tiers.contains(&Tier::Api) {
+        Helm::ensure(&home, lane)?;
+    }
+    Ok(())
+}
+
+fn packages(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
+    let home = Home::from_env()?;
+    // Root's unit tests of packet rules have them read by nft.
+    if is_root() {
+        Packages::ensure(&home, lane)?;
+    }
+    if tiers.contains(&Tier::Namespaces) || tiers.contains(&Tier::E2e) {
+        match Packages::ensure_network_manager(&home, lane) {
+            Err(cluster::Error::Missing(_)) if !is_root() => {}
+            other => drop(other?),
+        }
+    }
+    if tiers.contains(&Tier::Api) {
+        match Packages::ensure_prometheus(&home, lane) {
+            // The tests that need it say what they leave out.
+            Err(cluster::Error::Missing(_)) => {}
+            other => drop(other?),
+        }
+    }
+    if tiers.contains(&Tier::Vm) {
+        // What is lacking the tier says.
+        let _ = guest::ensure(lane)?;
+    }
+    Ok(())
+}
