@@ -6,8 +6,7 @@
 //! ```
 //!
 //! Features are unified over what one command selects, so all commands select the workspace with its tests. Clippy is
-//! the compiler of our own crates: it finds what is to be said of the code while it compiles it, and nothing is compiled
-//! a second time for that.
+//! the compiler of our own crates: it reports lints while it compiles, so that lints need no build of their own.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};

@@ -18,26 +18,22 @@ mod libtest;
 mod load;
 mod prepare;
 mod report;
+mod run;
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
-use std::thread::{self, ScopedJoinHandle};
-use std::time::Instant;
+use std::thread;
 
 use anyhow::Context;
-use cluster::Progress;
 
 use self::changed::Affected;
-use self::checks::Checks;
-use self::execute::{Execution, label};
-use self::libtest::{Outcome, Reader, Totals};
+use self::libtest::Outcome;
 use self::load::Load;
-use self::prepare::Prepared;
 use self::report::{Entry, Test, Ticks};
-use crate::board::{Board, Lane};
-use crate::build::{self, Extent, Inventory, Kind, Program};
+use self::run::{Ended, Run};
+use crate::board::Board;
+use crate::build::{Kind, Program};
 use crate::cases;
 
 /// What to test.
@@ -147,9 +143,6 @@ impl Tier {
     }
 }
 
-/// Packages whose tests against an API server take minutes: they come first.
-const LONG: [&str; 4] = ["weft-nmstate", "operator", "kubemacpool", "multus"];
-
 /// Which tests are to run.
 #[derive(Debug, Default)]
 struct Selection {
@@ -242,307 +235,6 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
-}
-
-/// How a run ended.
-#[derive(Debug, Default)]
-struct Ended {
-    entries: Vec<Entry>,
-    /// What could not be run although it should.
-    broken: Vec<String>,
-    /// What this machine cannot run, and why.
-    left_out: Vec<String>,
-}
-
-impl Ended {
-    fn totals(&self) -> Totals {
-        let mut totals = Totals {
-            failed: self.broken.len(),
-            ..Totals::default()
-        };
-        for entry in &self.entries {
-            totals += entry.totals;
-        }
-        totals
-    }
-}
-
-/// How a tier ended.
-type Outcomes = anyhow::Result<Result<Entry, LeftOut>>;
-
-/// Why this machine cannot run a tier.
-struct LeftOut(String);
-
-/// One run of the tests that are selected.
-struct Run<'a> {
-    args: &'a Args,
-    tiers: BTreeSet<Tier>,
-    selection: &'a Selection,
-    board: &'a Board,
-    inventory: Inventory,
-}
-
-impl<'a> Run<'a> {
-    fn of(args: &'a Args, selection: &'a Selection, board: &'a Board) -> Self {
-        let chosen: BTreeSet<Tier> = if args.tiers.is_empty() {
-            Tier::ALL.into()
-        } else {
-            args.tiers.iter().copied().collect()
-        };
-        Self {
-            args,
-            tiers: chosen,
-            selection,
-            board,
-            inventory: Inventory::default(),
-        }
-    }
-
-    fn has(&self, tier: Tier) -> bool {
-        self.tiers.contains(&tier)
-    }
-
-    fn all(&self) -> Ended {
-        let mut ended = Ended::default();
-        let prepared = Prepared::default();
-        thread::scope(|scope| {
-            prepared.start(scope, &self.tiers, self.board);
-            let built = scope.spawn(|| self.build());
-            let guest = self.has(Tier::Vm).then(|| scope.spawn(|| self.guest(&prepared)));
-            let clusters = self
-                .has(Tier::E2e)
-                .then(|| scope.spawn(|| self.clusters(&prepared)));
-            let mut take = |tier: Tier, outcome: Outcomes| match outcome {
-                Ok(Ok(entry)) => ended.entries.push(entry),
-                Ok(Err(LeftOut(why))) => {
-                    ended.left_out.push(format!("tier {}: {why}", tier.name()));
-                    ended.entries.push(self.count(tier));
-                }
-                Err(error) => ended.broken.push(format!("tier {}: {error:#}", tier.name())),
-            };
-            let checks = join(built);
-            take(Tier::Unit, checks.map(Ok));
-            for tier in [Tier::Unit, Tier::Namespaces, Tier::Api] {
-                if self.has(tier) {
-                    take(tier, self.tier(tier, &prepared));
-                }
-            }
-            for (tier, lane) in [(Tier::Vm, guest), (Tier::E2e, clusters)] {
-                if let Some(lane) = lane {
-                    take(tier, join(lane));
-                }
-            }
-        });
-        ended
-    }
-
-    /// Builds everything, and checks sources and build.
-    fn build(&self) -> anyhow::Result<Entry> {
-        let mut lane = self.board.lane("build");
-        let began = Instant::now();
-        let mut checks = Checks::default();
-        // They take a second, and whoever waits for the build knows of them at once.
-        if self.has(Tier::Unit) {
-            lane.step("checking formatting and citations");
-            checks.of_sources();
-            self.board.print(&std::mem::take(&mut checks.shown));
-        }
-        lane.step("compiling");
-        let built = build::build(Extent::Everything, &self.inventory, &mut lane)?;
-        lane.step(&format!(
-            "{} of {} crates and programs were compiled in {:.0} s",
-            built.compiled,
-            built.crates,
-            began.elapsed().as_secs_f64()
-        ));
-        let ran = began.elapsed();
-        if self.has(Tier::Unit) {
-            checks.of_build(&built, &mut lane);
-            self.board.print(&checks.shown);
-        }
-        Ok(Entry {
-            tier: "build",
-            ran,
-            totals: checks.totals,
-            ..Entry::default()
-        })
-    }
-
-    /// Runs the programs of a tier one after the other.
-    fn tier(&self, tier: Tier, prepared: &Prepared) -> Outcomes {
-        if tier.needs_root() && !is_root() {
-            return Ok(Err(LeftOut("it needs root".to_owned())));
-        }
-        let mut lane = self.board.lane(tier.name());
-        let began = Instant::now();
-        prepared.wait(tier, &mut lane)?;
-        let Some(programs) = self.inventory.all() else {
-            return Ok(Err(LeftOut("it was not built".to_owned())));
-        };
-        let mut entry = Entry {
-            tier: tier.name(),
-            waited: began.elapsed(),
-            ..Entry::default()
-        };
-        let began = Instant::now();
-        let mut programs: Vec<&Program> = programs
-            .iter()
-            .filter(|program| Tier::of(program) == Some(tier))
-            .collect();
-        let place = |program: &&Program| LONG.iter().position(|name| *name == program.package);
-        programs.sort_by_key(|program| place(program).unwrap_or(LONG.len()));
-        let queue = Mutex::new(programs.into_iter());
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let work = |mut lane: Lane| {
-            let mut done = Entry::default();
-            while let Some(program) = next() {
-                match self.program(tier, program, &mut lane) {
-                    Ok(Some(more)) => done.add(more),
-                    Ok(None) => {}
-                    Err(error) => {
-                        self.board.print(&format!("\n{error:#}\n"));
-                        done.totals.failed += 1;
-                    }
-                }
-            }
-            done
-        };
-        drop(lane);
-        thread::scope(|scope| {
-            let lanes = tier.lanes().iter().map(|name| self.board.lane(name));
-            let workers: Vec<_> = lanes.map(|lane| scope.spawn(|| anyhow::Ok(work(lane)))).collect();
-            for worker in workers {
-                entry.add(join(worker)?);
-            }
-            anyhow::Ok(())
-        })?;
-        entry.ran = began.elapsed();
-        Ok(Ok(entry))
-    }
-
-    /// Runs what is selected of a program.
-    fn program(&self, tier: Tier, program: &Program, lane: &mut Lane) -> anyhow::Result<Option<Entry>> {
-        if !self.selection.takes_some_of(program) {
-            return Ok(None);
-        }
-        let threads = tier.threads();
-        let mut execution = Execution::of(program, threads);
-        // Tests in namespaces play networks whose time-outs are seconds.
-        execution.gives_way = tier != Tier::Namespaces;
-        if !self.selection.only.is_empty() {
-            let mut names = execution.list()?;
-            names.retain(|name| self.selection.takes(program, name));
-            execution.filters = names;
-            execution.exact = true;
-            if execution.filters.is_empty() {
-                return Ok(None);
-            }
-        }
-        lane.step(&label(program));
-        let executed = execution.run(lane)?;
-        let reader = &executed.reader;
-        if reader.progress().1 > 0 {
-            self.board
-                .print(&format!("\n{}\n{}", label(program), executed.shown));
-        }
-        let named = |(name, took)| (format!("{} {name}", label(program)), took);
-        let tests = reader.durations(threads).into_iter().map(named).collect();
-        Ok(Some(Entry {
-            totals: reader.totals(),
-            tests,
-            outcomes: outcomes(program, reader),
-            ..Entry::default()
-        }))
-    }
-
-    /// Runs the tier in the virtual machine.
-    fn guest(&self, prepared: &Prepared) -> Outcomes {
-        let mut lane = self.board.lane("vm");
-        let began = Instant::now();
-        prepared.wait(Tier::Vm, &mut lane)?;
-        let vm = match guest::ensure(&mut lane)? {
-            Ok(vm) => vm,
-            Err(why) => return Ok(Err(LeftOut(why))),
-        };
-        let selected = |program: &Program| {
-            let selection = self.selection;
-            let listed = || Execution::of(program, 1).list().unwrap_or_default();
-            selection.takes_some_of(program)
-                && (selection.only.is_empty() || listed().iter().any(|test| selection.takes(program, test)))
-        };
-        let Some(boot) = guest::boot(&self.inventory, &selected, &mut lane)? else {
-            // Nothing of it is to run, or nothing was built, which somebody else tells.
-            return Ok(Ok(Entry {
-                tier: Tier::Vm.name(),
-                ..Entry::default()
-            }));
-        };
-        let waited = began.elapsed();
-        let began = Instant::now();
-        let mut shown = String::new();
-        let outcome = guest::run(&vm, &boot, &mut lane, &mut |line| {
-            shown.push_str(line);
-            shown.push('\n');
-        });
-        self.board.print(&format!("\nvm\n{shown}"));
-        let reader = outcome?;
-        Ok(Ok(Entry {
-            tier: Tier::Vm.name(),
-            waited,
-            ran: began.elapsed(),
-            totals: reader.totals(),
-            tests: reader.durations(1),
-            outcomes: all_outcomes(&reader),
-        }))
-    }
-
-    /// Runs the tier on clusters.
-    fn clusters(&self, prepared: &Prepared) -> Outcomes {
-        if !is_root() {
-            return Ok(Err(LeftOut("it needs root".to_owned())));
-        }
-        let mut lane = self.board.lane("e2e");
-        prepared.wait(Tier::E2e, &mut lane)?;
-        drop(lane);
-        let wish = clusters::Wish {
-            keep: self.args.keep,
-            shipped: self.args.shipped,
-            selection: self.selection,
-        };
-        clusters::run(&wish, &self.inventory, self.board).map(Ok)
-    }
-
-    /// Counts a tier's tests as skipped, without running them.
-    fn count(&self, tier: Tier) -> Entry {
-        let programs = self.inventory.all().unwrap_or_default();
-        let of_tier = programs.iter().filter(|program| Tier::of(program) == Some(tier));
-        let listed = of_tier.filter_map(|program| Execution::of(program, 1).list().ok());
-        Entry {
-            tier: tier.name(),
-            totals: Totals {
-                skipped: listed.map(|names| names.len()).sum(),
-                ..Totals::default()
-            },
-            ..Entry::default()
-        }
-    }
-}
-
-fn join<T>(lane: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
-    let ended = lane.join();
-    ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of tests ended by a defect")))
-}
-
-/// How the tests of a program ended.
-fn outcomes(program: &Program, reader: &Reader) -> Vec<(Test, Outcome)> {
-    let named = |(name, outcome): (&str, Outcome)| (Test::new(Some(&program.dir), name), outcome);
-    reader.outcomes().map(named).collect()
-}
-
-/// How tests ended whose program is not known.
-fn all_outcomes(reader: &Reader) -> Vec<(Test, Outcome)> {
-    let named = |(name, outcome): (&str, Outcome)| (Test::new(None, name), outcome);
-    reader.outcomes().map(named).collect()
 }
 
 /// Cases that tests cite which were skipped, and none that passed; a line each.

@@ -124,7 +124,7 @@ impl Programs {
         }
         if !lacking.is_empty() {
             let _lock = home.lock("kubernetes", progress)?;
-            // Somebody else may have built them meanwhile.
+            // Another process may have built them meanwhile.
             let unbuilt = lacking
                 .iter()
                 .filter(|program| !cache.join(program.name()).exists());

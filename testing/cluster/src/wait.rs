@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A wait that takes as long is told of, with the complaint at that time.
+/// A wait of this length prints a line with the complaint at that time.
 const LONG: Duration = Duration::from_secs(20);
 
 /// Waits until `condition` answers `Ok`, and returns that. When `deadline` has passed, the error names `what`

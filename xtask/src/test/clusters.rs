@@ -172,7 +172,7 @@ pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyh
                 })
             })
             .collect();
-        workers.into_iter().map(super::join).collect()
+        workers.into_iter().map(super::run::join).collect()
     });
     for end in ends {
         entry.add(end?);
@@ -253,7 +253,7 @@ impl Worker<'_> {
         self.board.print(&shown(&executed.shown));
         Ok(Entry {
             totals: executed.reader.totals(),
-            outcomes: super::outcomes(program, &executed.reader),
+            outcomes: super::run::outcomes(program, &executed.reader),
             tests: vec![(test, executed.took)],
             ..Entry::default()
         })

@@ -54,7 +54,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         // Lazily: after a failure somebody may still be at work there.
         let unmounted = Command::new("umount").arg("--lazy").arg(&self.place).output();
-        // Another failure is told alone.
+        // After another failure, a panic here would hide it.
         if !std::thread::panicking() {
             let output = unmounted.unwrap();
             assert!(output.status.success(), "{}", text(&output));

@@ -69,7 +69,7 @@ fn it_answers_to_the_names_of_the_programs_that_it_replaces() {
         error(&output)
     );
 
-    // By its place the established manager of the node state is told apart.
+    // Its path tells this manager from that of the node state.
     let mut mac_pool = Command::new(named("manager"));
     let output = mac_pool.arg0("/manager").arg("--v=production").output();
     let output = output.expect("the program runs");

@@ -195,7 +195,7 @@ fn without_the_operator_thin_mode_gives_way_to_the_daemon_under_running_pods() {
     ns.ping("thin-0", "10.77.8.4");
     ns.delete_pods();
     for (node, before) in NODES.iter().zip(&before) {
-        // What nobody could detach while there was no multus, the new one does: less than before may be there.
+        // The new multus detaches sandboxes whose DEL found no daemon, so less than before may be left.
         stage.wait_equal(
             &format!("no more links, namespaces and files on {node} than before"),
             &HostState::default(),

@@ -43,7 +43,7 @@ pub struct HostState {
 }
 
 impl HostState {
-    /// What was not there before.
+    /// The items of this state that the earlier one lacks.
     pub fn beyond(&self, before: &Self) -> Self {
         let more =
             |now: &BTreeSet<String>, before: &BTreeSet<String>| now.difference(before).cloned().collect();
