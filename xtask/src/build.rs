@@ -19,11 +19,19 @@ use anyhow::{Context, bail};
 use cluster::{Progress, run};
 use serde_json::Value;
 
-use crate::paths;
+use crate::{image, paths};
 
 /// What all development builds select. The tests of `e2e` are few; with tests among what is built, features of
 /// dependencies are those of a build with all tests.
 const SELECTION: [&str; 2] = ["build", "--workspace"];
+const PRODUCT: [&str; 6] = [
+    "--bin",
+    image::WEFT.name,
+    "--bin",
+    image::CNI.name,
+    "--test",
+    "e2e",
+];
 const PROGRAMS: [&str; 3] = ["--bins", "--test", "e2e"];
 const EVERYTHING: [&str; 1] = ["--all-targets"];
 /// How often the person who waits is shown a sign of life.
@@ -32,7 +40,9 @@ const POLL: Duration = Duration::from_millis(200);
 /// How much to build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Programs: what goes into an image, and what measures.
+    /// The programs of an image.
+    Product,
+    /// Those that measure and test, too.
     Programs,
     /// All tests, too.
     Everything,
@@ -143,17 +153,18 @@ pub(crate) fn build(
     built
 }
 
-/// Builds the programs and returns the inventory.
-pub(crate) fn programs(progress: &mut dyn Progress) -> anyhow::Result<Inventory> {
+/// Builds what the extent names and returns the inventory.
+pub(crate) fn programs(extent: Extent, progress: &mut dyn Progress) -> anyhow::Result<Inventory> {
     progress.step("building the programs");
     let inventory = Inventory::default();
-    build(Extent::Programs, &inventory, progress)?;
+    build(extent, &inventory, progress)?;
     Ok(inventory)
 }
 
 fn command(extent: Extent) -> Command {
     let mut cargo = paths::cargo();
     cargo.args(SELECTION).args(match extent {
+        Extent::Product => &PRODUCT[..],
         Extent::Programs => &PROGRAMS[..],
         Extent::Everything => &EVERYTHING[..],
     });
@@ -188,7 +199,10 @@ fn try_build(extent: Extent, inventory: &Inventory, progress: &mut dyn Progress)
     if !status.success() {
         let remarks: String = built.remarks.into_iter().collect();
         let said = std::fs::read_to_string(&log).unwrap_or_default();
-        bail!("it does not build ({status})\n{remarks}{}", run::tail(&said));
+        bail!(
+            "it does not build ({status})\n{remarks}{}",
+            run::tail(&outcome(&said))
+        );
     }
     let _ = std::fs::remove_file(&log);
     Ok(built)
@@ -251,6 +265,18 @@ fn package(id: &str) -> &str {
         Some((name, _)) => name,
         None => path.rsplit('/').next().unwrap_or(path),
     }
+}
+
+/// What cargo says, without the crates that it works on.
+fn outcome(said: &str) -> String {
+    let is_progress = |line: &str| {
+        ["Building ", "Compiling "]
+            .iter()
+            .any(|verb| line.starts_with(verb))
+    };
+    let lines = said.split(['\n', '\r']).map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !is_progress(line));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Cargo's own count, `Building [===>   ] 137/368: serde, …`, in words.
@@ -347,8 +373,18 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_build_tells_its_outcome_without_its_progress() {
+        let said = "   Compiling serde v1.0.0\r    Building [=>  ] 1/9: serde\r\nerror: could not compile `multus`\n\
+                    warning: build failed\n   Compiling kube v5.0.0\n";
+        assert_eq!(
+            outcome(said),
+            "error: could not compile `multus`\nwarning: build failed"
+        );
+    }
+
+    #[test]
     fn all_builds_select_the_same_features() {
-        for extent in [Extent::Programs, Extent::Everything] {
+        for extent in [Extent::Product, Extent::Programs, Extent::Everything] {
             let command = command(extent);
             let arguments: Vec<_> = command.get_args().collect();
             assert!(arguments.contains(&"--workspace".as_ref()), "{arguments:?}");

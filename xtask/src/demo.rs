@@ -101,7 +101,7 @@ fn prepare(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<image::Built>
     thread::scope(|scope| {
         let cluster = scope.spawn(|| cluster.prepare(&mut board.lane("cluster")));
         let mut lane = board.lane("weft");
-        let inventory = build::programs(&mut lane)?;
+        let inventory = build::programs(build::Extent::Product, &mut lane)?;
         let built = image::development(&inventory, &mut lane)?;
         manifests::write(&built)?;
         drop(lane);

@@ -51,7 +51,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         .into_iter()
         .filter_map(|(flag, value)| value.map(|value| format!("{flag}={value}")))
         .collect();
-    let weft = build::programs(&mut Steps::new())?.binary(image::WEFT.name)?;
+    let weft = build::programs(build::Extent::Product, &mut Steps::new())?.binary(image::WEFT.name)?;
     generate(&weft, &image, &dir, &more)?;
     println!("{}", dir.display());
     eprintln!("\nto install:");

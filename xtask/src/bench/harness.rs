@@ -14,7 +14,7 @@ pub(super) fn build(harness: &str, measured: &[image::Program]) -> anyhow::Resul
         bail!("only root can make the network namespaces that this takes; run it as root");
     }
     let mut steps = Steps::new();
-    let harness = build::programs(&mut steps)?.binary(harness)?;
+    let harness = build::programs(build::Extent::Programs, &mut steps)?.binary(harness)?;
     image::compile(measured, &mut steps)?;
     Ok(Command::new(harness))
 }
