@@ -37,6 +37,8 @@ pub mod key {
     pub const NAME: &str = "name";
     /// The plugin's name.
     pub const TYPE: &str = "type";
+    /// Who gives addresses.
+    pub const IPAM: &str = "ipam";
     /// The plugins of a list.
     pub const PLUGINS: &str = "plugins";
     /// What the runtime may hand to a plugin.

@@ -11,6 +11,7 @@ mod del;
 mod devices;
 mod gc;
 mod missed;
+mod own_conf;
 mod plug;
 mod stale;
 
@@ -23,7 +24,7 @@ use crate::locks::SandboxLocks;
 use crate::memory_limit;
 use crate::messages::of_pod;
 use crate::metrics::Metrics;
-use crate::net_conf::{self, MultusConfig, Own};
+use crate::net_conf::{MultusConfig, Own};
 use crate::request::{NodeVerb, PodVerb, Request, Sandbox};
 use crate::resolve::Resolver;
 use crate::workers::{self, Workers};
@@ -31,12 +32,13 @@ use cni::Error;
 use cni::cache::Cache;
 use cni::chain::Chain;
 use cni::config::NetworkList;
-use cni::error::{code, internal};
+use cni::error::internal;
 use cni::exec::{self, Invoker};
 use cni::names::CNI_PATH;
 use del::Manner;
 use kube_kit::events::Kind;
 use linux::process::Door;
+use own_conf::OwnFile;
 use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
@@ -64,6 +66,7 @@ pub struct Daemon<C> {
     /// Plugins that need no process.
     known: Arc<Known>,
     own: Own,
+    own_file: OwnFile,
     /// Where those that need one are not limited with this one.
     way_out: Option<Arc<Door>>,
 }
@@ -90,6 +93,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             detachers,
             known: Arc::default(),
             own,
+            own_file: OwnFile::default(),
             way_out,
         }
     }
@@ -268,15 +272,6 @@ impl<C: ClusterView + 'static> Daemon<C> {
             work(&network, &chain)
         };
         self.workers.run(run).await.map_err(failed)?
-    }
-
-    fn net_conf(&self, request: &[u8]) -> Result<MultusConfig, Error> {
-        let unusable = |error: net_conf::Error| Error::new(code::INVALID_NETWORK_CONFIG, error.to_string());
-        let object = net_conf::overlay(request, &self.config.object, self.config.manages_readiness())
-            .map_err(unusable)?;
-        let mut config = MultusConfig::parse(&object).map_err(unusable)?;
-        config.own.clone_from(&self.own);
-        Ok(config)
     }
 
     async fn wait_ready(&self, config: &MultusConfig, sandbox: Option<&Sandbox>) -> Result<(), Error> {

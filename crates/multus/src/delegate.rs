@@ -1,6 +1,7 @@
 //! One network of a pod: a CNI configuration and what the pod asks of it (multus.md §1, §4).
 
 use crate::device_info::DeviceInfo;
+use crate::names;
 use crate::request::Sandbox;
 use cni::args::CniArgs;
 use cni::config::{LoadError, NetworkList};
@@ -38,6 +39,9 @@ pub enum Error {
     /// A chain without plugins, or whose first has no type.
     #[error("LoadDelegateNetConfList: a plugin delegate must have the 'type' field")]
     NoType,
+    /// Multus would call itself, for the same sandbox.
+    #[error("a plugin of type \"{0}\" is multus itself, and can't be part of one of its networks")]
+    Own(String),
 }
 
 impl From<json::Error> for Error {
@@ -80,9 +84,27 @@ impl Config {
         Ok(Self { object, plugins })
     }
 
+    /// Refuses a network that calls multus: no plugin, and none of its IPAM, may be multus itself. What was attached once is
+    /// taken as it is.
+    pub fn refuse_own(self) -> Result<Self, Error> {
+        let one = std::slice::from_ref(&self.object);
+        for plugin in self.chain().unwrap_or(one) {
+            let ipam = plugin
+                .get(key::IPAM)
+                .and_then(|ipam| serde_json::from_str(ipam.get()).ok());
+            for part in [Some(plugin), ipam.as_ref()].into_iter().flatten() {
+                let kind = string(part, key::TYPE)?;
+                if [names::SHIM, names::THIN].contains(&kind.as_str()) {
+                    return Err(Error::Own(kind));
+                }
+            }
+        }
+        Ok(self)
+    }
+
     /// Like [`Config::parse`], and a missing or empty `name` becomes `name`.
     pub fn parse_named(text: &[u8], name: &str) -> Result<Self, Error> {
-        let mut config = Self::parse(text)?;
+        let mut config = Self::parse(text)?.refuse_own()?;
         if string(&config.object, key::NAME)?.is_empty() {
             config.object.set(key::NAME, &name)?;
         }
@@ -104,7 +126,7 @@ impl Config {
         };
         let mut config = Self { object, plugins };
         config.store_chain()?;
-        Ok(config)
+        config.refuse_own()
     }
 
     /// As the runtime side of the protocol wants it.
@@ -233,6 +255,9 @@ pub struct Requests {
     pub mac: Option<String>,
     /// Its InfiniBand GUID.
     pub infiniband_guid: Option<String>,
+    /// The device that the pod names. Nobody gave it that device: only a plugin that declares the capability hears of it,
+    /// by `runtimeConfig`, and no key of the network's configuration changes.
+    pub device_id: Option<String>,
     /// Its addresses, plain or CIDR.
     pub ips: Vec<String>,
     /// Port mappings, as the pod wrote them.
@@ -251,6 +276,7 @@ impl Requests {
             interface: selection.interface.clone(),
             mac: selection.mac.clone(),
             infiniband_guid: selection.infiniband_guid.clone(),
+            device_id: selection.device_id.clone(),
             ips: selection.ips.clone(),
             port_mappings: if port_mappings.is_empty() {
                 None
@@ -274,7 +300,7 @@ pub struct Delegate {
     pub requests: Requests,
     /// The device plugin resource that the NAD names.
     pub resource_name: Option<String>,
-    /// The device that it was given.
+    /// The device that kubelet or a claim gave the pod for it.
     pub device_id: Option<String>,
 }
 
@@ -292,11 +318,11 @@ impl Delegate {
 
     /// A network whose configuration is part of multus' own.
     pub fn inline(text: &RawValue) -> Result<Self, Error> {
-        let config = Config::parse(text.get().as_bytes())?;
+        let config = Config::parse(text.get().as_bytes())?.refuse_own()?;
         Ok(Self::new(config.name(), config))
     }
 
-    /// Gives the network its device: every plugin's configuration names it.
+    /// Gives the network a device that kubelet or a claim gave the pod: every plugin's configuration names it.
     pub fn set_device(&mut self, device: String) -> Result<(), Error> {
         self.config.inject_device(&device)?;
         self.device_id = Some(device);
@@ -310,14 +336,16 @@ impl Delegate {
 
     /// Takes on all that a pod asks of the network.
     pub fn ask(&mut self, selection: &NetworkSelection) -> Result<(), Error> {
-        if let Some(device) = &selection.device_id {
-            self.set_device(device.clone())?;
-        }
         if let Some(args) = &selection.cni_args {
             self.set_cni_args(args)?;
         }
         self.requests = Requests::of(selection)?;
         Ok(())
+    }
+
+    /// The device that a plugin with the capability is told of: the one that the pod was given, else the one that it names.
+    pub fn device(&self) -> Option<&str> {
+        self.device_id.as_deref().or(self.requests.device_id.as_deref())
     }
 
     /// Name of the interface in the pod, for the delegate at `index` of the pod's list (0 is the master).
@@ -359,7 +387,7 @@ impl Delegate {
                 ("ips", if ips.is_empty() { None } else { Some(raw(ips)?) }),
                 ("mac", mac.as_ref().map(raw).transpose()?),
                 ("infinibandGUID", infiniband_guid.as_ref().map(raw).transpose()?),
-                (DEVICE_ID, self.device_id.as_ref().map(raw).transpose()?),
+                (DEVICE_ID, self.device().map(raw).transpose()?),
             ];
             for (key, value) in asked {
                 if let Some(value) = value {

@@ -173,15 +173,21 @@ mod tests {
             network(Some("x.io/r"), &chain),
             network(Some("x.io/r"), &single),
         ];
-        networks[4].set_device("asked-for".into()).unwrap();
-        networks[1].set_device("asked-for".into()).unwrap();
+        for index in [1, 4] {
+            networks[index].requests.device_id = Some("asked-for".into());
+        }
         devices.give_to(&mut networks).unwrap();
         let given: Vec<_> = networks
             .iter()
             .map(|network| network.device_id.as_deref())
             .collect();
-        // What a pod asks for itself counts only where its resources leave room.
-        assert_eq!(given, [None, Some("a"), None, Some("b"), Some("asked-for")]);
+        assert_eq!(given, [None, Some("a"), None, Some("b"), None]);
+        // A device that the pod names is told only where it was given none, and changes no configuration.
+        assert_eq!(
+            (networks[1].device(), networks[4].device()),
+            (Some("a"), Some("asked-for"))
+        );
+        assert_eq!(config(&networks[4]), single);
         assert_eq!(
             config(&networks[1]),
             json!({"type": "p", "name": "n", "deviceID": "a", "pciBusID": "a"})

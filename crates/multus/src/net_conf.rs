@@ -1,4 +1,4 @@
-//! The configuration of one request: the runtime's, with the daemon's laid over it (multus.md §3, §7.3).
+//! Multus' own configuration, with the daemon's keys laid over it (multus.md §3, §7.3).
 
 use crate::device_info::DeviceInfo;
 use crate::metrics::Metrics;
@@ -28,10 +28,9 @@ pub enum Error {
     NoDelegates,
 }
 
-/// Lays the daemon's keys over the request's, the daemon's winning. When the daemon itself waits for the default
+/// Lays the daemon's keys over multus' own, the daemon's winning. When the daemon itself waits for the default
 /// network (`managed`), the key that would make each request wait again is taken out.
-pub fn overlay(request: &[u8], daemon: &Object, managed: bool) -> Result<Object, Error> {
-    let mut merged = Object::parse(request).map_err(Error::Parse)?;
+pub fn overlay(mut merged: Object, daemon: &Object, managed: bool) -> Object {
     for (key, value) in daemon.iter() {
         if key.eq_ignore_ascii_case(READINESS_KEY) && managed {
             continue;
@@ -41,7 +40,7 @@ pub fn overlay(request: &[u8], daemon: &Object, managed: bool) -> Result<Object,
     if managed {
         merged.remove(READINESS_KEY);
     }
-    Ok(merged)
+    merged
 }
 
 /// What the process that works on calls brings along: no key of a request.
@@ -205,9 +204,11 @@ mod tests {
     #[test]
     fn the_daemon_wins_and_the_rest_stays() {
         // multus#68
-        let client = br#"{"cniVersion":"0.3.1","namespaceIsolation":true,"logLevel":"verbose","big":9007199254740993}"#;
+        let own = object(
+            r#"{"cniVersion":"0.3.1","namespaceIsolation":true,"logLevel":"verbose","big":9007199254740993}"#,
+        );
         let daemon = object(r#"{"cniVersion":"0.4.0","namespaceIsolation":false}"#);
-        let merged = overlay(client, &daemon, true).unwrap();
+        let merged = overlay(own, &daemon, true);
         assert_eq!(merged.get("cniVersion").unwrap().get(), r#""0.4.0""#);
         assert_eq!(merged.get("namespaceIsolation").unwrap().get(), "false");
         assert_eq!(merged.get("logLevel").unwrap().get(), r#""verbose""#);
@@ -217,15 +218,10 @@ mod tests {
     #[test]
     fn the_readiness_file_is_dropped_only_when_the_daemon_manages_it() {
         // multus#68
-        let client = br#"{"readinessindicatorfile":"/a"}"#;
+        let own = object(r#"{"readinessindicatorfile":"/a"}"#);
         let daemon = object(r#"{"readinessindicatorfile":"/b"}"#);
-        assert!(
-            overlay(client, &daemon, true)
-                .unwrap()
-                .get(READINESS_KEY)
-                .is_none()
-        );
-        let kept = overlay(client, &daemon, false).unwrap();
+        assert!(overlay(own.clone(), &daemon, true).get(READINESS_KEY).is_none());
+        let kept = overlay(own, &daemon, false);
         assert_eq!(kept.get(READINESS_KEY).unwrap().get(), r#""/b""#);
     }
 

@@ -66,7 +66,7 @@ pub enum NetworkError {
 fn place(error: &delegate::Error) -> &'static str {
     match error {
         delegate::Error::Parse(_) => "GetCNIConfig: err in getCNIConfigFromSpec: ",
-        delegate::Error::NoPlugin | delegate::Error::NoType => "",
+        delegate::Error::NoPlugin | delegate::Error::NoType | delegate::Error::Own(_) => "",
     }
 }
 

@@ -16,12 +16,11 @@ use cni::Error;
 use cni::cache::Cache;
 use cni::chain::Chain;
 use cni::error::{code, internal};
-use cni::json::{self, Object};
+use cni::json::Object;
 use cni::names::key;
 use cni::result::CniResult;
 use cni::selection::NetworkSelection;
 use cni::version::Version;
-use std::fs;
 
 impl<C: ClusterView + 'static> Daemon<C> {
     /// ADD, DEL or CHECK of one network.
@@ -156,42 +155,6 @@ impl<C: ClusterView + 'static> Daemon<C> {
         };
         self.workers.run(work).await.map_err(failed)?
     }
-
-    /// Multus' configuration as it lies on the node, because a call about one network comes without. It says where the
-    /// state is, and which network every pod gets.
-    pub(super) fn own_conf(&self) -> Result<MultusConfig, Error> {
-        let file = self.config.runtime_conf();
-        let missing = |cause: &dyn std::fmt::Display| {
-            Error::new(
-                code::TRY_AGAIN_LATER,
-                format!("Multus: no usable configuration at {}: {cause}", file.display()),
-            )
-        };
-        let text = fs::read(&file).map_err(|error| missing(&error))?;
-        let own = own_plugin(&text).map_err(|error| missing(&error))?;
-        self.net_conf(own.to_json().as_bytes())
-    }
-}
-
-/// Multus' own part of a configuration file. In a list, it gets what the runtime would hand down to it.
-fn own_plugin(text: &[u8]) -> Result<Object, json::Error> {
-    let whole = Object::parse(text)?;
-    let Some(plugins) = whole.get(key::PLUGINS) else {
-        return Ok(whole);
-    };
-    let mut plugins: Vec<Object> = serde_json::from_str(plugins.get())?;
-    let is_ours = |plugin: &Object| plugin.text(key::TYPE).as_deref() == Some(names::SHIM);
-    let place = plugins.iter().position(is_ours).unwrap_or_default();
-    if place >= plugins.len() {
-        return Ok(whole);
-    }
-    let mut own = plugins.swap_remove(place);
-    for key in [key::CNI_VERSION, key::NAME] {
-        if let Some(value) = whole.get(key) {
-            own.set_raw(key, value.to_owned());
-        }
-    }
-    Ok(own)
 }
 
 /// What a caller says of a network that is attached. What it sends of the configuration may have become unusable since:
@@ -240,28 +203,6 @@ fn unusable(error: &delegate::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn own(text: &str) -> String {
-        own_plugin(text.as_bytes()).unwrap().to_json()
-    }
-
-    #[test]
-    fn multus_own_configuration_may_be_part_of_a_list() {
-        let single = r#"{"cniVersion":"0.3.1","type":"multus-shim"}"#;
-        assert_eq!(own(single), single);
-        assert_eq!(
-            own(
-                r#"{"cniVersion":"1.0.0","name":"m","plugins":[{"type":"x"},{"type":"multus-shim","cniDir":"/d","n":9007199254740993}]}"#
-            ),
-            r#"{"type":"multus-shim","cniDir":"/d","n":9007199254740993,"cniVersion":"1.0.0","name":"m"}"#
-        );
-        assert_eq!(
-            own(r#"{"plugins":[{"type":"multus"},{"type":"y"}]}"#),
-            r#"{"type":"multus"}"#
-        );
-        assert_eq!(own(r#"{"plugins":[]}"#), r#"{"plugins":[]}"#);
-        own_plugin(br#"{"plugins":7}"#).unwrap_err();
-    }
 
     #[test]
     fn of_a_definition_that_became_unusable_the_name_is_left() {

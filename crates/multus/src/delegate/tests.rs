@@ -49,6 +49,32 @@ fn a_missing_name_is_the_nads() {
 }
 
 #[test]
+fn a_network_that_calls_multus_is_refused() {
+    // multus#104
+    for text in [
+        r#"{"type":"multus-shim"}"#,
+        r#"{"type":"multus","delegates":[{"type":"a"}]}"#,
+        r#"{"plugins":[{"type":"a"},{"type":"multus-shim"}]}"#,
+        r#"{"type":"a","ipam":{"type":"multus-shim"}}"#,
+        r#"{"plugins":[{"type":"a","ipam":{"type":"multus"}}]}"#,
+    ] {
+        let error = Config::parse_named(text.as_bytes(), "n").unwrap_err();
+        assert!(matches!(error, Error::Own(_)), "{text}: {error}");
+        let inline = serde_json::value::RawValue::from_string(text.into()).unwrap();
+        assert!(matches!(Delegate::inline(&inline), Err(Error::Own(_))), "{text}");
+        // State of old leads to a DEL, not to an error.
+        Config::parse(text.as_bytes()).unwrap();
+    }
+    for text in [
+        r#"{"type":"a","ipam":{}}"#,
+        r#"{"type":"a","ipam":7}"#,
+        r#"{"type":"a","ipam":{"type":"b"}}"#,
+    ] {
+        Config::parse_named(text.as_bytes(), "n").unwrap();
+    }
+}
+
+#[test]
 fn what_is_no_configuration() {
     let text = |config: &str| Config::parse(config.as_bytes()).unwrap_err().to_string();
     assert_eq!(
@@ -96,6 +122,7 @@ fn asking() -> Requests {
         interface: None,
         mac: Some("02:00:00:00:00:01".into()),
         infiniband_guid: Some("02:00:00:00:00:00:00:01".into()),
+        device_id: None,
         ips: vec!["10.0.0.1/24".into(), "fd00::1/64".into()],
         port_mappings: Some(raw(&json!([{"hostPort": 80}])).unwrap()),
         bandwidth: Some(raw(&json!({"ingressRate": 1})).unwrap()),

@@ -150,7 +150,8 @@ async fn multus(client: &Client, notes: &mut Vec<String>) -> Result<(String, Mul
 pub(super) fn parse(text: &str) -> Result<MultusConfig, net_conf::Error> {
     let daemon = Object::parse(text.as_bytes()).map_err(net_conf::Error::Parse)?;
     let generated = format!(r#"{{"clusterNetwork":"{ON_THE_NODE}"}}"#);
-    let mut config = MultusConfig::parse(&net_conf::overlay(generated.as_bytes(), &daemon, true)?)?;
+    let generated = Object::parse(generated.as_bytes()).map_err(net_conf::Error::Parse)?;
+    let mut config = MultusConfig::parse(&net_conf::overlay(generated, &daemon, true))?;
     // Files of this machine are not those of the pod's node: none is found.
     config.conf_dir = PathBuf::new();
     Ok(config)

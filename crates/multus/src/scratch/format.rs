@@ -217,7 +217,7 @@ fn store(delegate: &Delegate, filter_v4: bool, filter_v6: bool) -> Stored {
         config,
         requests,
         resource_name,
-        device_id,
+        device_id: _,
     } = delegate;
     let (conf, conf_list) = match config.chain() {
         None => (subset(config.object()), List::default()),
@@ -244,7 +244,7 @@ fn store(delegate: &Delegate, filter_v4: bool, filter_v6: bool) -> Stored {
         default_route: requests.default_route.clone(),
         filter_v4,
         filter_v6,
-        device_id: device_id.clone(),
+        device_id: delegate.device().map(str::to_owned),
         resource_name: resource_name.clone(),
         bytes: STANDARD.encode(config.object().to_json()),
     }

@@ -226,6 +226,52 @@ fn what_the_pod_asks_for_reaches_the_plugin() {
 }
 
 #[test]
+fn a_network_that_calls_multus_fails_at_once() {
+    // multus#104
+    let node = Node::started();
+    node.nad(
+        "again",
+        &json!({"cniVersion": "0.3.1", "type": "multus-shim", "clusterNetwork": "again"}),
+    );
+    let uid = node.pod("web", &json!({NETWORKS: "again"}));
+    let error = node.fail("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let text = error["msg"].as_str().unwrap();
+    assert!(text.contains("\"multus-shim\" is multus itself"), "{text}");
+    assert_eq!(node.calls(), [""; 0]);
+}
+
+#[test]
+fn a_call_brings_no_configuration_of_multus_along() {
+    // multus#105: as a network's plugin would call the shim that has its author's keys
+    let node = Node::started();
+    let evil = node.path("evil");
+    let uid = node.pod("web", &json!({NETWORKS: format!("{}/none", node.name)}));
+    let mut sandbox = node.sandbox("c1", "web", Some(&uid));
+    sandbox.keys = json!({"clusterNetwork": "", "delegates": [{"cniVersion": "0.3.1", "name": "x", "type": "c"}],
+        "multusNamespace": "evil", "namespaceIsolation": true, "globalNamespaces": "", "binDir": evil,
+        "cniDir": evil, "confDir": evil, "systemNamespaces": [], "defaultNetworks": ["x"],
+        "auxiliaryCNIChainName": "evil", "retryDeleteOnError": true,
+        "runtimeConfig": {"portMappings": [{"hostPort": 80, "containerPort": 80, "protocol": "tcp"}]}});
+    node.nad(
+        "none",
+        &json!({"cniVersion": "0.3.1", "type": "b", "capabilities": {"portMappings": true}}),
+    );
+    node.succeed("ADD", &sandbox);
+    assert_eq!(
+        node.config_of("c1", "ADD", "b")["runtimeConfig"]["portMappings"][0]["hostPort"],
+        80
+    );
+    node.succeed("DEL", &sandbox);
+    let calls: Vec<_> = node
+        .calls()
+        .iter()
+        .map(|call| call[..call.len() - 3].to_owned())
+        .collect();
+    assert_eq!(calls, ["ADD a eth0", "ADD b net1", "DEL b net1", "DEL a eth0"]);
+    assert!(!evil.exists());
+}
+
+#[test]
 fn a_conflicting_write_is_repeated() {
     // multus#63
     let node = Node::started();

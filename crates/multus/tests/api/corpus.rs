@@ -363,7 +363,9 @@ fn the_cluster_network_in_every_version_and_form() {
     for (network, index) in corpus().into_iter().zip(1..) {
         let id = format!("m{index}");
         let mut sandbox = with_ports(node.sandbox(&id, "web", Some(&uid)));
-        sandbox.keys["clusterNetwork"] = json!(network.nad());
+        let mut conf: Value = serde_json::from_slice(&fs::read(node.conf()).unwrap()).unwrap();
+        conf["clusterNetwork"] = json!(network.nad());
+        fs::write(node.conf(), conf.to_string()).unwrap();
         sandbox.valid = Some(json!([{"containerID": id, "ifname": "eth0"}]));
         for verb in ["ADD", "CHECK", "STATUS", "GC", "DEL"] {
             let called = match verb {

@@ -93,6 +93,42 @@ impl Node {
 }
 
 #[test]
+fn a_device_that_a_pod_names_changes_no_configuration() {
+    // multus#103
+    let mut node = Node::new();
+    node.start(&json!({"multusNamespace": node.name}));
+    let fixed =
+        json!({"cniVersion": "0.3.1", "type": "b", "pciBusID": "0000:04:00.0", "deviceID": "0000:04:00.0"});
+    node.device_nad("fixed", RESOURCE, &fixed);
+    let chain = json!({"cniVersion": "0.3.1", "plugins": [{"type": "c"}]});
+    node.device_nad("chain", RESOURCE, &chain);
+    node.checkpoint(&json!([]));
+    node.device_nad("first", RESOURCE, &json!({"cniVersion": "0.3.1", "type": "a"}));
+    let asked = |name: &str| json!({"name": name, "deviceID": "0000:3b:02.1"});
+    let uid = node.pod(
+        "web",
+        &json!({
+            "v1.multus-cni.io/default-network": json!([asked("first")]).to_string(),
+            NETWORKS: json!([asked("fixed"), asked("chain")]).to_string(),
+        }),
+    );
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    assert_eq!(node.calls(), ["ADD a eth0 c1", "ADD b net1 c1", "ADD c net2 c1"]);
+    let told = |plugin| {
+        let config = node.config_of("c1", "ADD", plugin);
+        // No plugin declares the capability.
+        assert_eq!(config.get("runtimeConfig"), None);
+        [config.get("deviceID").cloned(), config.get("pciBusID").cloned()]
+    };
+    assert_eq!(told("a"), [None, None]);
+    assert_eq!(
+        told("b"),
+        [Some(json!("0000:04:00.0")), Some(json!("0000:04:00.0"))]
+    );
+    assert_eq!(told("c"), [None, None]);
+}
+
+#[test]
 fn a_replaced_default_network_takes_part_in_the_same_allocation() {
     // multus#18, multus#23 (each device once a call)
     let mut node = Node::new();
