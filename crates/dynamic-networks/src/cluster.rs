@@ -12,6 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube_kit::client::{chain, message};
 use kube_kit::events::{Kind, Recorder};
+use kube_kit::object::NETWORK_ATTACHMENT_DEFINITION;
+use kube_kit::path::NotAName;
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::{self, Name, Options, Watch};
 use serde::Deserialize;
@@ -148,7 +150,7 @@ impl Cluster {
 
     /// The pod as it is now; `None` when there is none.
     pub async fn pod(&self, name: &Name) -> Result<Option<Pod>, Error> {
-        let Some(text) = self.text(&pod::path(name)).await? else {
+        let Some(text) = self.text(pod::path(name)).await? else {
             return Ok(None);
         };
         let pod: WatchedPod = serde_json::from_str(&text).map_err(|error| Error(error.to_string()))?;
@@ -157,9 +159,8 @@ impl Cluster {
 
     /// The configuration of a network; `None` when there is no such definition.
     pub async fn config(&self, namespace: &str, name: &str) -> Result<Option<String>, Error> {
-        let path =
-            format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}");
-        let Some(text) = self.text(&path).await? else {
+        let path = NETWORK_ATTACHMENT_DEFINITION.path_of(&Name::new(namespace, name));
+        let Some(text) = self.text(path).await? else {
             return Ok(None);
         };
         let Definition { spec } = serde_json::from_str(&text).map_err(|error| Error(error.to_string()))?;
@@ -195,7 +196,8 @@ impl Cluster {
         uid: &str,
         change: impl Fn(&str) -> Result<String, StatusError>,
     ) -> Result<Option<String>, WriteError> {
-        let Some(text) = answer(pod::get(&self.client, &pod::path(name))).await? else {
+        let path = pod::path(name).map_err(|error| WriteError::Denied(error.to_string()))?;
+        let Some(text) = answer(pod::get(&self.client, &path)).await? else {
             return Ok(None);
         };
         let body = PodBody::parse(&text).map_err(|error| WriteError::Denied(error.to_string()))?;
@@ -229,8 +231,12 @@ impl Cluster {
         self.recorder.publish(&regarding, kind, reason, text).await
     }
 
-    async fn text(&self, path: &str) -> Result<Option<String>, Error> {
-        let answer = answer(pod::get(&self.client, path)).await;
+    /// There is nothing at a path that can't be one.
+    async fn text(&self, path: Result<String, NotAName>) -> Result<Option<String>, Error> {
+        let Ok(path) = path else {
+            return Ok(None);
+        };
+        let answer = answer(pod::get(&self.client, &path)).await;
         answer.map_err(|error| Error(error.to_string()))
     }
 }

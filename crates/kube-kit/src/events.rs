@@ -2,6 +2,7 @@
 
 use crate::client;
 use crate::lock;
+use crate::path;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -111,7 +112,7 @@ impl Recorder {
         let name = event_name(&key.object.2, now);
         let event = event(key, regarding, &name, now, &self.component, &self.host);
         let request =
-            requests(regarding).create(&params::PostParams::default(), event.to_string().into_bytes());
+            requests(regarding)?.create(&params::PostParams::default(), event.to_string().into_bytes());
         self.send(request).await?;
         lock(&self.memory).remember(key.clone(), name, Instant::now());
         Ok(())
@@ -120,7 +121,7 @@ impl Recorder {
     async fn count(&self, regarding: &ObjectReference, name: &str, count: u32) -> Result<(), Failure> {
         let patch = json!({"count": count, "lastTimestamp": seconds(Timestamp::now())});
         let patch = params::Patch::Merge(&patch);
-        self.send(requests(regarding).patch(name, &params::PatchParams::default(), &patch))
+        self.send(requests(regarding)?.patch(name, &params::PatchParams::default(), &patch))
             .await
     }
 
@@ -152,8 +153,9 @@ fn namespace(regarding: &ObjectReference) -> &str {
         .unwrap_or("default")
 }
 
-fn requests(regarding: &ObjectReference) -> Request {
-    Request::new(format!("/api/v1/namespaces/{}/events", namespace(regarding)))
+fn requests(regarding: &ObjectReference) -> Result<Request, Failure> {
+    let namespace = path::segment(namespace(regarding)).map_err(|error| Failure::Other(error.to_string()))?;
+    Ok(Request::new(format!("/api/v1/namespaces/{namespace}/events")))
 }
 
 /// Unique by time, and short enough whatever the object is called.

@@ -31,6 +31,7 @@ pub mod merge;
 pub mod metrics;
 pub mod object;
 pub mod patch;
+pub mod path;
 pub mod pod;
 pub mod process;
 pub mod queue;

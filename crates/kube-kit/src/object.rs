@@ -1,5 +1,7 @@
 //! Kinds and names of objects, without asking the API server for its catalogue: components know what they handle.
 
+use crate::path::{self, NotAName};
+use crate::watch::Name;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -139,6 +141,15 @@ impl Kind {
             &kube::core::GroupVersionKind::gvk(self.group, self.version, self.kind),
             self.plural,
         )
+    }
+
+    /// URL path of one object of a namespace.
+    ///
+    /// # Errors
+    /// When namespace or name can't be one.
+    pub fn path_of(&self, name: &Name) -> Result<String, NotAName> {
+        let (namespace, name) = (path::segment(&name.namespace)?, path::segment(&name.name)?);
+        Ok(format!("{}/{name}", self.path(Some(namespace))))
     }
 
     /// URL path of the collection; `namespace` is ignored for cluster-scoped kinds, and `None` means all namespaces.

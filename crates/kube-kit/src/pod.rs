@@ -1,6 +1,7 @@
 //! A pod as an update of its status needs it: metadata and status, lossless, without spec. The API server takes the
 //! spec of such an update from what it has.
 
+use crate::path::{self, NotAName};
 use crate::watch::Name;
 use axum::http::{Request, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -92,8 +93,11 @@ impl PodBody {
 }
 
 /// Where the API server has a pod.
-pub fn path(name: &Name) -> String {
-    format!("/api/v1/namespaces/{}/pods/{}", name.namespace, name.name)
+///
+/// # Errors
+/// When it can't have one of that name.
+pub fn path(name: &Name) -> Result<String, NotAName> {
+    path::namespaced("/api/v1", "pods", name)
 }
 
 /// Reads what lies at a path of the API server, as text.
@@ -114,7 +118,7 @@ pub async fn get(client: &Client, path: &str) -> Result<String, kube::Error> {
 /// What the API server or the way to it says; a conflict when the pod has changed since it was read.
 pub async fn replace_status(client: &Client, name: &Name, body: &PodBody) -> Result<(), kube::Error> {
     let text = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-    let request = Request::put(format!("{}/status", path(name)))
+    let request = Request::put(format!("{}/status", path(name)?))
         .header(header::CONTENT_TYPE, "application/json")
         .body(text)
         .map_err(kube::Error::HttpError)?;

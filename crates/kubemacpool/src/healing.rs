@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use kube_kit::client::message;
+use kube_kit::path;
 use kube_kit::watch::DeserializeGuard;
 
 use crate::kubevirt::{Pod, VirtualMachine};
@@ -96,6 +97,10 @@ async fn look(core: &Core, pending: &Pending) -> Result<Option<Found>, String> {
 }
 
 async fn ask(core: &Core, owner: &Owner) -> kube::Result<Option<Found>> {
+    // There is no object of a name that can't be one: reviews come before the API server looks at names.
+    if path::check(&owner.namespace, &owner.name).is_err() {
+        return Ok(None);
+    }
     let client = core.client.clone();
     let found = match owner.kind {
         Kind::Pod => {
@@ -123,6 +128,9 @@ async fn ask(core: &Core, owner: &Owner) -> kube::Result<Option<Found>> {
 
 /// What objects of a namespace have that no watch has told of yet: one of them may be the one without a name.
 async fn unseen(core: &Core, kind: Kind, namespace: &str) -> kube::Result<Option<Found>> {
+    if path::segment(namespace).is_err() {
+        return Ok(None);
+    }
     let (client, all) = (core.client.clone(), ListParams::default());
     let owner = |name: String| Owner {
         kind,

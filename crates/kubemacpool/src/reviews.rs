@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use kube::{Api, Resource as _};
 use kube_kit::client::message;
+use kube_kit::path;
 use kube_kit::watch::DeserializeGuard;
 use webhook::admission::{self, Request, Verdict};
 
@@ -115,6 +116,10 @@ impl Reviews {
     }
 
     async fn ask(&self, machine: &Owner) -> Result<Option<DeserializeGuard<VirtualMachine>>, String> {
+        // There is no object of a name that can't be one.
+        if path::check(&machine.namespace, &machine.name).is_err() {
+            return Ok(None);
+        }
         let client = self.core.client.clone();
         let api: Api<DeserializeGuard<VirtualMachine>> = Api::namespaced(client, &machine.namespace);
         match tokio::time::timeout(PATIENCE, api.get_opt(&machine.name)).await {

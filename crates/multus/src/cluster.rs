@@ -10,6 +10,7 @@ use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, RESOURCE_NAME_
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube_kit::events::Kind;
+use kube_kit::path::{self, NotAName};
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::{self, Name, Options, Store, Watch};
 use serde::Deserialize;
@@ -82,6 +83,12 @@ pub enum ReadError {
     /// Anything else.
     #[error("{0}")]
     Other(String),
+}
+
+impl From<NotAName> for LookupError {
+    fn from(error: NotAName) -> Self {
+        Self(error.to_string())
+    }
 }
 
 impl From<ReadError> for LookupError {
@@ -191,7 +198,7 @@ impl Cluster {
     /// Whether the API server still lets us in.
     pub async fn access(&self, patience: Duration, node: Option<&str>) -> Access {
         let fields = node
-            .map(|node| format!("&fieldSelector=spec.nodeName%3D{node}"))
+            .map(|node| format!("&fieldSelector={}", path::query(&format!("spec.nodeName={node}"))))
             .unwrap_or_default();
         let path = format!("/api/v1/pods?limit=1{fields}");
         match timeout(patience, pod::get(&self.client, &path)).await {

@@ -10,6 +10,7 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
 use kube_kit::client::{chain, message};
 use kube_kit::object::NETWORK_ATTACHMENT_DEFINITION;
+use kube_kit::path;
 use kube_kit::serve::{Limits, Readiness, Server, probes};
 use kube_kit::tls::{self, Identity, Tls};
 use kube_kit::watch::{self, Change, Name, Options, Watch};
@@ -204,6 +205,9 @@ impl Injector {
     async fn resource(&self, network: &Name) -> Result<Resource, kube::Error> {
         if let Some(known) = self.known.store().get(network) {
             return Ok(known);
+        }
+        if path::check(&network.namespace, &network.name).is_err() {
+            return Ok(None);
         }
         // It may have been made a moment ago, together with the pod.
         let kind = NETWORK_ATTACHMENT_DEFINITION.api_resource();

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube_kit::client::message;
 use kube_kit::events::{Kind, Recorder};
+use kube_kit::object::NETWORK_ATTACHMENT_DEFINITION;
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::Name;
 use std::future::Future;
@@ -39,7 +40,7 @@ impl Live {
     }
 
     async fn body(&self, namespace: &str, name: &str) -> Result<Option<PodBody>, LookupError> {
-        let path = pod::path(&Name::new(namespace, name));
+        let path = pod::path(&Name::new(namespace, name))?;
         match timeout(REQUEST, pod::get(&self.client, &path)).await {
             Ok(Ok(text)) => PodBody::parse(&text)
                 .map(Some)
@@ -52,7 +53,7 @@ impl Live {
 
     /// The pod, by a read that is repeated as long as the API server has a transient reason not to answer.
     pub async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, LookupError> {
-        let path = pod::path(&Name::new(namespace, name));
+        let path = pod::path(&Name::new(namespace, name))?;
         let text = match self.read(&path).await {
             Ok(text) => text,
             Err(ReadError::NotFound(_)) => return Ok(None),
@@ -64,8 +65,7 @@ impl Live {
 
     /// The NAD; that there is none is an error.
     pub async fn nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
-        let path =
-            format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}");
+        let path = NETWORK_ATTACHMENT_DEFINITION.path_of(&Name::new(namespace, name))?;
         let text = self.read(&path).await?;
         let nad: NetworkAttachmentDefinition =
             serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;

@@ -10,6 +10,8 @@
 
 use super::Devices;
 use crate::cluster::{ClusterView, ReadError};
+use kube_kit::path::{self, NotAName};
+use kube_kit::watch::Name;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::btree_map::Entry;
@@ -21,6 +23,8 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Slices asked for at once. Each has up to 128 devices with all their attributes, and a node has a few.
 const PAGE: usize = 50;
+/// Where claims and what drivers offer are.
+const RESOURCES: &str = "/apis/resource.k8s.io/v1";
 /// The attributes of a device that networks know it by.
 const DEVICE_ID: &str = "k8s.cni.cncf.io/deviceID";
 const RESOURCE_NAME: &str = "k8s.cni.cncf.io/resourceName";
@@ -85,6 +89,9 @@ pub enum Error {
         /// What it lacks.
         attribute: &'static str,
     },
+    /// The pod's status names a claim that can't be one.
+    #[error(transparent)]
+    Name(#[from] NotAName),
     /// It took too long.
     #[error("the claims of the pod could not be read within {} s", PATIENCE.as_secs())]
     Silent,
@@ -350,11 +357,7 @@ impl<C: ClusterView> Known<'_, C> {
 
     async fn claim(&self, name: &str) -> Result<Vec<Allocated>, Error> {
         let namespace = self.namespace;
-        let path = format!(
-            "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}",
-            encoded(namespace),
-            encoded(name)
-        );
+        let path = path::namespaced(RESOURCES, "resourceclaims", &Name::new(namespace, name))?;
         let claim: Claim = self
             .read(&path, || format!("ResourceClaim {namespace}/{name}"))
             .await?;
@@ -387,8 +390,8 @@ impl<C: ClusterView> Known<'_, C> {
             selector = format!("spec.nodeName={},{selector}", self.node);
         }
         let first = format!(
-            "/apis/resource.k8s.io/v1/resourceslices?fieldSelector={}&limit={PAGE}",
-            encoded(&selector)
+            "{RESOURCES}/resourceslices?fieldSelector={}&limit={PAGE}",
+            path::query(&selector)
         );
         let mut pools = Pools::new();
         let mut path = first.clone();
@@ -413,7 +416,7 @@ impl<C: ClusterView> Known<'_, C> {
                 }
             }
             match page.metadata.next.filter(|next| !next.is_empty()) {
-                Some(next) => path = format!("{first}&continue={}", encoded(&next)),
+                Some(next) => path = format!("{first}&continue={}", path::query(&next)),
                 None => return Ok(pools),
             }
         }
@@ -428,18 +431,6 @@ impl<C: ClusterView> Known<'_, C> {
         let text = text.map_err(|source| Error::Lookup { what: what(), source })?;
         serde_json::from_str(&text).map_err(|source| Error::Parse { what: what(), source })
     }
-}
-
-/// As part of a path or a query.
-fn encoded(text: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(byte).to_string()
-            }
-            other => format!("%{other:02X}"),
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use cni::selection::{parse_default_network, parse_networks};
 use kube::{Api, Client};
 use kube_kit::client::message;
 use kube_kit::connection;
+use kube_kit::path;
 use kube_kit::pod;
 use kube_kit::watch::Name;
 use serde::Deserialize;
@@ -72,15 +73,8 @@ pub(super) async fn about(client: &Client, namespace: &str, name: &str) -> Resul
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     };
-    // Both become part of a path.
-    let is_name = |text: &str| {
-        text.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
-    };
-    if !is_name(namespace) || !is_name(name) {
-        return Err(no_pod());
-    }
-    let pod: PodObject = match read(client, &pod::path(&Name::new(namespace, name))).await {
+    let place = pod::path(&Name::new(namespace, name)).map_err(|_| no_pod())?;
+    let pod: PodObject = match read(client, &place).await {
         Err(kube::Error::Api(status)) if status.code == 404 => {
             return Err(no_pod());
         }
@@ -177,6 +171,10 @@ async fn nads(
         are_served: true,
     };
     for name in wanted(pod, config) {
+        if let Err(error) = path::check(&name.namespace, &name.name) {
+            nads.found.insert(name, Err(error.into()));
+            continue;
+        }
         let api: Api<NetworkAttachmentDefinition> = Api::namespaced(client.clone(), &name.namespace);
         let nad = match api.get(&name.name).await {
             Ok(nad) => Ok(Nad::from(nad)),

@@ -1,0 +1,120 @@
+//! Paths of the API server, from names that others chose.
+//!
+//! Names stand in annotations and in reviews before any API server has looked at them. One that has a slash or a question
+//! mark in it would lead a request elsewhere, and an empty one to a list.
+
+use std::fmt::Write as _;
+
+use crate::watch::Name;
+
+/// A text that can't be the name of an object or of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid resource name {0:?}: it is no part of a path")]
+pub struct NotAName(String);
+
+impl From<NotAName> for kube::Error {
+    fn from(error: NotAName) -> Self {
+        Self::BuildRequest(kube::core::request::Error::Validation(error.to_string()))
+    }
+}
+
+/// Checks that a text may be a part of a path as it is: letters, digits, `-`, `.`, `_`, `~` and `:` (RFC 3986 §2.3; the
+/// colon stands in the names of roles), and neither `.` nor `..`.
+///
+/// # Errors
+/// With the text where it is something else.
+pub fn segment(text: &str) -> Result<&str, NotAName> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
+    if matches!(text, "" | "." | "..") || !text.bytes().all(is_plain) {
+        return Err(NotAName(text.to_owned()));
+    }
+    Ok(text)
+}
+
+/// Where the API server has an object of a namespace: `api` is `/api/v1` or `/apis/<group>/<version>`, `resource` its
+/// plural.
+///
+/// # Errors
+/// When namespace or name can't be one.
+pub fn namespaced(api: &str, resource: &str, name: &Name) -> Result<String, NotAName> {
+    let (namespace, name) = (segment(&name.namespace)?, segment(&name.name)?);
+    Ok(format!("{api}/namespaces/{namespace}/{resource}/{name}"))
+}
+
+/// Checks what goes into a request of `kube`, which takes namespaces and names as they are.
+///
+/// # Errors
+/// When namespace or name can't be one.
+pub fn check(namespace: &str, name: &str) -> Result<(), NotAName> {
+    segment(namespace).and(segment(name)).map(drop)
+}
+
+/// A value of a query.
+pub fn query(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_would_lead_elsewhere_is_refused() {
+        // multus#106
+        for wrong in [
+            "",
+            ".",
+            "..",
+            "x?watch=1",
+            "../../b/network-attachment-definitions/secret",
+            "a/b",
+            "a%2fb",
+            "a b",
+            "é",
+            "a\n",
+        ] {
+            assert_eq!(segment(wrong), Err(NotAName(wrong.into())));
+            assert_eq!(check("ns", wrong), Err(NotAName(wrong.into())));
+            assert_eq!(check(wrong, "n"), Err(NotAName(wrong.into())));
+            assert!(namespaced("/api/v1", "pods", &Name::new("ns", wrong)).is_err());
+            assert!(namespaced("/api/v1", "pods", &Name::new(wrong, "n")).is_err());
+        }
+        for right in [
+            "a",
+            "kube-system",
+            "a.b-c.example.com",
+            "system:node",
+            "...",
+            "A_b~1",
+        ] {
+            assert_eq!(segment(right), Ok(right));
+        }
+        assert_eq!(
+            namespaced(
+                "/apis/k8s.cni.cncf.io/v1",
+                "network-attachment-definitions",
+                &Name::new("a", "b")
+            )
+            .unwrap(),
+            "/apis/k8s.cni.cncf.io/v1/namespaces/a/network-attachment-definitions/b"
+        );
+    }
+
+    #[test]
+    fn values_of_queries_are_encoded() {
+        assert_eq!(
+            query("spec.nodeName=n,spec.driver=x/y&limit=1"),
+            "spec.nodeName%3Dn%2Cspec.driver%3Dx%2Fy%26limit%3D1"
+        );
+        assert_eq!(query("é~"), "%C3%A9~");
+    }
+}
