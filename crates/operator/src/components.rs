@@ -85,6 +85,18 @@ pub trait Component: Sync {
     }
 }
 
+/// Puts roles in the place of those of the same name: our own programs need less than the established ones.
+fn replace_roles(objects: &mut [Manifest], roles: Vec<Manifest>) {
+    for role in roles {
+        let wider = objects
+            .iter_mut()
+            .find(|object| object.kind() == role.kind() && object.name() == role.name());
+        if let Some(wider) = wider {
+            *wider = role;
+        }
+    }
+}
+
 /// An object of an earlier version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Leftover {

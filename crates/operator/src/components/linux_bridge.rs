@@ -2,7 +2,7 @@
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
-use super::{Component, Context};
+use super::{Component, Context, replace_roles};
 use crate::{
     manifest::{Error, Manifest},
     names,
@@ -40,6 +40,17 @@ impl Component for LinuxBridge {
         )?;
         for workload in marker.iter_mut().filter(|object| object.has_pods()) {
             complete_marker(workload, context)?;
+        }
+        if context
+            .images
+            .of(names::env::LINUX_BRIDGE_MARKER_IMAGE)?
+            .is_native()
+        {
+            let narrow = include_str!("linux_bridge/native-marker-role.yaml");
+            replace_roles(
+                &mut marker,
+                context.objects("linux_bridge/native-marker-role.yaml", narrow)?,
+            );
         }
         objects.extend(marker);
         if scc {

@@ -4,12 +4,12 @@ use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::object::DAEMON_SET;
 use serde_json::{Map, Value, json};
 
-use super::{Component, Context, Leftover, Place};
+use super::{Component, Context, Leftover, Place, replace_roles};
 use crate::{
     cluster_facts::Cluster,
     manifest::{Error, Manifest},
     messages::specification,
-    names, rbac,
+    names,
 };
 
 /// See the module.
@@ -44,9 +44,8 @@ impl Component for Multus {
         objects.push(Manifest::definition(api::net_attach_def::crd())?);
         let mut access = context.objects("multus/rbac.yaml", include_str!("multus/rbac.yaml"))?;
         if context.images.of(names::env::MULTUS_IMAGE)?.is_native() {
-            for role in access.iter_mut().filter(|object| object.kind() == "ClusterRole") {
-                grant_devices(role);
-            }
+            let narrow = include_str!("multus/native-role.yaml");
+            replace_roles(&mut access, context.objects("multus/native-role.yaml", narrow)?);
         }
         objects.extend(access);
         let mut daemon = context.objects("multus/daemon.yaml", include_str!("multus/daemon.yaml"))?;
@@ -73,14 +72,6 @@ impl Component for Multus {
         }];
         &OLD
     }
-}
-
-/// Lets the daemon see the devices that pods have claims to. The established role lacks that.
-fn grant_devices(role: &mut Manifest) {
-    let rules = role.value().get("rules").and_then(Value::as_array);
-    let mut rules = rules.cloned().unwrap_or_default();
-    rules.push(rbac::MULTUS_DEVICES.to_value());
-    role.set("rules", rules.into());
 }
 
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
 use serde_json::json;
 
-use super::{Component, Context};
+use super::{Component, Context, replace_roles};
 use crate::{
     cluster_facts::{Cluster, Platform},
     layout,
@@ -87,10 +87,7 @@ impl Component for MultusDynamicNetworks {
                 "multus_dynamic_networks/native-role.yaml",
                 include_str!("multus_dynamic_networks/native-role.yaml"),
             )?;
-            let wider = objects.iter_mut().filter(|object| object.kind() == "ClusterRole");
-            for (object, narrow) in wider.zip(roles) {
-                *object = narrow;
-            }
+            replace_roles(&mut objects, roles);
         }
         for object in &mut objects {
             if object.has_pods() {

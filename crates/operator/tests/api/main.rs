@@ -43,6 +43,8 @@ mod prometheus;
 #[cfg(test)]
 mod removal;
 #[cfg(test)]
+mod rights;
+#[cfg(test)]
 mod status;
 #[cfg(test)]
 mod stubs;

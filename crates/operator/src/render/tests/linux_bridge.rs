@@ -126,8 +126,15 @@ fn marker(native: bool) -> Value {
     })
 }
 
-fn marker_account() -> [Value; 3] {
-    let rules = json!([{ "apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "update", "patch"] }]);
+fn marker_account(native: bool) -> [Value; 3] {
+    let rules = if native {
+        json!([
+            { "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] },
+            { "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"] },
+        ])
+    } else {
+        json!([{ "apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "update", "patch"] }])
+    };
     [
         cluster_role("bridge-marker-cr", &rules),
         binding(
@@ -168,7 +175,7 @@ fn linux_bridge_is_two_daemon_sets_and_an_account() {
             plugins(native, false, "/opt/cni/bin"),
             marker(native),
         ];
-        expected.extend(marker_account());
+        expected.extend(marker_account(native));
         assert_objects(
             &render(Setting {
                 native,
@@ -204,7 +211,7 @@ fn with_security_context_constraints_both_have_their_own() {
         let mut expected = vec![namespace(), service_account("linux-bridge"), for_plugins.clone()];
         expected.extend(use_of("linux-bridge"));
         expected.extend([plugins(native, true, "/opt/cni/bin"), marker(native)]);
-        expected.extend(marker_account());
+        expected.extend(marker_account(native));
         expected.push(for_marker.clone());
         expected.extend(use_of("bridge-marker"));
         assert_objects(

@@ -144,16 +144,23 @@ fn daemon_set(native: bool, conf_dir: &str, bin_dir: &str) -> Value {
 }
 
 fn plain(native: bool) -> Vec<Value> {
-    let mut rules = json!([
-        { "apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"] },
-        { "apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "update", "watch"] },
-        { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"] },
-    ]);
-    if native {
-        let devices = json!({ "apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceslices"],
-            "verbs": ["get", "list"] });
-        rules.as_array_mut().expect("rules").push(devices);
-    }
+    let rules = if native {
+        json!([
+            { "apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"],
+                "verbs": ["get", "list", "watch"] },
+            { "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"] },
+            { "apiGroups": [""], "resources": ["pods/status"], "verbs": ["update"] },
+            { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
+            { "apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceslices"],
+                "verbs": ["get", "list"] },
+        ])
+    } else {
+        json!([
+            { "apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"] },
+            { "apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "update", "watch"] },
+            { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"] },
+        ])
+    };
     vec![
         namespace(),
         definition(),
