@@ -89,9 +89,12 @@ pub async fn render(
         return Ok(Rendered::default());
     }
     let mut capture = Value::Object(spec.capture.clone());
-    for value in [&mut capture, &mut desired] {
+    for (value, kind) in [
+        (&mut capture, variables::Kind::Captures),
+        (&mut desired, variables::Kind::State),
+    ] {
         let malformed = |error: variables::Error| engine::Error::new(MALFORMED, error.to_string());
-        variables::fill(value, facts).map_err(malformed)?;
+        variables::fill(value, facts, kind).map_err(malformed)?;
     }
     let Value::Object(capture) = capture else {
         return Ok(Rendered::default());

@@ -1,5 +1,8 @@
 //! Values of the node in documents: `{{ node.name }}`, `{{ node.labels.KEY }}`, `{{ node.annotations.KEY }}`, so that one
 //! policy does for nodes that differ in an address or a name. Established handlers refuse such references.
+//!
+//! Whoever may label a node writes these values, the policy's author does not: they are text, and never become a part of
+//! an expression.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -25,6 +28,22 @@ pub enum Error {
         /// Path of the text in the document.
         place: String,
     },
+    /// The value would be more than text where it is put.
+    #[error(
+        "{what} {key} of node {node}, which {place} refers to, has {text:?} in it, which is refused there"
+    )]
+    Unfit {
+        /// The node.
+        node: String,
+        /// Label or annotation.
+        what: &'static str,
+        /// Its key.
+        key: String,
+        /// Path of the text in the document.
+        place: String,
+        /// A part of the value.
+        text: &'static str,
+    },
     /// Nodes have no such property.
     #[error(
         "unknown reference {{{{ {reference} }}}} in {place}: nodes have node.name, node.labels.KEY and node.annotations.KEY"
@@ -37,76 +56,113 @@ pub enum Error {
     },
 }
 
+/// What a document is to the engine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// Expressions, with texts in quotation marks.
+    Captures,
+    /// A state, with references to captures.
+    State,
+}
+
+impl Kind {
+    /// What no value may have in it: references, and where there are expressions what ends a text in them.
+    fn refused(self) -> &'static [&'static str] {
+        match self {
+            Self::State => &[OPEN],
+            Self::Captures => &[OPEN, "\"", "'", "|", "\\", "\n", "\r"],
+        }
+    }
+}
+
 /// Puts the node's values into a document. Other references stay; so do texts that are not well formed, for the engine
 /// to refuse.
 ///
 /// # Errors
-/// When the node lacks what is referred to.
-pub fn fill(document: &mut Value, facts: &NodeFacts) -> Result<(), Error> {
-    fill_at(document, facts, "")
+/// When the node lacks what is referred to, or has there what is more than text.
+pub fn fill(document: &mut Value, facts: &NodeFacts, kind: Kind) -> Result<(), Error> {
+    Filling { facts, kind }.fill_at(document, "")
 }
 
-fn fill_at(value: &mut Value, facts: &NodeFacts, place: &str) -> Result<(), Error> {
-    match value {
-        Value::String(text) => *text = filled(text, facts, place)?,
-        Value::Array(items) => {
-            for (position, item) in items.iter_mut().enumerate() {
-                fill_at(item, facts, &format!("{place}[{position}]"))?;
+struct Filling<'a> {
+    facts: &'a NodeFacts,
+    kind: Kind,
+}
+
+impl<'a> Filling<'a> {
+    fn fill_at(&self, value: &mut Value, place: &str) -> Result<(), Error> {
+        match value {
+            Value::String(text) => *text = self.filled(text, place)?,
+            Value::Array(items) => {
+                for (position, item) in items.iter_mut().enumerate() {
+                    self.fill_at(item, &format!("{place}[{position}]"))?;
+                }
             }
-        }
-        Value::Object(members) => {
-            for (key, member) in members {
-                let dot = if place.is_empty() { "" } else { "." };
-                fill_at(member, facts, &format!("{place}{dot}{key}"))?;
+            Value::Object(members) => {
+                for (key, member) in members {
+                    let dot = if place.is_empty() { "" } else { "." };
+                    self.fill_at(member, &format!("{place}{dot}{key}"))?;
+                }
             }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Ok(())
     }
-    Ok(())
-}
 
-fn filled(text: &str, facts: &NodeFacts, place: &str) -> Result<String, Error> {
-    let mut filled = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, inside)) = rest.split_once(OPEN) {
-        let Some((reference, after)) = inside.split_once(CLOSE) else {
-            break;
+    fn filled(&self, text: &str, place: &str) -> Result<String, Error> {
+        let mut filled = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, inside)) = rest.split_once(OPEN) {
+            let Some((reference, after)) = inside.split_once(CLOSE) else {
+                break;
+            };
+            filled.push_str(before);
+            if let Some(reference) = reference.trim().strip_prefix(NODE) {
+                filled.push_str(self.value(reference, place)?);
+            } else {
+                filled.push_str(OPEN);
+                filled.push_str(reference);
+                filled.push_str(CLOSE);
+            }
+            rest = after;
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+
+    fn value(&self, reference: &str, place: &str) -> Result<&'a str, Error> {
+        let facts = self.facts;
+        if reference == "name" {
+            return Ok(&facts.name);
+        }
+        // All that follows is the key: keys have dots and slashes themselves.
+        let (what, map, key) = match reference.split_once('.') {
+            Some(("labels", key)) => ("label", &facts.labels, key),
+            Some(("annotations", key)) => ("annotation", &facts.annotations, key),
+            _ => {
+                return Err(Error::Unknown {
+                    reference: format!("{NODE}{reference}"),
+                    place: place.to_owned(),
+                });
+            }
         };
-        filled.push_str(before);
-        if let Some(reference) = reference.trim().strip_prefix(NODE) {
-            filled.push_str(value(reference, facts, place)?);
-        } else {
-            filled.push_str(OPEN);
-            filled.push_str(reference);
-            filled.push_str(CLOSE);
-        }
-        rest = after;
-    }
-    filled.push_str(rest);
-    Ok(filled)
-}
-
-fn value<'a>(reference: &str, facts: &'a NodeFacts, place: &str) -> Result<&'a str, Error> {
-    if reference == "name" {
-        return Ok(&facts.name);
-    }
-    // All that follows is the key: keys have dots and slashes themselves.
-    let (what, map, key) = match reference.split_once('.') {
-        Some(("labels", key)) => ("label", &facts.labels, key),
-        Some(("annotations", key)) => ("annotation", &facts.annotations, key),
-        _ => {
-            return Err(Error::Unknown {
-                reference: format!("{NODE}{reference}"),
+        let value = map.get(key).ok_or_else(|| Error::Missing {
+            node: facts.name.clone(),
+            what,
+            key: key.to_owned(),
+            place: place.to_owned(),
+        })?;
+        match self.kind.refused().iter().find(|text| value.contains(**text)) {
+            None => Ok(value),
+            Some(text) => Err(Error::Unfit {
+                node: facts.name.clone(),
+                what,
+                key: key.to_owned(),
                 place: place.to_owned(),
-            });
+                text,
+            }),
         }
-    };
-    map.get(key).map(String::as_str).ok_or_else(|| Error::Missing {
-        node: facts.name.clone(),
-        what,
-        key: key.to_owned(),
-        place: place.to_owned(),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +194,7 @@ mod tests {
                 "description": "{ {{ unclosed",
             }],
         });
-        fill(&mut document, &facts()).expect("all there");
+        fill(&mut document, &facts(), Kind::State).expect("all there");
         assert_eq!(
             document,
             json!({
@@ -165,12 +221,13 @@ mod tests {
     #[test]
     fn what_the_node_lacks_is_named_with_the_place_of_the_reference() {
         let mut document = json!({"interfaces": [{"name": "eth1"}, {"name": "{{ node.labels.nic }}"}]});
-        let error = fill(&mut document, &facts()).expect_err("no such label");
+        let error = fill(&mut document, &facts(), Kind::State).expect_err("no such label");
         assert_eq!(
             error.to_string(),
             "node node01 has no label nic, which interfaces[1].name refers to"
         );
-        let error = fill(&mut json!({"hostname": "{{ node.zone }}"}), &facts()).expect_err("no such thing");
+        let error = fill(&mut json!({"hostname": "{{ node.zone }}"}), &facts(), Kind::State)
+            .expect_err("no such thing");
         assert_eq!(
             error.to_string(),
             "unknown reference {{ node.zone }} in hostname: nodes have node.name, node.labels.KEY and node.annotations.KEY"
@@ -184,7 +241,39 @@ mod tests {
             .annotations
             .insert("loop".to_owned(), "{{ node.name }}".to_owned());
         let mut document = json!("{{ node.annotations.loop }}");
-        fill(&mut document, &facts).expect("there");
-        assert_eq!(document, "{{ node.name }}");
+        let refused = fill(&mut document, &facts, Kind::State);
+        assert!(matches!(refused, Err(Error::Unfit { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_value_that_is_more_than_text_is_refused() {
+        let fill = |value: &str, kind| {
+            let facts = NodeFacts {
+                annotations: [("nic".to_owned(), value.to_owned())].into(),
+                ..facts()
+            };
+            let mut document = json!({"uplink": "interfaces.name==\"{{ node.annotations.nic }}\""});
+            fill(&mut document, &facts, kind)
+        };
+        for value in [
+            "eth0\" | interfaces.name==\"eth1",
+            "a|b",
+            "a\nb",
+            "a'b",
+            "a\\b",
+            "{{ capture.x }}",
+        ] {
+            assert!(
+                matches!(fill(value, Kind::Captures), Err(Error::Unfit { .. })),
+                "{value}"
+            );
+        }
+        assert!(fill("{{ capture.other.interfaces.0.name }}", Kind::State).is_err());
+        assert!(fill("bond 0 | \"eth1\"", Kind::State).is_ok());
+        assert!(fill("eth1.100@x", Kind::Captures).is_ok());
+        assert_eq!(
+            fill("a\"b", Kind::Captures).unwrap_err().to_string(),
+            "annotation nic of node node01, which uplink refers to, has \"\\\"\" in it, which is refused there"
+        );
     }
 }
