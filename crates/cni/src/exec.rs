@@ -4,10 +4,10 @@ use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::env::{Variables, Verb};
 use crate::error::Error;
@@ -41,6 +41,30 @@ impl fmt::Debug for Invoker {
     }
 }
 
+/// A process that lives on after the calls that plugins get in it.
+#[derive(Clone)]
+pub struct Resident {
+    /// What is done to a program before a plugin starts it.
+    pub prepare: Option<Prepare>,
+    /// When the call has to be over.
+    pub deadline: Instant,
+}
+
+impl Resident {
+    /// How long the call may go on.
+    pub fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+impl fmt::Debug for Resident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resident")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
 /// How long a plugin may take, less than the runtime waits for the whole: what hangs must not keep others, and the end
 /// of its own pod, from being worked on.
 pub const RESIDENT_LIMIT: Duration = Duration::from_mins(2);
@@ -48,9 +72,6 @@ pub const RESIDENT_LIMIT: Duration = Duration::from_mins(2);
 /// How often a binary that is being replaced ("text file busy") is tried, and how long apart.
 const BUSY_TRIES: u32 = 6;
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
-
-/// What a pipe takes without a reader; larger configs are written by a thread of their own.
-const PIPE_CAPACITY: usize = 32 * 1024;
 
 impl Invoker {
     /// The binary of a plugin: the first regular file of that name in the folders (links followed).
@@ -113,43 +134,28 @@ impl Invoker {
 
     fn attempt(&self, path: &Path, variables: &Variables, config: &[u8]) -> io::Result<Output> {
         let mut command = Command::new(path);
-        command
-            .env_clear()
-            .envs(&self.base)
-            .envs(variables)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.env_clear().envs(&self.base).envs(variables);
         if let Some(prepare) = &self.prepare {
             prepare(&mut command);
         }
-        if self.limit.is_some() {
-            command.process_group(0);
-        }
-        let mut child = command.spawn()?;
-        let stdin = child.stdin.take();
-        // A plugin may end without reading its input: a broken pipe is no failure of ours.
-        let feed = move |stdin: Option<std::process::ChildStdin>, config: &[u8]| {
-            if let Some(mut stdin) = stdin {
-                let _ = stdin.write_all(config);
-            }
-        };
-        if config.len() <= PIPE_CAPACITY {
-            feed(stdin, config);
-            return self.output_of(child);
-        }
-        thread::scope(|scope| {
-            scope.spawn(move || feed(stdin, config));
-            self.output_of(child)
-        })
+        run(&mut command, config, self.limit)
     }
+}
 
-    fn output_of(&self, child: Child) -> io::Result<Output> {
-        match self.limit {
-            Some(limit) => limit::output_within(child, limit),
-            None => child.wait_with_output(),
-        }
+/// Starts a program, hands it `input`, and returns what it printed in the end. With a limit it gets a process group of its
+/// own, and is killed with that group when its time is over. It is killed, too, when it prints too much.
+///
+/// # Errors
+/// When it can't be started, and when it had to be killed.
+pub fn run(command: &mut Command, input: &[u8], limit: Option<Duration>) -> io::Result<Output> {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if limit.is_some() {
+        command.process_group(0);
     }
+    limit::communicate(command.spawn()?, input, limit)
 }
 
 /// The error of a plugin that failed: its own if it printed one, else what can be said of it.
@@ -184,9 +190,12 @@ pub fn delegate(call: &Call, plugin: &str, verb: Verb) -> Result<Option<CniResul
     let invoker = Invoker {
         dirs: call.request.path.clone(),
         base: call.variables.clone(),
-        prepare: None,
+        prepare: call
+            .resident
+            .as_ref()
+            .and_then(|resident| resident.prepare.clone()),
         // A process that is started for the call has its caller's.
-        limit: call.resident.then_some(RESIDENT_LIMIT),
+        limit: call.resident.as_ref().map(Resident::left),
     };
     let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();
     let printed = invoker.run(plugin, &variables, &call.stdin)?;
@@ -200,7 +209,6 @@ pub fn delegate(call: &Call, plugin: &str, verb: Verb) -> Result<Option<CniResul
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Instant;
 
     use super::*;
 
@@ -308,6 +316,40 @@ mod tests {
                 .unwrap_err();
             assert_eq!((error.code, error.msg.len()), (7, 300_000));
         });
+    }
+
+    #[test]
+    fn a_plugin_that_prints_without_end_is_killed() {
+        // multus#107
+        for limit in [None, Some(Duration::from_secs(600))] {
+            for script in ["exec /bin/cat /dev/zero", "exec /bin/cat /dev/zero >&2"] {
+                with_plugin(script, |invoker| {
+                    let invoker = Invoker {
+                        limit,
+                        ..invoker.clone()
+                    };
+                    let error = invoker.run("fake", &Variables::new(), b"{}").unwrap_err();
+                    assert!(
+                        error.msg.ends_with("/fake: killed, it printed more than 1 MiB"),
+                        "{error}"
+                    );
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn input_that_another_process_holds_is_not_waited_for() {
+        // It has left the process group, and so is not killed with it.
+        with_plugin(
+            "exec 3<&0; (exec >&- 2>&-; exec /usr/bin/setsid /bin/sleep 5 <&3) & exit 0",
+            |invoker| {
+                let begun = Instant::now();
+                let config = vec![b' '; 300_000];
+                invoker.run("fake", &Variables::new(), &config).unwrap();
+                assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+            },
+        );
     }
 
     #[test]

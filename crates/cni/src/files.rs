@@ -49,13 +49,23 @@ fn replace(
         std::process::id(),
         SERIAL.fetch_add(1, Ordering::Relaxed)
     ));
-    let write = || {
-        let mut file = OpenOptions::new()
+    // The folder may be somebody else's: a file, or a link, that lies there already is never written through.
+    let create = || {
+        OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(mode)
-            .open(&temporary)?;
+            .open(&temporary)
+    };
+    let write = || {
+        let mut file = match create() {
+            // Left by a process of this number that was killed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_file(&temporary)?;
+                create()?
+            }
+            created => created?,
+        };
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(content)?;
         flush(&file)?;
@@ -91,6 +101,21 @@ pub fn remove_if_present(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lies_under_the_temporary_name_is_not_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("a"), folder.path().join("other"));
+        fs::write(&other, "whole").unwrap();
+        for serial in 0..50 {
+            let temporary = format!(".a.{}-{serial}.tmp", std::process::id());
+            std::os::unix::fs::symlink(&other, folder.path().join(temporary)).unwrap();
+        }
+        write_atomically(&path, b"one", 0o600).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
+        assert_eq!(fs::read(&other).unwrap(), b"whole");
+    }
 
     #[test]
     fn a_write_replaces_and_leaves_nothing_else() {

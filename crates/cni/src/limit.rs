@@ -1,4 +1,4 @@
-//! The outputs of a process that has to end in time.
+//! Input and outputs of a process that has to end in time.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,46 +6,61 @@ use std::process::{Child, Output};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 /// How much is read at once, bytes.
 const CHUNK: usize = 16 * 1024;
+/// How much a process may print on one of its outputs, bytes.
+const MOST_PRINTED: usize = 1 << 20;
 /// How long a process may take to die.
 const DEATH: Duration = Duration::from_secs(5);
 
-/// Reads what a process prints until it has ended and closed its outputs. When its time is over, or it can't be followed,
-/// it is killed with its process group, which has to be one of its own. What it left behind to hold its outputs is not
-/// waited for longer.
-pub(crate) fn output_within(mut child: Child, limit: Duration) -> io::Result<Output> {
-    read_within(&mut child, limit).inspect_err(|_| {
+/// Hands a process its input and reads what it prints until it has ended and closed its outputs. A process may end
+/// without reading. When it prints too much, when its time is over, or when it can't be followed, it is killed: with its
+/// process group where it has a limit, and then that group has to be its own. Whatever it left behind to hold its outputs
+/// is not waited for longer.
+pub(crate) fn communicate(mut child: Child, input: &[u8], limit: Option<Duration>) -> io::Result<Output> {
+    follow(&mut child, input, limit).inspect_err(|_| {
         // Whoever is told of an error takes it that nothing works on any more. Once waited for, its number is anybody's.
         if matches!(child.try_wait(), Ok(None)) {
-            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = kill(&mut child, limit.is_some());
             let _ = child.try_wait();
         }
     })
 }
 
-fn read_within(child: &mut Child, limit: Duration) -> io::Result<Output> {
-    let deadline = Instant::now() + limit;
-    let pid = Pid::from_child(child);
-    let mut end = Some(pidfd_open(pid, PidfdFlags::empty())?);
+fn follow(child: &mut Child, input: &[u8], limit: Option<Duration>) -> io::Result<Output> {
+    let deadline = limit.map(|limit| Instant::now() + limit);
+    let mut end = Some(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?);
+    let mut stdin = Input::of(child.stdin.take().map(OwnedFd::from), input)?;
     let mut stdout = Stream::of(child.stdout.take().map(OwnedFd::from));
     let mut stderr = Stream::of(child.stderr.take().map(OwnedFd::from));
     while end.is_some() || stdout.is_open() || stderr.is_open() {
-        let open = [&end, &stdout.pipe, &stderr.pipe];
-        let Some([has_ended, has_out, has_err]) = wait(open, deadline)? else {
+        let open = [
+            end.as_ref(),
+            stdout.pipe.as_ref(),
+            stderr.pipe.as_ref(),
+            stdin.pipe.as_ref(),
+        ];
+        let Some([has_ended, has_out, has_err, takes]) = wait(open, deadline)? else {
             if end.is_none() {
                 break;
             }
-            kill_process_group(pid, Signal::KILL)?;
-            wait([&end, &None, &None], Instant::now() + DEATH)?;
-            child.try_wait()?;
-            let text = format!("killed, it did not end within {} s", limit.as_secs_f64());
-            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            let limit = limit.unwrap_or_default().as_secs_f64();
+            let text = format!("killed, it did not end within {limit} s");
+            return end_it(
+                child,
+                end.as_ref(),
+                true,
+                io::Error::new(io::ErrorKind::TimedOut, text),
+            );
         };
         if has_ended {
             end = None;
+            stdin.pipe = None;
+        } else if takes {
+            stdin.write()?;
         }
         if has_out {
             stdout.read()?;
@@ -53,12 +68,67 @@ fn read_within(child: &mut Child, limit: Duration) -> io::Result<Output> {
         if has_err {
             stderr.read()?;
         }
+        if stdout.text.len().max(stderr.text.len()) > MOST_PRINTED {
+            let text = format!("killed, it printed more than {} MiB", MOST_PRINTED >> 20);
+            return end_it(child, end.as_ref(), limit.is_some(), io::Error::other(text));
+        }
     }
     Ok(Output {
         status: child.wait()?,
         stdout: stdout.text,
         stderr: stderr.text,
     })
+}
+
+/// Kills the process, waits for its death, and says why.
+fn end_it(child: &mut Child, end: Option<&OwnedFd>, group: bool, why: io::Error) -> io::Result<Output> {
+    kill(child, group)?;
+    wait([end, None, None, None], Some(Instant::now() + DEATH))?;
+    child.try_wait()?;
+    Err(why)
+}
+
+fn kill(child: &mut Child, group: bool) -> io::Result<()> {
+    if !group {
+        return child.kill();
+    }
+    Ok(kill_process_group(Pid::from_child(child), Signal::KILL)?)
+}
+
+/// The input, and how much of it is left.
+struct Input<'a> {
+    pipe: Option<OwnedFd>,
+    left: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    fn of(pipe: Option<OwnedFd>, text: &'a [u8]) -> io::Result<Self> {
+        if let Some(pipe) = &pipe {
+            // Of this end alone: the process has an end of its own.
+            ioctl_fionbio(pipe, true)?;
+        }
+        let mut input = Self { pipe, left: text };
+        input.write()?;
+        Ok(input)
+    }
+
+    /// Writes what fits into the pipe, and closes it behind the last byte.
+    fn write(&mut self) -> io::Result<()> {
+        while let Some(pipe) = &self.pipe {
+            match rustix::io::write(pipe, self.left) {
+                Ok(count) => self.left = self.left.get(count..).unwrap_or_default(),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                // Nobody reads it any more, which is no failure.
+                Err(Errno::PIPE) => self.left = &[],
+                Err(error) => return Err(error.into()),
+            }
+            if self.left.is_empty() {
+                self.pipe = None;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One of the outputs.
@@ -88,24 +158,28 @@ impl Stream {
         match rustix::io::read(pipe, &mut chunk) {
             Ok(0) => self.pipe = None,
             Ok(count) => self.text.extend(chunk.iter().take(count)),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 }
 
-/// Which of these have something to say; `None` when the time is over.
-fn wait(open: [&Option<OwnedFd>; 3], deadline: Instant) -> io::Result<Option<[bool; 3]>> {
+/// Which of these can go on: the end and the outputs, which are read, and the input. `None` when the time is over.
+fn wait(open: [Option<&OwnedFd>; 4], deadline: Option<Instant>) -> io::Result<Option<[bool; 4]>> {
+    let events = [PollFlags::IN, PollFlags::IN, PollFlags::IN, PollFlags::OUT];
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
         let mut polled: Vec<_> = open
-            .iter()
-            .filter_map(|fd| fd.as_ref())
-            .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN))
+            .into_iter()
+            .zip(events)
+            .filter_map(|(fd, events)| Some(PollFd::from_borrowed_fd(fd?.as_fd(), events)))
             .collect();
-        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-        match poll(&mut polled, Some(&timeout)) {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = left
+            .map(Timespec::try_from)
+            .transpose()
+            .map_err(io::Error::other)?;
+        match poll(&mut polled, timeout.as_ref()) {
             Ok(0) => return Ok(None),
             Ok(_) => {
                 let mut said = polled.iter().map(|fd| !fd.revents().is_empty());
@@ -113,7 +187,7 @@ fn wait(open: [&Option<OwnedFd>; 3], deadline: Instant) -> io::Result<Option<[bo
                     open.map(|fd| fd.is_some() && said.next().unwrap_or_default()),
                 ));
             }
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -117,7 +117,7 @@ mod tests {
             version: Version::LATEST,
             stdin: Vec::new(),
             variables,
-            resident: false,
+            resident: None,
         }
     }
 

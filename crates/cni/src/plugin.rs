@@ -18,6 +18,7 @@ use crate::args::CniArgs;
 use crate::config::NetworkConfig;
 use crate::env::{Rejection, Request, Variables, Verb, is_identifier, variables};
 use crate::error::{Error, code, internal};
+use crate::exec::Resident;
 use crate::json;
 use crate::result::CniResult;
 use crate::version::Version;
@@ -37,8 +38,8 @@ pub struct Call {
     pub stdin: Vec<u8>,
     /// The whole environment, for delegation.
     pub variables: Variables,
-    /// The process lives on after the call: what the caller need not wait for may be left to a thread.
-    pub resident: bool,
+    /// The process, if it lives on after the call: what the caller need not wait for may be left to a thread.
+    pub resident: Option<Resident>,
 }
 
 impl Call {
@@ -126,8 +127,13 @@ fn read_config(from: impl Read) -> Result<Vec<u8>, Error> {
 
 /// Runs a plugin as a part of this process, which lives on. What it would have printed, or its error, is what a caller
 /// of its program would have got.
-pub fn run_resident(plugin: &dyn Plugin, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
-    let outcome = work(plugin, variables, || read_config(config), true);
+pub fn run_resident(
+    plugin: &dyn Plugin,
+    variables: &Variables,
+    config: &[u8],
+    resident: Resident,
+) -> Result<Vec<u8>, Error> {
+    let outcome = work(plugin, variables, || read_config(config), Some(resident));
     let _ = std::io::stderr().write_all(outcome.stderr.as_bytes());
     if outcome.code == 0 {
         return Ok(outcome.stdout.into_bytes());
@@ -141,14 +147,14 @@ pub fn dispatch(
     variables: &Variables,
     stdin: impl FnOnce() -> Result<Vec<u8>, Error>,
 ) -> Outcome {
-    work(plugin, variables, stdin, false)
+    work(plugin, variables, stdin, None)
 }
 
 fn work(
     plugin: &dyn Plugin,
     variables: &Variables,
     stdin: impl FnOnce() -> Result<Vec<u8>, Error>,
-    resident: bool,
+    resident: Option<Resident>,
 ) -> Outcome {
     let request = match Request::from_variables(variables) {
         Ok(request) => request,
@@ -191,7 +197,7 @@ fn answer(
     request: Request,
     variables: &Variables,
     stdin: impl FnOnce() -> Result<Vec<u8>, Error>,
-    resident: bool,
+    resident: Option<Resident>,
 ) -> Result<String, Error> {
     if request.verb == Verb::Version {
         let supported: Vec<&str> = plugin.versions().iter().map(|version| version.as_str()).collect();

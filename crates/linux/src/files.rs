@@ -1,4 +1,4 @@
-//! Files that appear with their content, or not at all.
+//! Files that appear with their content, or not at all; and files that others name.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -26,6 +26,67 @@ pub fn create_whole(path: &Path, content: &[u8], mode: u32) -> Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(Error::io("create file", path.display().to_string(), &error)),
     }
+}
+
+/// Whether the last part of a path may be a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// It is followed.
+    Follow,
+    /// It is no regular file.
+    Refuse,
+}
+
+/// Opens a file that somebody else names, for reading. Opening a pipe would wait for whoever writes to it, and reading
+/// from a terminal for whoever types: only a regular file is opened, and reading it never waits.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] where it is something else, and the kernel's.
+pub fn open_regular(path: &Path, links: Links) -> io::Result<File> {
+    let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    if links == Links::Refuse {
+        flags |= OFlags::NOFOLLOW;
+    }
+    let irregular = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what);
+    let file = match open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::LOOP) if links == Links::Refuse => return Err(irregular("a symbolic link")),
+        Err(error) => return Err(error.into()),
+    };
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(irregular("not a regular file"))
+}
+
+/// Opens a file for writing as it is, or creates it, in a directory that is somebody else's: no link is followed, and no
+/// pipe waited for.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] where it is something else, and the kernel's.
+pub fn open_or_create_regular(path: &Path, mode: u32) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    let file = match open(path, flags, Mode::from_raw_mode(mode)) {
+        Ok(file) => File::from(file),
+        // A pipe that nobody reads, or a socket.
+        Err(Errno::LOOP | Errno::NXIO) => return Err(irregular()),
+        Err(error) => return Err(error.into()),
+    };
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(irregular())
+    }
+}
+
+/// Opens a directory that somebody else names; whatever else is there is refused at once.
+///
+/// # Errors
+/// [`io::ErrorKind::NotADirectory`] where it is something else, and the kernel's.
+pub fn open_directory(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(File::from(open(path, flags, Mode::empty())?))
 }
 
 /// Whether a file could be created in `folder` and written; leaves nothing. Where there are no unnamed files it
@@ -76,6 +137,45 @@ mod tests {
 
     /// A way to create a file.
     type Create = fn(&Path, &[u8], u32) -> io::Result<()>;
+
+    #[test]
+    fn only_a_regular_file_is_opened_and_nothing_makes_it_wait() {
+        // multus#108
+        let folder = std::env::temp_dir().join(format!("weft-regular-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| folder.join(name));
+        fs::write(&file, "text").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        for links in [Links::Follow, Links::Refuse] {
+            open_regular(&file, links).unwrap();
+            for wrong in [&*pipe, &*folder, Path::new("/dev/ptmx"), Path::new("/dev/null")] {
+                let error = open_regular(wrong, links).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{}", wrong.display());
+            }
+            let missing = open_regular(&folder.join("none"), links).unwrap_err();
+            assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+            open_directory(&folder).unwrap();
+            for wrong in [&link, &pipe] {
+                let error = open_or_create_regular(wrong, 0o600).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{}", wrong.display());
+            }
+            open_or_create_regular(&file, 0o600).unwrap();
+            open_or_create_regular(&folder.join("new"), 0o600).unwrap();
+            for wrong in [&file, &pipe] {
+                assert_eq!(
+                    open_directory(wrong).unwrap_err().kind(),
+                    io::ErrorKind::NotADirectory
+                );
+            }
+        }
+        open_regular(&link, Links::Follow).unwrap();
+        assert_eq!(
+            open_regular(&link, Links::Refuse).unwrap_err().to_string(),
+            "a symbolic link"
+        );
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn a_file_is_created_once_with_its_content() {

@@ -25,6 +25,7 @@ use crate::memory_limit;
 use crate::messages::of_pod;
 use crate::metrics::Metrics;
 use crate::net_conf::{MultusConfig, Own};
+use crate::places::Place;
 use crate::request::{NodeVerb, PodVerb, Request, Sandbox};
 use crate::resolve::Resolver;
 use crate::workers::{self, Workers};
@@ -42,6 +43,7 @@ use own_conf::OwnFile;
 use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::RwLock;
@@ -50,6 +52,9 @@ use tokio::time::{Instant, sleep};
 /// How long a call waits for the default network, and how often it looks.
 const READINESS_WAIT: Duration = Duration::from_secs(45);
 const READINESS_PAUSE: Duration = Duration::from_millis(250);
+
+/// Whose work it is that is for no pod: no namespace is called so.
+const OF_THE_NODE: &str = "";
 
 /// The daemon, without its socket.
 pub struct Daemon<C> {
@@ -74,8 +79,8 @@ pub struct Daemon<C> {
 impl<C: ClusterView + 'static> Daemon<C> {
     /// A daemon that works on this cluster, and counts with these figures.
     pub fn new(config: Arc<DaemonConfig>, cluster: Arc<C>, metrics: Metrics) -> Self {
-        let workers = Workers::new(config.concurrency);
-        let detachers = Workers::new(config.concurrency);
+        let workers = Workers::new(config.concurrency, metrics.overdue());
+        let detachers = Workers::new(config.concurrency, metrics.overdue());
         let root = config.chroot_dir.as_deref().unwrap_or(Path::new("/"));
         let way_out = memory_limit::way_out(root).map(Arc::new);
         let own = Own {
@@ -141,7 +146,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     ) -> Result<Option<String>, Error> {
         match verb {
             PodVerb::Add => {
-                let result = self.add(sandbox.clone(), config).await?;
+                let result = self.add(sandbox.clone(), config, &is_gone).await?;
                 if is_gone() {
                     self.undo(&sandbox, config).await?;
                 }
@@ -218,8 +223,23 @@ impl<C: ClusterView + 'static> Daemon<C> {
         config: impl Into<Arc<MultusConfig>>,
         work: impl FnOnce(&Attacher<'_, Plugins>) -> T + Send + 'static,
     ) -> Result<T, Error> {
+        let sandbox = sandbox.into();
+        let place = workers.place(&sandbox.pod.namespace).await;
+        self.on_sandbox_at(place, workers, sandbox, config, work).await
+    }
+
+    /// [`Daemon::on_sandbox`] at a place that was waited for.
+    async fn on_sandbox_at<T: Send + 'static>(
+        &self,
+        place: Place,
+        workers: &Workers,
+        sandbox: impl Into<Arc<Sandbox>>,
+        config: impl Into<Arc<MultusConfig>>,
+        work: impl FnOnce(&Attacher<'_, Plugins>) -> T + Send + 'static,
+    ) -> Result<T, Error> {
         let (sandbox, config) = (sandbox.into(), config.into());
         let runner = self.invoker(&config);
+        let given_up = Arc::clone(&runner.given_up);
         let work = move || {
             work(&Attacher {
                 runner: &runner,
@@ -227,7 +247,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 sandbox: &sandbox,
             })
         };
-        workers.run(work).await.map_err(failed)
+        let outcome = workers.run_at(place, work).await;
+        given_up.store(outcome.is_err(), Ordering::Relaxed);
+        outcome.map_err(failed)
     }
 
     async fn node_call(&self, verb: NodeVerb, request: &[u8]) -> Result<(), Error> {
@@ -271,7 +293,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             };
             work(&network, &chain)
         };
-        self.workers.run(run).await.map_err(failed)?
+        self.workers.run(OF_THE_NODE, run).await.map_err(failed)?
     }
 
     async fn wait_ready(&self, config: &MultusConfig, sandbox: Option<&Sandbox>) -> Result<(), Error> {
@@ -312,6 +334,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 limit: Some(exec::RESIDENT_LIMIT),
             },
             root: self.config.chroot_dir.clone(),
+            given_up: Arc::default(),
             known: Arc::clone(&self.known),
         }
     }

@@ -94,7 +94,7 @@ impl Config {
                 .and_then(|ipam| serde_json::from_str(ipam.get()).ok());
             for part in [Some(plugin), ipam.as_ref()].into_iter().flatten() {
                 let kind = string(part, key::TYPE)?;
-                if [names::SHIM, names::THIN].contains(&kind.as_str()) {
+                if is_own(&kind) {
                     return Err(Error::Own(kind));
                 }
             }
@@ -436,6 +436,11 @@ impl Delegate {
 }
 
 /// Any value as raw JSON.
+/// Whether a plugin of this type is multus, under one of the names that its shim has.
+fn is_own(kind: &str) -> bool {
+    kind == names::THIN || plugins::plugin_by_name(kind).is_some_and(|plugin| plugin.name() == names::SHIM)
+}
+
 fn raw(value: &(impl serde::Serialize + ?Sized)) -> Result<Box<RawValue>, Error> {
     Ok(serde_json::value::to_raw_value(value).map_err(json::Error::from)?)
 }

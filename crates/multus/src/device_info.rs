@@ -10,10 +10,10 @@
 //! not followed, and whatever is wrong with one never fails an attachment.
 
 use cni::files;
-use rustix::fs::{Mode, OFlags};
+use linux::files::{Links, open_regular};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -154,23 +154,14 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
         path: path.to_owned(),
         source,
     };
-    // Opening a pipe without that flag would wait for whoever writes to it.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(rustix::io::Errno::LOOP) => return Err(Error::Refused(path.to_owned())),
-        Err(error) => {
-            let error = io::Error::from(error);
-            return if files::is_absent(&error) {
-                Ok(None)
-            } else {
-                Err(failed(error))
-            };
+    let file = match open_regular(path, Links::Refuse) {
+        Ok(file) => file,
+        Err(error) if files::is_absent(&error) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            return Err(Error::Refused(path.to_owned()));
         }
+        Err(error) => return Err(failed(error)),
     };
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(Error::Refused(path.to_owned()));
-    }
     let mut text = String::new();
     file.take(LIMIT + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > LIMIT {
@@ -279,7 +270,14 @@ mod tests {
         symlink(bench.dir.path().join("secret"), &file).unwrap();
         assert!(matches!(bench.info.read(&file), Err(Error::Refused(_))));
         fs::remove_file(&file).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &file,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
         assert!(matches!(bench.info.read(&file), Err(Error::Refused(_))));
     }
 }

@@ -131,7 +131,9 @@ impl Kubelet {
             return Ok(pod_resources::devices_of(&socket, pod).await?);
         }
         let (dir, pod) = (self.dir.clone(), pod.clone());
-        Ok(workers.run(move || checkpoint::devices_of(&dir, &pod)).await??)
+        Ok(workers
+            .run(&pod.namespace.clone(), move || checkpoint::devices_of(&dir, &pod))
+            .await??)
     }
 }
 

@@ -21,8 +21,9 @@ use crate::names;
 use cni::Error;
 use cni::chain::Runner;
 use cni::config::NetworkConfig;
-use cni::env::Variables;
-use cni::exec::Invoker;
+use cni::env::{Variables, Verb};
+use cni::exec::{self, Invoker, Resident};
+use cni::names::CNI_COMMAND;
 use cni::plugin::{Plugin, run_resident};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -31,7 +32,9 @@ use std::io::{self, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// Mode bits of which one lets a file be run.
 const EXECUTABLE: u32 = 0o111;
@@ -47,16 +50,25 @@ pub struct Plugins {
     pub root: Option<PathBuf>,
     /// Which files are ours.
     pub known: Arc<Known>,
+    /// Set when nobody waits for the call any more, whose thread goes on: then nothing more is attached.
+    pub given_up: Arc<AtomicBool>,
 }
 
 impl Runner for Plugins {
     fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
+        if self.given_up.load(Ordering::Relaxed)
+            && variables
+                .get(CNI_COMMAND)
+                .is_some_and(|verb| verb == Verb::Add.as_str())
+        {
+            return Err(messages::given_up(plugin));
+        }
         let path = self.invoker.find(plugin)?;
         let call = || match candidate(plugin).filter(|_| self.known.is_ours(&path).unwrap_or(false)) {
             Some(ours) => {
                 let mut all = self.invoker.base.clone();
                 all.extend(variables.clone());
-                run_resident(ours, &all, config)
+                run_resident(ours, &all, config, self.resident())
             }
             None => self.invoker.run_at(&path, variables, config),
         };
@@ -75,6 +87,14 @@ fn candidate(name: &str) -> Option<&'static dyn Plugin> {
 }
 
 impl Plugins {
+    /// What a plugin of ours has of this process: what others get as processes of their own.
+    fn resident(&self) -> Resident {
+        Resident {
+            prepare: self.invoker.prepare.clone(),
+            deadline: Instant::now() + self.invoker.limit.unwrap_or(exec::RESIDENT_LIMIT),
+        }
+    }
+
     /// Makes a plugin's call where the plugin belongs.
     fn on_host(
         &self,

@@ -30,6 +30,11 @@ pub fn not_run(plugin: &str, cause: &dyn std::fmt::Display) -> Error {
     Error::internal(format!("failed to run plugin {plugin}: {cause}"))
 }
 
+/// A plugin of a call that was given up.
+pub fn given_up(plugin: &str) -> Error {
+    not_run(plugin, &"the call was given up, one of its plugins took too long")
+}
+
 /// A plugin of ours that did not come to its end, in the daemon's own process.
 pub fn panicked(plugin: &str, network: &str, cause: &str) -> Error {
     Error::internal(format!(

@@ -54,6 +54,35 @@ struct NetworkLabels {
     result: &'static str,
 }
 
+/// Calls that were given up. Clones share the figures.
+#[derive(Debug, Clone, Default)]
+pub struct Overdue {
+    all: Counter,
+    now: Gauge,
+}
+
+impl Overdue {
+    /// A call was given up.
+    pub fn given_up(&self) {
+        self.all.inc();
+    }
+
+    /// Its plugin still works, in a place of its own.
+    pub fn began(&self) {
+        self.now.inc();
+    }
+
+    /// It does no more.
+    pub fn ended(&self) {
+        self.now.dec();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn now(&self) -> i64 {
+        self.now.get()
+    }
+}
+
 /// Figures of the daemon. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -61,6 +90,7 @@ pub struct Metrics {
     in_flight: Family<InFlightLabels, Gauge>,
     calls: Family<CallLabels, Histogram>,
     networks: Family<NetworkLabels, Histogram>,
+    overdue: Overdue,
     named: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -72,6 +102,7 @@ impl Default for Metrics {
             in_flight: Family::default(),
             calls: Family::new_with_constructor(histogram),
             networks: Family::new_with_constructor(histogram),
+            overdue: Overdue::default(),
             named: Arc::default(),
         }
     }
@@ -100,6 +131,21 @@ impl Metrics {
             "How long one network of a pod took to be attached, detached or checked",
             self.networks.clone(),
         );
+        registry.register(
+            "multus_calls_given_up",
+            "Calls that took too long",
+            self.overdue.all.clone(),
+        );
+        registry.register(
+            "multus_calls_hanging",
+            "Calls that were given up, and that a plugin is still at",
+            self.overdue.now.clone(),
+        );
+    }
+
+    /// Where calls that were given up are counted.
+    pub fn overdue(&self) -> Overdue {
+        self.overdue.clone()
     }
 
     /// Counts one answered request.

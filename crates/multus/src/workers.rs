@@ -1,17 +1,25 @@
 //! Threads for what blocks: plugins that are waited for, namespaces that are visited, files that are synced.
 
+use crate::metrics::Overdue;
+use crate::places::{Place, Places};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::mem;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// Stack of a worker, bytes: the deepest thing on it is a JSON parser, of multus or of a plugin. Only touched pages count.
 const STACK: usize = 512 * 1024;
 /// How long a thread without work waits for some.
 const KEEP: Duration = Duration::from_secs(10);
+
+/// How long work may take. Nobody waits longer for a pod's ADD; what is still at it then, of plugins that have
+/// [a limit each](cni::exec::RESIDENT_LIMIT), hangs.
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// Why work was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,49 +30,131 @@ pub enum Error {
     /// The work panicked; it alone ends.
     #[error("the work ended unexpectedly")]
     Panicked,
+    /// It was not done in time, and is given up. A thread can't be ended: whether it is done some day is not known.
+    #[error("the work was given up after {} s", .0.as_secs())]
+    Overdue(Duration),
 }
 
 /// A bounded number of pieces of work at once, each on a thread for itself.
 #[derive(Debug, Clone)]
 pub struct Workers {
-    free: Arc<Semaphore>,
+    places: Places,
     threads: Arc<Threads>,
+    given_up: Arc<GivenUp>,
+    patience: Duration,
+}
+
+/// Work that nobody waits for any more, and that goes on.
+#[derive(Debug)]
+struct GivenUp {
+    now: Mutex<usize>,
+    /// With more of them their places stay taken: threads have a bound, too.
+    most: usize,
+    counted: Overdue,
+}
+
+/// Whose place it is.
+#[derive(Debug)]
+enum Turn {
+    /// The work's.
+    Working(Place),
+    /// Another's: the work was given up.
+    GivenUp,
+    /// Another's: the work is over.
+    Over,
+}
+
+/// Ends a turn, also that of work that panics.
+struct End(Arc<Mutex<Turn>>, Arc<GivenUp>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let turn = mem::replace(&mut *kube_kit::lock(&self.0), Turn::Over);
+        if matches!(turn, Turn::GivenUp) {
+            *kube_kit::lock(&self.1.now) -= 1;
+            self.1.counted.ended();
+        }
+    }
+}
+
+impl GivenUp {
+    /// Gives the work's place to others.
+    fn add(&self, turn: &Mutex<Turn>) {
+        self.counted.given_up();
+        let mut now = kube_kit::lock(&self.now);
+        let mut turn = kube_kit::lock(turn);
+        if *now >= self.most || matches!(*turn, Turn::Over) {
+            return;
+        }
+        if let Turn::Working(place) = mem::replace(&mut *turn, Turn::GivenUp) {
+            *now += 1;
+            self.counted.began();
+            drop((turn, now));
+            drop(place);
+        }
+    }
 }
 
 impl Workers {
-    /// As many at once as `limit`; more work waits in the order it came.
-    pub fn new(limit: usize) -> Self {
-        Self::keeping(limit, KEEP)
+    /// As many at once as `limit`; more work [waits](Places). What is given up is counted.
+    pub fn new(limit: usize, counted: Overdue) -> Self {
+        Self::keeping(limit, KEEP, PATIENCE, counted)
     }
 
-    fn keeping(limit: usize, keep: Duration) -> Self {
+    fn keeping(limit: usize, keep: Duration, patience: Duration, counted: Overdue) -> Self {
         let threads = Threads {
             keep,
             waiting: Mutex::default(),
             given: Condvar::new(),
         };
         Self {
-            free: Arc::new(Semaphore::new(limit)),
+            places: Places::new(limit),
             threads: Arc::new(threads),
+            given_up: Arc::new(GivenUp {
+                now: Mutex::new(0),
+                most: limit,
+                counted,
+            }),
+            patience,
         }
     }
 
-    /// Does the work on a thread for itself and waits for it. The work is done to its end even when nobody waits any
-    /// more.
+    /// Does an owner's work on a thread for itself and waits for it. The work is done to its end even when nobody waits
+    /// any more. Work that takes too long gives its place back.
     pub async fn run<T: Send + 'static>(
         &self,
+        owner: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        // The semaphore is never closed.
-        let permit = Arc::clone(&self.free)
-            .acquire_owned()
-            .await
-            .map_err(|_| Error::NoThread)?;
+        self.run_at(self.place(owner).await, work).await
+    }
+
+    /// Waits for a place for an owner's work.
+    pub async fn place(&self, owner: &str) -> Place {
+        self.places.take(owner).await
+    }
+
+    /// [`Workers::run`] at a place that was waited for.
+    pub async fn run_at<T: Send + 'static>(
+        &self,
+        place: Place,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let turn = Arc::new(Mutex::new(Turn::Working(place)));
+        let end = End(Arc::clone(&turn), Arc::clone(&self.given_up));
         let work = move || {
-            let _permit = permit;
+            let _end = end;
             work()
         };
-        self.beside(work).end().await
+        let Ok(ended) = timeout(self.patience, self.beside(work).end()).await else {
+            tracing::error!(
+                "a plugin hangs: its call is given up after {} s",
+                self.patience.as_secs()
+            );
+            self.given_up.add(&turn);
+            return Err(Error::Overdue(self.patience));
+        };
+        ended
     }
 
     /// Begins a part of a piece of work that goes on beside it, and so has its place among those that are done at once. It
@@ -164,26 +254,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_that_work_alone() {
-        let workers = Workers::new(1);
-        let panicked = workers.run(|| -> u8 { panic!("on purpose") }).await;
+        let workers = Workers::new(1, Overdue::default());
+        let panicked = workers.run("ns", || -> u8 { panic!("on purpose") }).await;
         assert_eq!(panicked, Err(Error::Panicked));
-        assert_eq!(workers.run(|| 7).await, Ok(7));
+        assert_eq!(workers.run("ns", || 7).await, Ok(7));
     }
 
     #[tokio::test]
     async fn a_thread_is_used_again_unless_its_work_panicked() {
-        let workers = Workers::new(1);
+        let workers = Workers::new(1, Overdue::default());
         let thread = || thread::current().id();
-        let mut first = workers.run(thread).await;
+        let mut first = workers.run("ns", thread).await;
         until(|| kube_kit::lock(&workers.threads.waiting).threads == 1);
-        assert_eq!(workers.run(thread).await, first);
+        assert_eq!(workers.run("ns", thread).await, first);
         for _ in 0..2 {
             until(|| kube_kit::lock(&workers.threads.waiting).threads == 1);
             assert_eq!(
-                workers.run(|| -> u8 { panic!("on purpose") }).await,
+                workers.run("ns", || -> u8 { panic!("on purpose") }).await,
                 Err(Error::Panicked)
             );
-            let other = workers.run(thread).await;
+            let other = workers.run("ns", thread).await;
             assert_ne!(other, first);
             first = other;
         }
@@ -191,9 +281,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_thread_without_work_ends() {
-        let workers = Workers::keeping(4, Duration::from_millis(1));
+        let workers = Workers::keeping(4, Duration::from_millis(1), PATIENCE, Overdue::default());
         for number in 0..4 {
-            assert_eq!(workers.run(move || number).await, Ok(number));
+            assert_eq!(workers.run("ns", move || number).await, Ok(number));
         }
         // Each thread holds on to it.
         until(|| Arc::strong_count(&workers.threads) == 1);
@@ -211,15 +301,36 @@ mod tests {
     #[tokio::test]
     async fn no_more_at_once_than_allowed() {
         // multus#69 (the bound)
-        let workers = Workers::new(1);
+        let workers = Workers::new(1, Overdue::default());
         let (release, wait) = std::sync::mpsc::channel::<()>();
-        let mut first = Box::pin(workers.run(move || wait.recv().is_ok()));
+        let mut first = Box::pin(workers.run("ns", move || wait.recv().is_ok()));
         assert!(first.as_mut().now_or_never().is_none());
-        let mut second = Box::pin(workers.run(|| true));
+        let mut second = Box::pin(workers.run("ns", || true));
         assert!(second.as_mut().now_or_never().is_none());
-        assert_eq!(workers.free.available_permits(), 0);
+        assert_eq!(workers.places.free(), 0);
         release.send(()).unwrap();
         assert_eq!(first.await, Ok(true));
         assert_eq!(second.await, Ok(true));
+    }
+
+    #[tokio::test]
+    async fn work_that_hangs_gives_its_place_back() {
+        // multus#109
+        let counted = Overdue::default();
+        let patience = Duration::from_millis(20);
+        let workers = Workers::keeping(1, KEEP, patience, counted.clone());
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let hung = workers.run("a", move || wait.recv().is_ok()).await;
+        assert_eq!(hung, Err(Error::Overdue(patience)));
+        assert_eq!((workers.places.free(), counted.now()), (1, 1));
+        // There is a bound to that: the next one keeps its place.
+        let (again, wait) = std::sync::mpsc::channel::<()>();
+        let hung = workers.run("a", move || wait.recv().is_ok()).await;
+        assert_eq!(hung, Err(Error::Overdue(patience)));
+        assert_eq!((workers.places.free(), counted.now()), (0, 1));
+        release.send(()).unwrap();
+        again.send(()).unwrap();
+        until(|| workers.places.free() == 1 && counted.now() == 0);
+        assert_eq!(workers.run("a", || 7).await, Ok(7));
     }
 }

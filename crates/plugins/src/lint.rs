@@ -108,7 +108,7 @@ fn call(config: &NetworkConfig, version: Version) -> Call {
         version,
         stdin: Vec::new(),
         variables: Variables::new(),
-        resident: true,
+        resident: None,
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn set_up(
             .socket()
             .and_then(|socket| nftables::add(socket, attachment, addresses))
             .explain(|| MASQUERADE_SET_UP.to_owned()),
-        Backend::Iptables => iptables::set_up(attachment, addresses)
+        Backend::Iptables => iptables::set_up(rules, attachment, addresses)
             .map_err(|error| Error::internal(format!("{MASQUERADE_SET_UP}: {error}"))),
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn check(
             .socket()
             .and_then(|socket| nftables::missing(socket, attachment, addresses))
             .explain(|| MASQUERADE_CHECK.to_owned())?,
-        Backend::Iptables => iptables::missing(attachment, addresses)
+        Backend::Iptables => iptables::missing(rules, attachment, addresses)
             .map_err(|error| Error::internal(format!("{MASQUERADE_CHECK}: {error}")))?,
     };
     match missing {

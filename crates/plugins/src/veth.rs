@@ -99,7 +99,7 @@ pub(crate) fn ignore_routers(name: &str) {
 /// Removes one end of a pair, and the other with it; fine if it is gone already. To be called in the namespace of
 /// `socket`.
 pub(crate) fn delete(call: &Call, socket: &mut Socket, name: &str) -> Result<(), Error> {
-    let deleted = if call.resident {
+    let deleted = if call.resident.is_some() {
         delete_link_and_leave(name)
     } else {
         socket.delete_link_by_name(name)

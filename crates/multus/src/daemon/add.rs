@@ -27,7 +27,12 @@ use std::net::Ipv4Addr;
 type Synced = Option<Beside<io::Result<()>>>;
 
 impl<C: ClusterView + 'static> Daemon<C> {
-    pub(super) async fn add(&self, mut sandbox: Sandbox, config: &[u8]) -> Result<String, Error> {
+    pub(super) async fn add(
+        &self,
+        mut sandbox: Sandbox,
+        config: &[u8],
+        is_gone: &impl Fn() -> bool,
+    ) -> Result<String, Error> {
         let pod_name = format!("[{}/{}]", sandbox.pod.namespace, sandbox.pod.name);
         let answer = async {
             let config = self.net_conf(config)?;
@@ -38,7 +43,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 return Ok(nothing(&sandbox));
             };
             let networks = self.networks(&sandbox, &pod, &config).await?;
-            let (attached, synced) = self.attach(&sandbox, config, networks).await?;
+            let (attached, synced) = self.attach(&sandbox, config, networks, is_gone).await?;
             self.tell(&sandbox, &pod, &attached).await?;
             let unsaved =
                 |error: &dyn Display| of_pod(&sandbox, &format!("error saving the delegates: {error}"));
@@ -118,7 +123,16 @@ impl<C: ClusterView + 'static> Daemon<C> {
         sandbox: &Sandbox,
         config: MultusConfig,
         networks: Vec<Delegate>,
+        is_gone: &impl Fn() -> bool,
     ) -> Result<(Vec<Attached>, Synced), Error> {
+        let place = self.workers.place(&sandbox.pod.namespace).await;
+        // In a storm the runtime gives up, and begins anew with another sandbox: what would be undone at once is left.
+        if is_gone() {
+            return Err(of_pod(
+                sandbox,
+                "nobody waits for the answer any more, not attached",
+            ));
+        }
         let scratch = Scratch::new(&config.cni_dir, &sandbox.container_id);
         let workers = self.workers.clone();
         let work = move |attacher: &Attacher<'_, Plugins>| {
@@ -129,7 +143,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             Ok((attached, synced))
         };
         match self
-            .on_sandbox(&self.workers, sandbox.clone(), config, work)
+            .on_sandbox_at(place, &self.workers, sandbox.clone(), config, work)
             .await?
         {
             Ok(attached) => Ok(attached),

@@ -1,7 +1,7 @@
 //! GC (multus.md §5.4): what the runtime does not know any more is detached, of whatever network, and the cluster
 //! network's plugins are told what is in use.
 
-use super::{Daemon, failed, in_file};
+use super::{Daemon, OF_THE_NODE, failed, in_file};
 use crate::attach::Buried;
 use crate::cluster::ClusterView;
 use crate::names;
@@ -17,10 +17,13 @@ use cni::files;
 use futures::StreamExt as _;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::sync::RwLockWriteGuard;
+use tokio::time::{Instant, sleep};
 
 /// How long GC waits for ADDs to end. By the CNI specification the runtime lets none run meanwhile.
 const ALONE: Duration = Duration::from_secs(30);
+/// How often it looks.
+const ALONE_PAUSE: Duration = Duration::from_millis(20);
 /// How many sandboxes are detached at once beside the runtime's own calls.
 pub(super) const AT_ONCE: usize = 4;
 
@@ -30,7 +33,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         self.wait_ready(&config, None).await?;
         // What is being attached at this moment is not on the runtime's list, and attached by the time it is looked for.
         let busy = self.locks.busy();
-        let _alone = timeout(ALONE, self.gate.write()).await.map_err(|_| {
+        let _alone = self.alone_within(ALONE).await.ok_or_else(|| {
             let text = "Multus: pods are being attached, nothing is collected now";
             Error::new(code::TRY_AGAIN_LATER, text)
         })?;
@@ -53,6 +56,18 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
         errors.extend(told.err().map(|error| error.to_string()));
         Err(Error::internal(errors.join("; ")))
+    }
+
+    /// Waits until no ADD is worked on. Waiting in the gate's own queue would hold up each ADD that comes meanwhile.
+    async fn alone_within(&self, patience: Duration) -> Option<RwLockWriteGuard<'_, ()>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.gate.try_write() {
+                Ok(alone) => return Some(alone),
+                Err(_) if Instant::now() >= deadline => return None,
+                Err(_) => sleep(ALONE_PAUSE).await,
+            }
+        }
     }
 
     /// Detaches all sandboxes but these, and removes what no sandbox owns. What can't be detached stays, and is told.
@@ -79,7 +94,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
     /// Removes what writes left behind that were cut off, and what was set aside long ago. What stays is told.
     pub(super) async fn sweep(&self, config: &MultusConfig) -> Result<(), Error> {
         let cni_dir = config.cni_dir.clone();
-        let swept = self.detachers.run(move || records::sweep(&cni_dir)).await;
+        let swept = self
+            .detachers
+            .run(OF_THE_NODE, move || records::sweep(&cni_dir))
+            .await;
         if let Err(error) = swept.map_err(failed)? {
             tracing::warn!(%error, "leftovers stay");
         }
@@ -93,7 +111,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
         but: BTreeSet<String>,
     ) -> Result<Records, Error> {
         let cni_dir = config.cni_dir.clone();
-        let read = self.detachers.run(move || Records::read(&cni_dir, &but)).await;
+        let read = self
+            .detachers
+            .run(OF_THE_NODE, move || Records::read(&cni_dir, &but))
+            .await;
         read.map_err(failed)?.map_err(|error| unreadable(&error))
     }
 

@@ -1,6 +1,6 @@
 //! `/delegate`: one network of a pod that runs is attached, detached or checked (multus.md §7.4).
 
-use super::{Daemon, failed};
+use super::{Daemon, OF_THE_NODE, failed};
 use crate::attach::Attacher;
 use crate::attach::plug::{Asked, Plugged};
 use crate::cluster::ClusterView;
@@ -153,7 +153,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             };
             chain.status(&network)
         };
-        self.workers.run(work).await.map_err(failed)?
+        self.workers.run(OF_THE_NODE, work).await.map_err(failed)?
     }
 }
 

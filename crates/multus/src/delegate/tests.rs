@@ -53,6 +53,7 @@ fn a_network_that_calls_multus_is_refused() {
     // multus#104
     for text in [
         r#"{"type":"multus-shim"}"#,
+        r#"{"type":"cnv-multus-shim"}"#,
         r#"{"type":"multus","delegates":[{"type":"a"}]}"#,
         r#"{"plugins":[{"type":"a"},{"type":"multus-shim"}]}"#,
         r#"{"type":"a","ipam":{"type":"multus-shim"}}"#,

@@ -65,6 +65,7 @@ fn a_panic_ends_that_call_alone() {
         invoker: Invoker::default(),
         root: None,
         known: Arc::default(),
+        given_up: Arc::default(),
     };
     let config = br#"{"cniVersion": "1.0.0", "name": "blue", "type": "bridge"}"#;
     let error = plugins
@@ -83,6 +84,7 @@ fn a_root_that_can_not_be_entered_is_named() {
         invoker: Invoker::default(),
         root: Some("/no/such/root".into()),
         known: Arc::default(),
+        given_up: Arc::default(),
     };
     let error = plugins.on_host("bridge", b"{}", || Ok(vec![])).unwrap_err();
     assert!(
@@ -103,6 +105,7 @@ fn a_thread_that_finds_no_way_back_does_no_more() {
         invoker: Invoker::default(),
         root: Some("/".into()),
         known: Arc::default(),
+        given_up: Arc::default(),
     };
     let worker = std::thread::spawn(move || {
         linux::thread::spare_this_thread();
@@ -118,4 +121,24 @@ fn a_thread_that_finds_no_way_back_does_no_more() {
     });
     let ended = worker.join().unwrap_err();
     assert!(said(&*ended).starts_with("no way back"), "{}", said(&*ended));
+}
+
+#[test]
+fn a_call_that_was_given_up_attaches_nothing_more() {
+    // multus#109
+    let plugins = Plugins {
+        invoker: Invoker::default(),
+        root: None,
+        known: Arc::default(),
+        given_up: Arc::default(),
+    };
+    let said = |verb: Verb| {
+        let variables = [(CNI_COMMAND.to_owned(), verb.as_str().to_owned())].into();
+        plugins.run("a", &variables, b"{}").unwrap_err().msg
+    };
+    let missing = "failed to find plugin \"a\" in path []";
+    assert_eq!(said(Verb::Add), missing);
+    plugins.given_up.store(true, Ordering::Relaxed);
+    assert!(said(Verb::Add).contains("given up"), "{}", said(Verb::Add));
+    assert_eq!(said(Verb::Del), missing);
 }

@@ -226,6 +226,26 @@ fn what_the_pod_asks_for_reaches_the_plugin() {
 }
 
 #[test]
+fn a_name_that_can_be_none_is_not_asked_for() {
+    // multus#106
+    let node = Node::started();
+    let elsewhere = format!("../../{}/network-attachment-definitions/net-b", node.name);
+    let names = [json!("x?watch=1"), json!(""), json!(".."), json!(elsewhere)];
+    for (index, name) in names.iter().enumerate() {
+        let (pod, id) = (format!("web{index}"), format!("c{index}"));
+        let uid = node.pod(&pod, &json!({NETWORKS: json!([{"name": name}]).to_string()}));
+        let error = node.fail("ADD", &node.sandbox(&id, &pod, Some(&uid)));
+        let text = error["msg"].as_str().unwrap();
+        assert!(text.contains(&format!("invalid resource name {name}")), "{text}");
+        assert!(
+            node.event(&pod, "NoNetworkFound")
+                .contains("invalid resource name")
+        );
+    }
+    assert_eq!(node.calls(), [""; 0]);
+}
+
+#[test]
 fn a_network_that_calls_multus_fails_at_once() {
     // multus#104
     let node = Node::started();
@@ -334,6 +354,64 @@ fn one_at_a_time_still_serves_all() {
         assert!(output.status.success(), "{}", text(&output));
     }
     assert_eq!(node.calls().len(), 6);
+}
+
+#[test]
+fn a_namespace_whose_plugins_hang_keeps_no_other_from_starting() {
+    // multus#109
+    let mut node = Node::new();
+    node.start(&json!({"connectionLimit": 4}));
+    node.nad("slow", &json!({"cniVersion": "0.3.1", "type": "b"}));
+    let mut calls: Vec<_> = (0..6)
+        .map(|index| {
+            let (pod, id) = (format!("slow{index}"), format!("s{index}"));
+            let uid = node.pod(&pod, &json!({NETWORKS: "slow"}));
+            let gate = node.gate(&id, "ADD", "b");
+            let sandbox = node.sandbox(&id, &pod, Some(&uid));
+            (id, gate, node.begin("ADD", &sandbox), sandbox)
+        })
+        .collect();
+    let hanging = || -> Vec<_> {
+        let calls = node.calls();
+        calls
+            .into_iter()
+            .filter(|call| call.starts_with("ADD b"))
+            .collect()
+    };
+    node.wait("as many hang as may", || hanging().len() == 2);
+    let other = Node::new();
+    for id in ["o1", "o2"] {
+        let uid = other.pod(id, &json!({}));
+        let sandbox = other.sandbox(id, id, Some(&uid));
+        node.succeed("ADD", &sandbox);
+        node.succeed("DEL", &sandbox);
+    }
+    assert_eq!(hanging().len(), 2);
+    // Nobody waits for one that had no turn yet: it is not attached at all.
+    let waits = |id: &String| node.calls_of(id).is_empty();
+    let place = calls.iter().position(|(id, ..)| waits(id)).unwrap();
+    let (left, _, mut shim, _sandbox) = calls.swap_remove(place);
+    shim.kill().unwrap();
+    shim.wait().unwrap();
+    // Whoever's turn comes.
+    let (gates, calls): (Vec<_>, Vec<_>) = calls
+        .into_iter()
+        .map(|(_, gate, call, held)| (gate, (call, held)))
+        .unzip();
+    let gates: Vec<_> = gates
+        .into_iter()
+        .map(|gate| std::thread::spawn(move || gate.open()))
+        .collect();
+    for (call, _sandbox) in calls {
+        let output = call.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+    }
+    for gate in gates {
+        gate.join().unwrap();
+    }
+    let uid = node.pod("last", &json!({}));
+    node.succeed("ADD", &node.sandbox("l1", "last", Some(&uid)));
+    assert_eq!(node.calls_of(&left), [""; 0]);
 }
 
 #[test]

@@ -30,17 +30,15 @@ pub(crate) fn api() -> &'static ApiServer {
         let api = ApiServer::shared().unwrap();
         let crd = serde_json::to_string(&api::net_attach_def::crd().unwrap()).unwrap();
         api.kubectl().apply(&crd).unwrap();
-        let args = ["wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io"];
+        let args = [
+            "wait",
+            "--for=condition=Established",
+            "crd/network-attachment-definitions.k8s.cni.cncf.io",
+        ];
         api.kubectl().run(args).unwrap();
-        // operands.md §1, object 3
-        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": "multus"}, "rules": [
-                {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"]},
-                {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "list", "update", "watch"]},
-                {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
-                {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceslices"],
-                    "verbs": ["get", "list"]}]});
-        api.kubectl().apply(&role.to_string()).unwrap();
+        // operands.md §1, object 3, as the operator deploys it with this program
+        let role = include_str!("../../../operator/src/components/multus/native-role.yaml");
+        api.kubectl().apply(role).unwrap();
         api
     })
 }

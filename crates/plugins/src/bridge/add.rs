@@ -60,7 +60,7 @@ pub(super) fn add(call: &Call) -> Result<CniResult, Error> {
         owner,
         config: &config,
         host,
-        rules: Ruleset::default(),
+        rules: Ruleset::of(call),
         pod,
         bridge,
         taken: vec![Step::Pair {
@@ -97,7 +97,7 @@ fn begin_record(call: &Call, key: &AttachmentId, host: &mut Socket, pod: &mut Po
     steps::undo(
         call,
         host,
-        &mut Ruleset::default(),
+        &mut Ruleset::of(call),
         key.to(call.config.name()),
         &left,
     )??;

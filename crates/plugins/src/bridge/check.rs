@@ -157,7 +157,7 @@ fn check_rules(
 ) -> Result<(), Error> {
     let key = AttachmentId::of(call);
     let owner = key.to(call.config.name());
-    let mut rules = Ruleset::default();
+    let mut rules = Ruleset::of(call);
     if let Some(mac) = inner.mac.filter(|_| config.spoof_check) {
         let port = spoof_check::Port {
             name: &outer.name,

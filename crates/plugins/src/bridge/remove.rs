@@ -31,7 +31,7 @@ struct Wanted {
 pub(super) fn del(call: &Call) -> Result<(), Error> {
     let (records, key) = (records(call), AttachmentId::of(call));
     let owner = key.to(call.config.name());
-    let mut rules = Ruleset::default();
+    let mut rules = Ruleset::of(call);
     // A record that tells of no pair is one of a call that was killed early, or one that this version cannot read.
     let tells = |taken: &Vec<Step>| taken.iter().any(|step| step.pair().is_some());
     let left = if let Some(taken) = records.steps(&key)?.filter(tells) {
@@ -85,7 +85,7 @@ pub(super) fn gc(call: &Call) -> Result<(), Error> {
         .collect();
     let records = records(call);
     let mut host = open()?;
-    let mut rules = Ruleset::default();
+    let mut rules = Ruleset::of(call);
     let mut outcome = Ok(());
     for key in records.keys()?.iter().filter(|key| !valid.contains(key)) {
         let collected = records

@@ -1,12 +1,12 @@
 //! Resolver settings from a file in the format of `resolv.conf`.
 
 use std::{
-    fs::File,
     io::{self, Read as _},
     path::Path,
 };
 
 use cni::result::Dns;
+use linux::files::{Links, open_regular};
 
 /// How much of the file is read, in bytes: it may be any file of the node.
 const LIMIT: u64 = 1 << 20;
@@ -14,7 +14,9 @@ const LIMIT: u64 = 1 << 20;
 /// Reads the settings of a file.
 pub(super) fn read(path: &Path) -> io::Result<Dns> {
     let mut text = Vec::new();
-    File::open(path)?.take(LIMIT).read_to_end(&mut text)?;
+    open_regular(path, Links::Follow)?
+        .take(LIMIT)
+        .read_to_end(&mut text)?;
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 

@@ -15,14 +15,17 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read as _, Write as _},
     net::IpAddr,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
-use cni::{Error, config::ValidAttachment, files};
+use cni::{Error, config::ValidAttachment, error::code, files};
+use linux::files::{Links, open_directory, open_or_create_regular, open_regular};
 
 use super::{
     index::{Holdings, Index},
@@ -37,6 +40,10 @@ const FILE_MODE: u32 = 0o600;
 const LAST_RESERVED: &str = "last_reserved_ip";
 /// More than a lease can have, in bytes.
 const LEASE_LIMIT: u64 = 4096;
+/// How long others may hold the lock, which they do for milliseconds, and the pauses between looks at it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The leases of a network, locked.
 #[derive(Debug)]
@@ -83,13 +90,9 @@ impl Store {
     }
 
     fn lock(path: PathBuf, network: &str, index: &Path) -> io::Result<Self> {
-        let directory = File::open(&path)?;
+        let directory = open_directory(&path)?;
         let lock = open_lock(&path)?;
-        while let Err(error) = lock.lock() {
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
+        wait_for(&lock, LOCK_PATIENCE)?;
         let metadata = directory.metadata()?;
         let index = Index::new(index, network, &metadata);
         let mut store = Self {
@@ -204,7 +207,7 @@ impl Store {
 
     /// The address that was last given away of a range set, if that is known.
     pub(super) fn last_reserved(&self, set: usize) -> Option<IpAddr> {
-        let text = fs::read_to_string(self.last_reserved_path(set)).ok()?;
+        let text = content(&self.last_reserved_path(set))?;
         parse_ip(text.trim())
     }
 
@@ -216,12 +219,7 @@ impl Store {
         let write = || {
             // Not emptied before: ext4 waits for the disk when a file that was is closed, which takes longer
             // than all the rest.
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(FILE_MODE)
-                .open(&path)?;
+            let mut file = open_or_create_regular(&path, FILE_MODE)?;
             file.write_all(text.as_bytes())?;
             file.set_len(text.len() as u64)
         };
@@ -288,15 +286,20 @@ impl Store {
 
     /// Who has an address.
     fn holder(&self, ip: IpAddr) -> Option<Owner> {
-        let file = File::open(self.path.join(ip.to_string())).ok()?;
-        let mut content = String::new();
-        file.take(LEASE_LIMIT).read_to_string(&mut content).ok()?;
-        Owner::parse(&content)
+        Owner::parse(&content(&self.path.join(ip.to_string()))?)
     }
 
     fn last_reserved_path(&self, set: usize) -> PathBuf {
         self.path.join(format!("{LAST_RESERVED}.{set}"))
     }
+}
+
+/// The content of a small file, if there is one.
+fn content(path: &Path) -> Option<String> {
+    let file = open_regular(path, Links::Follow).ok()?;
+    let mut content = String::new();
+    file.take(LEASE_LIMIT).read_to_string(&mut content).ok()?;
+    Some(content)
 }
 
 /// Whether leases could be written.
@@ -316,14 +319,43 @@ fn create_directory(path: &Path) -> io::Result<()> {
 
 fn open_lock(directory: &Path) -> io::Result<File> {
     let path = directory.join(LOCK);
-    match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(LOCK_MODE)
-            .open(&path),
-        opened => opened,
+    match open_regular(&path, Links::Follow) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(LOCK_MODE)
+        .open(&path);
+    match made {
+        // Another call made it meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_regular(&path, Links::Follow),
+        made => made,
+    }
+}
+
+/// Waits for the lock as long as others may reasonably hold it: the directory may be a pod's own. The kernel has no lock
+/// with a time limit.
+fn wait_for(lock: &File, patience: Duration) -> io::Result<()> {
+    let begun = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        if begun.elapsed() >= patience {
+            let text = format!(
+                "another process holds the lock for more than {} s",
+                patience.as_secs()
+            );
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -342,5 +374,30 @@ fn addresses(directory: &Path) -> io::Result<BTreeSet<IpAddr>> {
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
-    Error::internal(format!("failed to {what} {}: {error}", path.display()))
+    let code = match error.kind() {
+        io::ErrorKind::TimedOut => code::TRY_AGAIN_LATER,
+        _ => code::INTERNAL,
+    };
+    Error::new(code, format!("failed to {what} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_another_keeps_is_waited_for_in_vain_for_a_while_only() {
+        // cni-plugins#72
+        let path = std::env::temp_dir().join(format!("weft-lock-{}", std::process::id()));
+        create_directory(&path).unwrap();
+        let (held, wanted) = (open_lock(&path).unwrap(), open_lock(&path).unwrap());
+        held.lock().unwrap();
+        let error = wait_for(&wanted, Duration::from_millis(30)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(failed("open", &path, &error).code, code::TRY_AGAIN_LATER);
+        let waiting = thread::spawn(move || wait_for(&wanted, LOCK_PATIENCE));
+        drop(held);
+        waiting.join().unwrap().unwrap();
+        fs::remove_dir_all(&path).unwrap();
+    }
 }

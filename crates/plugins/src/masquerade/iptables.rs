@@ -3,9 +3,8 @@
 
 use std::{
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
 };
 
 use ipnet::IpNet;
@@ -21,6 +20,8 @@ use crate::{
     ruleset::Ruleset,
 };
 
+/// How long the programs wait for whoever else changes rules, seconds.
+const WAIT: &str = "--wait=30";
 /// Longest name of a chain.
 const CHAIN_LENGTH: usize = 28;
 
@@ -145,13 +146,13 @@ fn rules(attachment: Attachment<'_>, address: &IpNet) -> [Rule; 3] {
     ]
 }
 
-pub(super) fn set_up(attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<()> {
+pub(super) fn set_up(ruleset: &Ruleset, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<()> {
     for address in addresses {
         let program = Version::of(address).program();
-        ensure_chain(program, &chain(attachment))?;
+        ensure_chain(ruleset, program, &chain(attachment))?;
         for (chain, words) in rules(attachment, address) {
-            if !run(program, "-C", &chain, &words)?.status.success() {
-                must(program, "-A", &chain, &words)?;
+            if !run(ruleset, program, "-C", &chain, &words)?.status.success() {
+                must(ruleset, program, "-A", &chain, &words)?;
             }
         }
     }
@@ -159,11 +160,15 @@ pub(super) fn set_up(attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<
 }
 
 /// The first address whose rules are not all there.
-pub(super) fn missing(attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<Option<IpNet>> {
+pub(super) fn missing(
+    ruleset: &Ruleset,
+    attachment: Attachment<'_>,
+    addresses: &[IpNet],
+) -> Result<Option<IpNet>> {
     for address in addresses {
         for (chain, words) in rules(attachment, address) {
             let program = Version::of(address).program();
-            if !run(program, "-C", &chain, &words)?.status.success() {
+            if !run(ruleset, program, "-C", &chain, &words)?.status.success() {
                 return Ok(Some(*address));
             }
         }
@@ -177,7 +182,7 @@ pub(super) fn tear_down(ruleset: &mut Ruleset, attachment: Attachment<'_>) -> Re
     for version in Version::ALL {
         remove_from_nftables(ruleset, version.table(), &chain)?;
         if uses_nat(version.legacy_tables()) {
-            remove_from_legacy(version, &chain)?;
+            remove_from_legacy(ruleset, version, &chain)?;
         }
     }
     Ok(())
@@ -210,17 +215,21 @@ fn uses_nat(tables: &Path) -> bool {
     fs::read_to_string(tables).is_ok_and(|names| names.lines().any(|name| name == IPTABLES_TABLE))
 }
 
-fn remove_from_legacy(version: Version, chain: &str) -> Result<()> {
+fn remove_from_legacy(ruleset: &Ruleset, version: Version, chain: &str) -> Result<()> {
     let programs = version.legacy_programs();
     let Some((program, restore)) = programs.into_iter().find(|(program, _)| find(program).is_some()) else {
         return Err(Error::NoProgram(programs[0].0));
     };
-    let arguments = ["--wait", "-t", IPTABLES_TABLE, "-S"];
-    let listed = execute(program, &arguments, "")?;
+    let arguments = [WAIT, "-t", IPTABLES_TABLE, "-S"];
+    let listed = execute(ruleset, program, &arguments, "")?;
     let listed = succeeded(program, &arguments, listed)?;
     if let Some(script) = removal(&String::from_utf8_lossy(&listed.stdout), chain) {
-        let arguments = ["--wait", "--noflush"];
-        succeeded(restore, &arguments, execute(restore, &arguments, &script)?)?;
+        let arguments = [WAIT, "--noflush"];
+        succeeded(
+            restore,
+            &arguments,
+            execute(ruleset, restore, &arguments, &script)?,
+        )?;
     }
     Ok(())
 }
@@ -246,24 +255,30 @@ fn removal(listing: &str, chain: &str) -> Option<String> {
     Some(script)
 }
 
-fn ensure_chain(program: &'static str, chain: &str) -> Result<()> {
-    let made = run(program, "-N", chain, &[])?;
+fn ensure_chain(ruleset: &Ruleset, program: &'static str, chain: &str) -> Result<()> {
+    let made = run(ruleset, program, "-N", chain, &[])?;
     // A chain that exists is refused with the same status as everything else.
-    if !made.status.success() && !run(program, "-S", chain, &[])?.status.success() {
+    if !made.status.success() && !run(ruleset, program, "-S", chain, &[])?.status.success() {
         succeeded(program, &["-t", IPTABLES_TABLE, "-N", chain], made)?;
     }
     Ok(())
 }
 
-fn must(program: &'static str, action: &str, chain: &str, words: &[String]) -> Result<()> {
-    let output = run(program, action, chain, words)?;
+fn must(ruleset: &Ruleset, program: &'static str, action: &str, chain: &str, words: &[String]) -> Result<()> {
+    let output = run(ruleset, program, action, chain, words)?;
     succeeded(program, &["-t", IPTABLES_TABLE, action, chain], output).map(drop)
 }
 
-fn run(program: &'static str, action: &str, chain: &str, words: &[String]) -> Result<Output> {
-    let mut arguments = vec!["--wait", "-t", IPTABLES_TABLE, action, chain];
+fn run(
+    ruleset: &Ruleset,
+    program: &'static str,
+    action: &str,
+    chain: &str,
+    words: &[String],
+) -> Result<Output> {
+    let mut arguments = vec![WAIT, "-t", IPTABLES_TABLE, action, chain];
     arguments.extend(words.iter().map(String::as_str));
-    execute(program, &arguments, "")
+    execute(ruleset, program, &arguments, "")
 }
 
 fn succeeded(program: &'static str, arguments: &[&str], output: Output) -> Result<Output> {
@@ -277,22 +292,15 @@ fn succeeded(program: &'static str, arguments: &[&str], output: Output) -> Resul
     })
 }
 
-fn execute(program: &'static str, arguments: &[&str], input: &str) -> Result<Output> {
-    let not_run = |cause| Error::NotRun { program, cause };
-    let mut child = Command::new(find(program).ok_or(Error::NoProgram(program))?)
+fn execute(ruleset: &Ruleset, program: &'static str, arguments: &[&str], input: &str) -> Result<Output> {
+    let mut command = Command::new(find(program).ok_or(Error::NoProgram(program))?);
+    command
         .env_clear()
         .env("PATH", PROGRAM_DIRECTORIES.join(":"))
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(not_run)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // Whoever does not read to the end has a reason, which its status tells.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    child.wait_with_output().map_err(not_run)
+        .args(arguments);
+    ruleset
+        .execute(&mut command, input.as_bytes())
+        .map_err(|cause| Error::NotRun { program, cause })
 }
 
 fn find(program: &str) -> Option<PathBuf> {

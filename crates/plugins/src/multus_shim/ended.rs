@@ -12,15 +12,15 @@
 //! A daemon that comes back listens first, then removes the note, then writes its configuration, and puts that back
 //! whenever somebody removes it. So the two may meet at any point: the configuration is there in the end.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::{files, json};
-use rustix::fs::OFlags;
+use linux::files::{Links, open_regular};
 use serde::{Deserialize, Serialize};
 
 /// The CNI configuration that makes the runtime call the shim.
@@ -134,16 +134,7 @@ fn is_ours(configuration: &Path) -> bool {
 
 /// A regular file, not one behind a link.
 fn read_plain(path: &Path) -> Option<(File, Vec<u8>)> {
-    // What is no file must not make the open wait.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
-        .ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
+    let file = open_regular(path, Links::Refuse).ok()?;
     let mut text = Vec::new();
     (&file).take(MAX_FILE).read_to_end(&mut text).ok()?;
     Some((file, text))

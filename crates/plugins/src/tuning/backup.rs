@@ -11,12 +11,9 @@ use std::{
 
 use cni::{Error, files, note::Level, plugin::Call};
 use linux::{
+    files::{Links, open_regular},
     link::{Link, LinkChange},
     netns::{NetNs, OpenError},
-};
-use rustix::{
-    fs::{Mode as FileMode, OFlags},
-    io::Errno,
 };
 use serde::{Deserialize, Serialize};
 
@@ -209,17 +206,12 @@ fn text(backup: &Backup) -> io::Result<Vec<u8>> {
 /// Reads the file, if there is one. What is no backup is [`io::ErrorKind::InvalidData`].
 fn read(path: &Path) -> io::Result<Option<Backup>> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-    // A pipe must not make us wait.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let file = match rustix::fs::open(path, flags, FileMode::empty()) {
-        Ok(file) => fs::File::from(file),
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-        Err(Errno::LOOP) => return Err(invalid("a symbolic link".to_owned())),
-        Err(errno) => return Err(errno.into()),
+    let file = match open_regular(path, Links::Refuse) {
+        Ok(file) => file,
+        Err(error) if files::is_absent(&error) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(invalid(error.to_string())),
+        Err(error) => return Err(error),
     };
-    if !file.metadata()?.is_file() {
-        return Err(invalid("not a regular file".to_owned()));
-    }
     let mut text = Vec::new();
     file.take(LONGEST).read_to_end(&mut text)?;
     serde_json::from_slice(&text)

@@ -441,6 +441,48 @@ fn resolver_settings_come_from_a_file() {
         );
         let refused = host.call("ADD", &other, &config("/run/none")).message();
         assert!(refused.starts_with("failed to read /run/none: "), "{refused}");
+        // cni-plugins#72: nothing that a network names makes its call wait
+        pipe("/run/pipe");
+        for path in ["/run/pipe", "/dev/ptmx", "/run"] {
+            let refused = host.call("ADD", &other, &config(path)).message();
+            assert_eq!(refused, format!("failed to read {path}: not a regular file"));
+        }
         assert_eq!(taken(), ["10.1.2.2"]);
     });
+}
+
+#[test]
+fn pipes_among_the_leases_are_refused_or_passed_over() {
+    // cni-plugins#72
+    on_a_host("pipes", |host| {
+        let (pod, other) = (host.pod(), host.pod());
+        let config = config(
+            "1.0.0",
+            &json!({ "subnet": "10.1.2.0/24", "dataDir": "/run/leases" }),
+        );
+        fs::create_dir_all("/run/leases/test-net").unwrap();
+        pipe("/run/leases/test-net/10.1.2.2");
+        pipe("/run/leases/test-net/last_reserved_ip.0");
+        let result = host.add(&pod, &config);
+        assert_eq!(result["ips"][0]["address"], "10.1.2.3/24");
+        host.call("DEL", &pod, &config).success();
+        fs::remove_file("/run/leases/test-net/lock").unwrap();
+        pipe("/run/leases/test-net/lock");
+        for verb in ["ADD", "DEL"] {
+            let refused = host.call(verb, &other, &config).message();
+            assert!(
+                refused.ends_with("/run/leases/test-net: not a regular file"),
+                "{refused}"
+            );
+        }
+        fs::remove_dir_all("/run/leases/test-net").unwrap();
+        pipe("/run/leases/test-net");
+        host.call("DEL", &other, &config).success();
+        host.call("ADD", &other, &config).failure();
+    });
+}
+
+fn pipe(path: &str) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
 }
