@@ -83,7 +83,9 @@ fn follow(child: &mut Child, input: &[u8], limit: Option<Duration>) -> io::Resul
 /// Kills the process, waits for its death, and says why.
 fn end_it(child: &mut Child, end: Option<&OwnedFd>, group: bool, why: io::Error) -> io::Result<Output> {
     kill(child, group)?;
-    wait([end, None, None, None], Some(Instant::now() + DEATH))?;
+    if end.is_some() {
+        wait([end, None, None, None], Some(Instant::now() + DEATH))?;
+    }
     child.try_wait()?;
     Err(why)
 }

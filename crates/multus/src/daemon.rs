@@ -79,8 +79,8 @@ pub struct Daemon<C> {
 impl<C: ClusterView + 'static> Daemon<C> {
     /// A daemon that works on this cluster, and counts with these figures.
     pub fn new(config: Arc<DaemonConfig>, cluster: Arc<C>, metrics: Metrics) -> Self {
-        let workers = Workers::new(config.concurrency, metrics.overdue());
-        let detachers = Workers::new(config.concurrency, metrics.overdue());
+        let workers = Workers::new(config.concurrency, config.patience, metrics.overdue());
+        let detachers = Workers::new(config.concurrency, config.patience, metrics.overdue());
         let root = config.chroot_dir.as_deref().unwrap_or(Path::new("/"));
         let way_out = memory_limit::way_out(root).map(Arc::new);
         let own = Own {

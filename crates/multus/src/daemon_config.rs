@@ -6,10 +6,12 @@ use crate::device_info::DeviceInfo;
 use crate::devices::Kubelet;
 use crate::log::{Log, LogOptions};
 use crate::names;
+use crate::workers;
 use cni::args::CniArgs;
 use cni::json::{self, Object};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How many delegates' plugins run at once when `connectionLimit` says nothing. Bounds memory and processes in a storm
 /// of pods; what comes on top waits in a queue.
@@ -69,6 +71,8 @@ pub struct DaemonConfig {
     pub kubelet: Kubelet,
     /// Socket of the container runtime, when it is not one of the usual ones below the host's root.
     pub cri_socket: Option<PathBuf>,
+    /// How long a call may take before it is given up; the same on every host.
+    pub patience: Duration,
     /// Where files about them are; the same on every host.
     pub device_info: DeviceInfo,
     /// The certificate of the node, when one is wanted.
@@ -199,6 +203,7 @@ impl DaemonConfig {
             ),
             kubelet: path(&keys.kubelet_root_dir).map_or_else(Kubelet::default, Kubelet::at),
             cri_socket: path(&keys.cri_socket_path),
+            patience: workers::PATIENCE,
             device_info: DeviceInfo::default(),
             per_node_certificate: keys
                 .per_node_certificate

@@ -56,7 +56,7 @@ pub struct Plugins {
 
 impl Runner for Plugins {
     fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, Error> {
-        if self.given_up.load(Ordering::Relaxed)
+        if self.is_given_up()
             && variables
                 .get(CNI_COMMAND)
                 .is_some_and(|verb| verb == Verb::Add.as_str())
@@ -87,6 +87,11 @@ fn candidate(name: &str) -> Option<&'static dyn Plugin> {
 }
 
 impl Plugins {
+    /// Whether nobody waits for the call any more.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
+    }
+
     /// What a plugin of ours has of this process: what others get as processes of their own.
     fn resident(&self) -> Resident {
         Resident {

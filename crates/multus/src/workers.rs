@@ -19,7 +19,7 @@ const KEEP: Duration = Duration::from_secs(10);
 
 /// How long work may take. Nobody waits longer for a pod's ADD; what is still at it then, of plugins that have
 /// [a limit each](cni::exec::RESIDENT_LIMIT), hangs.
-const PATIENCE: Duration = Duration::from_mins(4);
+pub const PATIENCE: Duration = Duration::from_mins(4);
 
 /// Why work was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -96,9 +96,10 @@ impl GivenUp {
 }
 
 impl Workers {
-    /// As many at once as `limit`; more work [waits](Places). What is given up is counted.
-    pub fn new(limit: usize, counted: Overdue) -> Self {
-        Self::keeping(limit, KEEP, PATIENCE, counted)
+    /// As many at once as `limit`; more work [waits](Places). Work that takes longer than `patience` is given up and
+    /// counted.
+    pub fn new(limit: usize, patience: Duration, counted: Overdue) -> Self {
+        Self::keeping(limit, KEEP, patience, counted)
     }
 
     fn keeping(limit: usize, keep: Duration, patience: Duration, counted: Overdue) -> Self {
@@ -254,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_that_work_alone() {
-        let workers = Workers::new(1, Overdue::default());
+        let workers = Workers::new(1, PATIENCE, Overdue::default());
         let panicked = workers.run("ns", || -> u8 { panic!("on purpose") }).await;
         assert_eq!(panicked, Err(Error::Panicked));
         assert_eq!(workers.run("ns", || 7).await, Ok(7));
@@ -262,7 +263,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_thread_is_used_again_unless_its_work_panicked() {
-        let workers = Workers::new(1, Overdue::default());
+        let workers = Workers::new(1, PATIENCE, Overdue::default());
         let thread = || thread::current().id();
         let mut first = workers.run("ns", thread).await;
         until(|| kube_kit::lock(&workers.threads.waiting).threads == 1);
@@ -301,7 +302,7 @@ mod tests {
     #[tokio::test]
     async fn no_more_at_once_than_allowed() {
         // multus#69 (the bound)
-        let workers = Workers::new(1, Overdue::default());
+        let workers = Workers::new(1, PATIENCE, Overdue::default());
         let (release, wait) = std::sync::mpsc::channel::<()>();
         let mut first = Box::pin(workers.run("ns", move || wait.recv().is_ok()));
         assert!(first.as_mut().now_or_never().is_none());

@@ -140,6 +140,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
             let synced = scratch.map(|scratch| workers.beside(move || scratch.sync()));
             let mut netns = KernelNetns::new(&attacher.sandbox.netns);
             let attached = attacher.add(&networks, &fates, &mut netns)?;
+            if attacher.runner.is_given_up() {
+                let undone = attacher.del(&networks);
+                tracing::warn!(sandbox = %attacher.sandbox, ?undone, "a plugin came to its end when nobody waited any more: detached again");
+                return Err(AddError::Prepare("the call was given up".into()));
+            }
             Ok((attached, synced))
         };
         match self

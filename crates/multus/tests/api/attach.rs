@@ -3,6 +3,7 @@
 use crate::node::{Node, api, text};
 use serde_json::json;
 use std::fs;
+use std::time::Duration;
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
@@ -412,6 +413,29 @@ fn a_namespace_whose_plugins_hang_keeps_no_other_from_starting() {
     let uid = node.pod("last", &json!({}));
     node.succeed("ADD", &node.sandbox("l1", "last", Some(&uid)));
     assert_eq!(node.calls_of(&left), [""; 0]);
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_given_up_and_what_it_attaches_later_is_detached() {
+    // multus#109
+    let mut node = Node::new();
+    node.patience = Duration::from_secs(2);
+    node.start(&json!({"connectionLimit": 1}));
+    node.nad("slow", &json!({"cniVersion": "0.3.1", "type": "b"}));
+    let uid = node.pod("slow", &json!({NETWORKS: "slow"}));
+    let gate = node.gate("c1", "ADD", "b");
+    let sandbox = node.sandbox("c1", "slow", Some(&uid));
+    let error = node.fail("ADD", &sandbox);
+    let text = error["msg"].as_str().unwrap();
+    assert!(text.contains("the work was given up after 2 s"), "{text}");
+    // Its place and its sandbox are others' again.
+    let uid = node.pod("web", &json!({}));
+    node.succeed("ADD", &node.sandbox("c2", "web", Some(&uid)));
+    node.succeed("DEL", &sandbox);
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    gate.open();
+    let after = ["ADD a", "ADD b", "DEL b", "DEL a", "DEL b", "DEL a"];
+    node.wait("the end of what hung", || node.calls_of("c1") == after);
 }
 
 #[test]
