@@ -44,7 +44,7 @@ impl fmt::Debug for Invoker {
 /// A process that lives on after the calls that plugins get in it.
 #[derive(Clone)]
 pub struct Resident {
-    /// What is done to a program before a plugin starts it.
+    /// Changes a program before a plugin starts it.
     pub prepare: Option<Prepare>,
     /// When the call has to be over.
     pub deadline: Instant,
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn input_that_another_process_holds_is_not_waited_for() {
-        // It has left the process group, and so is not killed with it.
+        // multus#107: `setsid` takes it out of the process group, so that no kill reaches it.
         with_plugin(
             "exec 3<&0; (exec >&- 2>&-; exec /usr/bin/setsid /bin/sleep 60 <&3) & exit 0",
             |invoker| {

@@ -49,7 +49,7 @@ fn replace(
         std::process::id(),
         SERIAL.fetch_add(1, Ordering::Relaxed)
     ));
-    // The folder may be somebody else's: a file, or a link, that lies there already is never written through.
+    // Another user may own the folder: never writes through a file or a link that exists there.
     let create = || {
         OpenOptions::new()
             .write(true)
@@ -59,7 +59,7 @@ fn replace(
     };
     let write = || {
         let mut file = match create() {
-            // Left by a process of this number that was killed.
+            // A killed process with the same number left it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 fs::remove_file(&temporary)?;
                 create()?

@@ -121,7 +121,7 @@ impl<'a> Input<'a> {
                 Ok(count) => self.left = self.left.get(count..).unwrap_or_default(),
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
-                // Nobody reads it any more, which is no failure.
+                // The process closed its input, which is no failure.
                 Err(Errno::PIPE) => self.left = &[],
                 Err(error) => return Err(error.into()),
             }

@@ -231,7 +231,7 @@ impl Cluster {
         self.recorder.publish(&regarding, kind, reason, text).await
     }
 
-    /// There is nothing at a path that can't be one.
+    /// What the API server has at a path. No object has an invalid name.
     async fn text(&self, path: Result<String, NotAName>) -> Result<Option<String>, Error> {
         let Ok(path) = path else {
             return Ok(None);

@@ -204,7 +204,7 @@ pub fn plan(networks: &str, status: &str, namespace: &str) -> Result<Vec<Step>, 
         .collect())
 }
 
-/// Whether a text can be `namespace/name` of a definition: it becomes part of a request's path.
+/// Whether a text can be `namespace/name` of a definition: names as the API server validates them.
 fn is_definition(network: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     let is_label = |text: &str| {

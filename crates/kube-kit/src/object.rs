@@ -143,23 +143,27 @@ impl Kind {
         )
     }
 
+    /// URL path of the API that serves it.
+    fn api(&self) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        format!("{root}/{}", self.api_version())
+    }
+
     /// URL path of one object of a namespace.
     ///
     /// # Errors
     /// When namespace or name can't be one.
     pub fn path_of(&self, name: &Name) -> Result<String, NotAName> {
-        let (namespace, name) = (path::segment(&name.namespace)?, path::segment(&name.name)?);
-        Ok(format!("{}/{name}", self.path(Some(namespace))))
+        path::namespaced(&self.api(), self.plural, name)
     }
 
     /// URL path of the collection; `namespace` is ignored for cluster-scoped kinds, and `None` means all namespaces.
     pub fn path(&self, namespace: Option<&str>) -> String {
-        let root = if self.group.is_empty() { "/api" } else { "/apis" };
         let namespace = match namespace {
             Some(namespace) if self.namespaced => format!("/namespaces/{namespace}"),
             _ => String::new(),
         };
-        format!("{root}/{}{namespace}/{}", self.api_version(), self.plural)
+        format!("{}{namespace}/{}", self.api(), self.plural)
     }
 
     /// The object of this kind with this name. The namespace of a cluster-scoped object is dropped.

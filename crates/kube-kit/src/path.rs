@@ -1,15 +1,22 @@
 //! Paths of the API server, from names that others chose.
 //!
-//! Names stand in annotations and in reviews before any API server has looked at them. One that has a slash or a question
-//! mark in it would lead a request elsewhere, and an empty one to a list.
+//! Annotations and reviews carry names that no API server has validated. A name with a slash or a question mark would send
+//! a request to another object, and an empty name would list all of them.
 
-use std::fmt::Write as _;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::watch::Name;
 
+/// Characters that a query must not have as they are: all but the unreserved ones (RFC 3986 §2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
 /// A text that can't be the name of an object or of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid resource name {0:?}: it is no part of a path")]
+#[error("invalid resource name {0:?}: it must consist of letters, digits, '-', '.', '_', '~' or ':'")]
 pub struct NotAName(String);
 
 impl From<NotAName> for kube::Error {
@@ -41,7 +48,7 @@ pub fn namespaced(api: &str, resource: &str, name: &Name) -> Result<String, NotA
     Ok(format!("{api}/namespaces/{namespace}/{resource}/{name}"))
 }
 
-/// Checks what goes into a request of `kube`, which takes namespaces and names as they are.
+/// Checks a namespace and a name before a request of `kube`, which puts them into a path without a check.
 ///
 /// # Errors
 /// When namespace or name can't be one.
@@ -49,18 +56,9 @@ pub fn check(namespace: &str, name: &str) -> Result<(), NotAName> {
     segment(namespace).and(segment(name)).map(drop)
 }
 
-/// A value of a query.
+/// Encodes a value of a query.
 pub fn query(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ async fn look(core: &Core, pending: &Pending) -> Result<Option<Found>, String> {
 }
 
 async fn ask(core: &Core, owner: &Owner) -> kube::Result<Option<Found>> {
-    // There is no object of a name that can't be one: reviews come before the API server looks at names.
+    // No object has an invalid name. Reviews come before the API server validates names.
     if path::check(&owner.namespace, &owner.name).is_err() {
         return Ok(None);
     }

@@ -116,7 +116,7 @@ impl Reviews {
     }
 
     async fn ask(&self, machine: &Owner) -> Result<Option<DeserializeGuard<VirtualMachine>>, String> {
-        // There is no object of a name that can't be one.
+        // No object has an invalid name.
         if path::check(&machine.namespace, &machine.name).is_err() {
             return Ok(None);
         }

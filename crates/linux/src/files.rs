@@ -1,4 +1,4 @@
-//! Files that appear with their content, or not at all; and files that others name.
+//! Files that appear with their content, or not at all; and files under paths that others chose.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -37,8 +37,8 @@ pub enum Links {
     Refuse,
 }
 
-/// Opens a file that somebody else names, for reading. Opening a pipe would wait for whoever writes to it, and reading
-/// from a terminal for whoever types: only a regular file is opened, and reading it never waits.
+/// Opens a regular file for reading, under a path that another user chose. The open of a pipe would wait for a writer, and
+/// the read of a terminal for input: both are refused at once.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] where it is something else, and the kernel's.
@@ -59,8 +59,8 @@ pub fn open_regular(path: &Path, links: Links) -> io::Result<File> {
     Err(irregular("not a regular file"))
 }
 
-/// Opens a file for writing as it is, or creates it, in a directory that is somebody else's: no link is followed, and no
-/// pipe waited for.
+/// Opens a regular file for writing without truncating it, or creates it, in a directory that another user may own. Follows
+/// no link and waits for no pipe.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] where it is something else, and the kernel's.
@@ -69,7 +69,7 @@ pub fn open_or_create_regular(path: &Path, mode: u32) -> io::Result<File> {
     let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
     let file = match open(path, flags, Mode::from_raw_mode(mode)) {
         Ok(file) => File::from(file),
-        // A pipe that nobody reads, or a socket.
+        // A link, a pipe without a reader, or a socket.
         Err(Errno::LOOP | Errno::NXIO) => return Err(irregular()),
         Err(error) => return Err(error.into()),
     };
@@ -80,7 +80,7 @@ pub fn open_or_create_regular(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Opens a directory that somebody else names; whatever else is there is refused at once.
+/// Opens a directory under a path that another user chose. Refuses anything else at once.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotADirectory`] where it is something else, and the kernel's.

@@ -84,8 +84,8 @@ impl Config {
         Ok(Self { object, plugins })
     }
 
-    /// Refuses a network that calls multus: no plugin, and none of its IPAM, may be multus itself. What was attached once is
-    /// taken as it is.
+    /// Refuses a network whose plugin or IPAM plugin is multus itself. Not for a stored attachment, which DEL has to take as it
+    /// is.
     pub fn refuse_own(self) -> Result<Self, Error> {
         let one = std::slice::from_ref(&self.object);
         for plugin in self.chain().unwrap_or(one) {

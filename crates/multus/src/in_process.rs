@@ -50,7 +50,7 @@ pub struct Plugins {
     pub root: Option<PathBuf>,
     /// Which files are ours.
     pub known: Arc<Known>,
-    /// Set when nobody waits for the call any more, whose thread goes on: then nothing more is attached.
+    /// Set when the daemon gave the call up while its thread goes on. The call attaches nothing more then.
     pub given_up: Arc<AtomicBool>,
 }
 
@@ -87,12 +87,12 @@ fn candidate(name: &str) -> Option<&'static dyn Plugin> {
 }
 
 impl Plugins {
-    /// Whether nobody waits for the call any more.
+    /// Whether the daemon gave the call up.
     pub fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// What a plugin of ours has of this process: what others get as processes of their own.
+    /// The limits of a plugin that runs in this process: the same as those of a program.
     fn resident(&self) -> Resident {
         Resident {
             prepare: self.invoker.prepare.clone(),

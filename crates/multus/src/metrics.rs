@@ -390,6 +390,25 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_were_given_up_are_counted() {
+        // multus#109 (the figures)
+        let metrics = Metrics::default();
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        metrics.overdue().given_up();
+        metrics.overdue().began();
+        assert_lines(
+            &text(&registry),
+            &["multus_calls_given_up_total 1", "multus_calls_hanging 1"],
+        );
+        metrics.overdue().ended();
+        assert_lines(
+            &text(&registry),
+            &["multus_calls_given_up_total 1", "multus_calls_hanging 0"],
+        );
+    }
+
+    #[test]
     fn what_is_remembered() {
         let dir = tempfile::tempdir().unwrap();
         let mut registry = Registry::default();

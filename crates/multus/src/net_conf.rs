@@ -28,7 +28,7 @@ pub enum Error {
     NoDelegates,
 }
 
-/// Lays the daemon's keys over multus' own, the daemon's winning. When the daemon itself waits for the default
+/// Overlays the keys of the daemon's configuration on multus' own; the daemon's win. When the daemon itself waits for the default
 /// network (`managed`), the key that would make each request wait again is taken out.
 pub fn overlay(mut merged: Object, daemon: &Object, managed: bool) -> Object {
     for (key, value) in daemon.iter() {

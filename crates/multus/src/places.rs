@@ -1,8 +1,8 @@
-//! Places for work that is done at once, shared fairly among those whom it is for.
+//! A bounded number of places for concurrent work, shared fairly among its owners: the namespaces of the pods.
 //!
-//! An owner takes another place only while more are free than it has. Whoever is alone takes half of them, the next one
-//! half of the rest, and so on: nobody's work, however long it takes, keeps others from theirs. What finds no place waits
-//! in the order it came.
+//! An owner takes another place only while more places are free than it holds. A single owner takes half of them, the next
+//! owner half of the rest, and so on, so that slow work of one owner does not block the others. Work without a place waits
+//! in a queue, first in, first out among those owners that may take one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -81,7 +81,7 @@ impl Places {
     pub async fn take(&self, owner: &str) -> Place {
         let turn = {
             let mut state = kube_kit::lock(&self.0);
-            // Of those who wait none may take one, or it would have it.
+            // No waiting owner may take a place now: it would have got one when the place became free.
             if state.may_take(owner) {
                 state.take(owner);
                 return self.place(owner);
@@ -96,7 +96,7 @@ impl Places {
         };
         match turn.await {
             Ok(place) => place,
-            // Nobody throws a turn away.
+            // A sender is dropped only after its receiver.
             Err(_) => std::future::pending().await,
         }
     }
@@ -129,7 +129,7 @@ impl Drop for Place {
             state.next()
         };
         for Waiting { owner, turn } in turns {
-            // Whoever has gone meanwhile leaves it to the next.
+            // A receiver that was dropped meanwhile drops the place, which goes to the next.
             let _ = turn.send(self.places.place(&owner));
         }
     }

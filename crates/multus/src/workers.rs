@@ -17,8 +17,8 @@ const STACK: usize = 512 * 1024;
 /// How long a thread without work waits for some.
 const KEEP: Duration = Duration::from_secs(10);
 
-/// How long work may take. Nobody waits longer for a pod's ADD; what is still at it then, of plugins that have
-/// [a limit each](cni::exec::RESIDENT_LIMIT), hangs.
+/// How long work may take: as long as the shim waits for ADD. Each program that a plugin starts has
+/// [a limit of its own](cni::exec::RESIDENT_LIMIT), so that work that takes longer hangs.
 pub const PATIENCE: Duration = Duration::from_mins(4);
 
 /// Why work was not done.
@@ -30,7 +30,7 @@ pub enum Error {
     /// The work panicked; it alone ends.
     #[error("the work ended unexpectedly")]
     Panicked,
-    /// It was not done in time, and is given up. A thread can't be ended: whether it is done some day is not known.
+    /// The work took too long and was given up. Its thread can't be ended and may still finish it.
     #[error("the work was given up after {} s", .0.as_secs())]
     Overdue(Duration),
 }
@@ -44,27 +44,27 @@ pub struct Workers {
     patience: Duration,
 }
 
-/// Work that nobody waits for any more, and that goes on.
+/// Counts work that was given up and still runs.
 #[derive(Debug)]
 struct GivenUp {
     now: Mutex<usize>,
-    /// With more of them their places stay taken: threads have a bound, too.
+    /// Beyond this number, work that is given up keeps its place: the number of threads stays bounded.
     most: usize,
     counted: Overdue,
 }
 
-/// Whose place it is.
+/// Who holds the place of a piece of work.
 #[derive(Debug)]
 enum Turn {
-    /// The work's.
+    /// The work itself.
     Working(Place),
-    /// Another's: the work was given up.
+    /// Others: the work was given up.
     GivenUp,
-    /// Another's: the work is over.
+    /// Others: the work has ended.
     Over,
 }
 
-/// Ends a turn, also that of work that panics.
+/// Ends the turn when the work ends, also by a panic.
 struct End(Arc<Mutex<Turn>>, Arc<GivenUp>);
 
 impl Drop for End {

@@ -126,11 +126,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
         is_gone: &impl Fn() -> bool,
     ) -> Result<(Vec<Attached>, Synced), Error> {
         let place = self.workers.place(&sandbox.pod.namespace).await;
-        // In a storm the runtime gives up, and begins anew with another sandbox: what would be undone at once is left.
+        // A runtime that gave up begins anew with another sandbox. This attachment would be undone at once.
         if is_gone() {
             return Err(of_pod(
                 sandbox,
-                "nobody waits for the answer any more, not attached",
+                "the runtime closed the connection before the call's turn, nothing was attached",
             ));
         }
         let scratch = Scratch::new(&config.cni_dir, &sandbox.container_id);
@@ -141,8 +141,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
             let mut netns = KernelNetns::new(&attacher.sandbox.netns);
             let attached = attacher.add(&networks, &fates, &mut netns)?;
             if attacher.runner.is_given_up() {
-                let undone = attacher.del(&networks);
-                tracing::warn!(sandbox = %attacher.sandbox, ?undone, "a plugin came to its end when nobody waited any more: detached again");
+                tracing::warn!(sandbox = %attacher.sandbox, "a plugin returned after the call was given up, detaching");
+                if let Err(error) = attacher.del(&networks) {
+                    tracing::error!(sandbox = %attacher.sandbox, %error, "cannot detach after the call was given up");
+                }
                 return Err(AddError::Prepare("the call was given up".into()));
             }
             Ok((attached, synced))

@@ -58,7 +58,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         Err(Error::internal(errors.join("; ")))
     }
 
-    /// Waits until no ADD is worked on. Waiting in the gate's own queue would hold up each ADD that comes meanwhile.
+    /// Waits until no ADD is in progress. A place in the gate's own queue would block every ADD that arrives meanwhile.
     async fn alone_within(&self, patience: Duration) -> Option<RwLockWriteGuard<'_, ()>> {
         let deadline = Instant::now() + patience;
         loop {

@@ -1,7 +1,7 @@
-//! Multus' own configuration: of the node's file, whatever a call brings along (multus.md §3).
+//! Multus' own configuration, from the node's file and not from the call (multus.md §3).
 //!
-//! A call's configuration is the runtime's as a rule. It is a network's, and its author's, where the plugin of that
-//! network starts ours. So the call says only what runtimes fill in.
+//! Runtimes call multus with the content of that file. A network's plugin can call multus too, with a configuration that the
+//! network's author wrote. So the daemon takes from a call only the keys that runtimes fill in.
 
 use super::Daemon;
 use crate::cluster::ClusterView;
@@ -15,7 +15,7 @@ use std::fmt::Display;
 use std::fs;
 use std::sync::Mutex;
 
-/// What runtimes fill in.
+/// Keys that runtimes fill in.
 const OF_THE_CALL: [&str; 3] = [key::CNI_VERSION, key::RUNTIME_CONFIG, key::PREV_RESULT];
 
 /// The file as it was last usable.
@@ -40,8 +40,8 @@ impl OwnFile {
 }
 
 impl<C: ClusterView + 'static> Daemon<C> {
-    /// The configuration of a call that runtimes make. Where the node has no file any more the last one counts, and where
-    /// this daemon never saw one the call's: a runtime that remembers a file may still end its pods.
+    /// The configuration of a runtime's call. Without a file on the node, the daemon uses the last one that it read. A daemon
+    /// that never read one uses the call's own, so that a runtime that remembers a file can still end its pods.
     pub(super) fn net_conf(&self, call: &[u8]) -> Result<MultusConfig, Error> {
         let call = Object::parse(call).map_err(|error| unusable(&net_conf::Error::Parse(error)))?;
         // A process for one call has no file of its own.

@@ -428,11 +428,15 @@ fn a_call_that_takes_too_long_is_given_up_and_what_it_attaches_later_is_detached
     let error = node.fail("ADD", &sandbox);
     let text = error["msg"].as_str().unwrap();
     assert!(text.contains("the work was given up after 2 s"), "{text}");
-    // Its place and its sandbox are others' again.
+    // Its place, its sandbox and the gate are free again.
     let uid = node.pod("web", &json!({}));
     node.succeed("ADD", &node.sandbox("c2", "web", Some(&uid)));
     node.succeed("DEL", &sandbox);
     assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b", "DEL b", "DEL a"]);
+    let mut collecting = node.sandbox("none", "none", None);
+    collecting.version = Some("1.1.0".into());
+    collecting.valid = Some(json!([{"containerID": "c2", "ifname": "eth0"}]));
+    node.succeed("GC", &collecting);
     gate.open();
     let after = ["ADD a", "ADD b", "DEL b", "DEL a", "DEL b", "DEL a"];
     node.wait("the end of what hung", || node.calls_of("c1") == after);
