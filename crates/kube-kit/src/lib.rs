@@ -32,6 +32,7 @@ pub mod metrics;
 pub mod object;
 pub mod patch;
 pub mod path;
+pub mod places;
 pub mod pod;
 pub mod process;
 pub mod queue;

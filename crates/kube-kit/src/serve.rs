@@ -4,7 +4,6 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::Listener;
 use prometheus_client::registry::Registry;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,10 +16,11 @@ use tokio::task::JoinHandle;
 
 use crate::shutdown::Shutdown;
 use crate::tls::Tls;
-use secure::SecureListener;
 
+mod accept;
 mod certified;
-mod secure;
+mod connection;
+mod crowd;
 
 pub use certified::{Bind, Certified, InvalidBind, NoServer, Serving};
 
@@ -30,21 +30,30 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// How long a client may take for the head of a request.
+const HEAD: Duration = Duration::from_secs(10);
+
 /// How long a client may be silent on a connection. Longer than the usual pause between two scrapes.
 const SILENCE: Duration = Duration::from_secs(90);
 
 /// How many connections there may be at a time.
 const CONNECTIONS: usize = 128;
 
-/// What clients of a server over TLS may take.
+/// The address of the client, in the extensions of each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
+
+/// What clients of a server may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// How long a client may take to shake hands.
     pub handshake: Duration,
+    /// How long a client may take for the head of an HTTP/1 request, from its first byte on.
+    pub head: Duration,
     /// How long a client may be silent on a connection before it is ended.
     pub silence: Duration,
-    /// How many connections there may be at a time; more wait in the kernel. They bound the memory that strangers can
-    /// use.
+    /// How many connections there may be at a time. For each one more, the client with the most connections loses one:
+    /// many connections of one client keep no other client out.
     pub connections: usize,
     /// How long requests that are being answered may take when the server stops.
     pub grace: Duration,
@@ -54,6 +63,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             handshake: HANDSHAKE,
+            head: HEAD,
             silence: SILENCE,
             connections: CONNECTIONS,
             grace: GRACE,
@@ -130,7 +140,15 @@ impl Server {
     /// # Errors
     /// When the address can't be listened on.
     pub async fn start(address: SocketAddr, router: Router) -> Result<Self, Error> {
-        Self::listen(address, router, GRACE, |tcp| tcp).await
+        Self::start_within(address, router, Limits::default()).await
+    }
+
+    /// Like [`Server::start`], with limits of its own.
+    ///
+    /// # Errors
+    /// When the address can't be listened on.
+    pub async fn start_within(address: SocketAddr, router: Router, limits: Limits) -> Result<Self, Error> {
+        Self::listen(address, router, None, limits).await
     }
 
     /// Serves `router` on a port of all addresses, IPv6 and IPv4 where the host has both.
@@ -159,11 +177,7 @@ impl Server {
         tls: &Tls,
         limits: Limits,
     ) -> Result<Self, Error> {
-        let tls = tls.clone();
-        Self::listen(address, router, limits.grace, move |tcp| {
-            SecureListener::new(tcp, tls, limits)
-        })
-        .await
+        Self::listen(address, router, Some(tls.clone()), limits).await
     }
 
     /// Like [`Server::on_port`], over TLS. What the settings change to counts from the next handshake on.
@@ -194,33 +208,22 @@ impl Server {
         clippy::unused_async,
         reason = "listening needs a running runtime, which async says"
     )]
-    async fn listen<L>(
+    async fn listen(
         address: SocketAddr,
         router: Router,
-        grace: Duration,
-        wrap: impl FnOnce(TcpListener) -> L,
-    ) -> Result<Self, Error>
-    where
-        L: Listener<Addr = SocketAddr>,
-    {
+        tls: Option<Tls>,
+        limits: Limits,
+    ) -> Result<Self, Error> {
         let listener = listen(address).map_err(|source| Error { address, source })?;
         let address = listener
             .local_addr()
             .map_err(|source| Error { address, source })?;
-        let listener = wrap(listener);
         let stop = Shutdown::new();
-        let stopped = stop.clone();
-        let task = tokio::spawn(async move {
-            let serving =
-                axum::serve(listener, router).with_graceful_shutdown(async move { stopped.wait().await });
-            if let Err(error) = serving.await {
-                tracing::error!(%error, %address, "the HTTP server ended");
-            }
-        });
+        let task = tokio::spawn(accept::serve(listener, router, tls, limits, stop.clone()));
         Ok(Self {
             address,
             stop,
-            grace,
+            grace: limits.grace,
             task,
         })
     }

@@ -102,11 +102,25 @@ pub(crate) fn undecodable(error: impl std::fmt::Display) -> Verdict {
 }
 
 /// What a request holds from now on. Nothing is stored in a dry run, so nothing is held.
-pub(crate) fn admit(pool: &mut Pool, request: &Request, pending: Pending, draft: Draft) {
+pub(crate) fn admit(
+    pool: &mut Pool,
+    request: &Request,
+    pending: Pending,
+    draft: Draft,
+) -> Result<(), TooManyUnseen> {
+    if !pool.has_room(&draft, pending.client) {
+        return Err(TooManyUnseen);
+    }
     if !request.dry_run {
         pool.admit(draft, pending);
     }
+    Ok(())
 }
+
+/// A client asked for too many addresses for objects that were not seen since.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("too many addresses wait for their objects to be created, try again in a few minutes")]
+pub(crate) struct TooManyUnseen;
 
 /// What to say about an explicit address that other managed objects have; nothing when nobody else has it.
 pub(crate) fn used_by_others(

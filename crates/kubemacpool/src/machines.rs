@@ -164,9 +164,15 @@ impl<'r> Review<'r> {
             timestamp,
             uid: self.uid.map(Into::into),
             admitted: context.admitted,
+            client: self.request.client,
         };
-        decide::admit(pool, self.request, pending, draft);
-        verdict
+        match decide::admit(pool, self.request, pending, draft) {
+            Ok(()) => verdict,
+            Err(refusal) if create => {
+                Verdict::denied(500, messages::create_failed(messages::allocation_failed(refusal)))
+            }
+            Err(refusal) => Verdict::denied(500, messages::update_failed(refusal)),
+        }
     }
 
     /// How the annotation is written.

@@ -9,7 +9,7 @@ use crate::decide::{self, Context, Metadata, Texts};
 use crate::mac::{InvalidMac, Mac};
 use crate::messages;
 use crate::names;
-use crate::pool::{Claimant, Draft, Kind, Owner, Pending, Pool, RangeIsFull};
+use crate::pool::{Claimant, Draft, Holding, Kind, Owner, Pending, Pool, RangeIsFull};
 
 /// A pod that asks for networks.
 #[derive(Debug)]
@@ -109,16 +109,20 @@ impl<'r> Review<'r> {
             Ok(warnings) => warnings,
             Err(refusal) => return Verdict::denied(500, messages::excerpt(refusal.to_string())),
         };
-        if !self.request.dry_run {
-            self.log(&draft, brought);
-        }
+        let held = draft.holdings().to_vec();
         let pending = Pending {
-            claimant: self.claimant,
+            claimant: self.claimant.clone(),
             timestamp: context.timestamp,
             uid: None,
             admitted: context.admitted,
+            client: self.request.client,
         };
-        decide::admit(pool, self.request, pending, draft);
+        if let Err(refusal) = decide::admit(pool, self.request, pending, draft) {
+            return Verdict::denied(500, refusal.to_string());
+        }
+        if !self.request.dry_run {
+            self.log(&held, brought);
+        }
         let text = annotation::to_text(&self.networks);
         let before = self
             .annotations
@@ -135,9 +139,9 @@ impl<'r> Review<'r> {
     }
 
     /// Tells what the pod holds from now on: what it brings comes first.
-    fn log(&self, draft: &Draft, brought: usize) {
+    fn log(&self, held: &[Holding], brought: usize) {
         let pod = messages::owner(&self.claimant);
-        for (number, holding) in draft.holdings().iter().enumerate() {
+        for (number, holding) in held.iter().enumerate() {
             let text = if number < brought {
                 messages::REGISTERED_FOR_POD
             } else {

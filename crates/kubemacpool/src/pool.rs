@@ -30,8 +30,11 @@ mod runs;
 pub use objects::{Claimant, Draft, Holder, Holding, Kind, Owner, Pending, Usage};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
+
+use kube_kit::places::Shares;
 
 use crate::mac::Mac;
 use crate::range::Range;
@@ -43,6 +46,10 @@ use ledger::{Ledger, Who};
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the range is full")]
 pub struct RangeIsFull;
+
+/// How many addresses may be taken by admissions whose objects were not seen yet, in all. Clients share them: one client
+/// has half of them at most. So nobody who only asks fills a range of many addresses, or the memory.
+const UNSEEN: usize = 131_072;
 
 /// All addresses that are taken, and the next one to hand out.
 #[derive(Clone, Debug)]
@@ -57,6 +64,8 @@ pub struct Pool {
     claims: HashMap<Owner, Vec<u64>>,
     /// Admissions, by when their wait began.
     waits: BTreeSet<(Instant, u64)>,
+    /// How many addresses admissions have taken, by client.
+    unseen: Shares<IpAddr>,
     /// Number of the next admission.
     admissions: u64,
     /// The next place in the order of holders.
@@ -75,6 +84,8 @@ struct Admission {
     pending: Pending,
     uid: Option<Uid>,
     held: Held,
+    /// How many addresses count as the client's until it is settled.
+    addresses: usize,
 }
 
 /// What one object or admission holds.
@@ -99,6 +110,7 @@ impl Pool {
             pending: BTreeMap::new(),
             claims: HashMap::new(),
             waits: BTreeSet::new(),
+            unseen: Shares::new(UNSEEN),
             admissions: 0,
             places: 0,
             names: Names::default(),
@@ -143,6 +155,11 @@ impl Pool {
         Ok(mac)
     }
 
+    /// Whether a draft of a client can be admitted ([`Pool::admit`]): too many addresses of its admissions may wait.
+    pub fn has_room(&self, draft: &Draft, client: IpAddr) -> bool {
+        self.unseen.may_take(&client, draft.holdings().len())
+    }
+
     /// A draft is admitted: its addresses are taken until its object is seen or its wait is over.
     pub fn admit(&mut self, draft: Draft, pending: Pending) {
         let held = Held::new(draft.into_holdings(), |_| self.new_place());
@@ -159,7 +176,15 @@ impl Pool {
         }
         self.waits.insert((pending.admitted, number));
         let uid = pending.uid.as_deref().map(Uid::new);
-        self.pending.insert(number, Admission { pending, uid, held });
+        let addresses = held.holdings.len();
+        self.unseen.take(&pending.client, addresses);
+        let admission = Admission {
+            pending,
+            uid,
+            held,
+            addresses,
+        };
+        self.pending.insert(number, admission);
     }
 
     /// An object was seen as it is stored, by a list or a watch: per object, what is seen never goes back in time.
@@ -236,6 +261,8 @@ impl Pool {
         for (holding, place) in admission.held.iter() {
             self.ledger.release(holding.mac, place);
         }
+        self.unseen
+            .give_back(&admission.pending.client, admission.addresses);
         self.waits.remove(&(admission.pending.admitted, number));
         if let Claimant::Named(owner) = &admission.pending.claimant
             && let Some(claims) = self.claims.get_mut(owner)

@@ -63,7 +63,6 @@ pub mod names;
 pub mod net_conf;
 pub mod netns;
 pub mod own_pod;
-pub mod places;
 pub mod records;
 pub mod request;
 pub mod resolve;

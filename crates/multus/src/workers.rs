@@ -1,7 +1,7 @@
 //! Threads for what blocks: plugins that are waited for, namespaces that are visited, files that are synced.
 
 use crate::metrics::Overdue;
-use crate::places::{Place, Places};
+use kube_kit::places::{Places, Taken};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -35,10 +35,13 @@ pub enum Error {
     Overdue(Duration),
 }
 
+/// A place for a piece of work, held by the namespace of its pod.
+pub type Place = Taken<String>;
+
 /// A bounded number of pieces of work at once, each on a thread for itself.
 #[derive(Debug, Clone)]
 pub struct Workers {
-    places: Places,
+    places: Places<String>,
     threads: Arc<Threads>,
     given_up: Arc<GivenUp>,
     patience: Duration,
@@ -132,7 +135,7 @@ impl Workers {
 
     /// Waits for a place for an owner's work.
     pub async fn place(&self, owner: &str) -> Place {
-        self.places.take(owner).await
+        self.places.take(&owner.to_owned()).await
     }
 
     /// [`Workers::run`] at a place that was waited for.

@@ -9,6 +9,7 @@
 //! Whoever asks gets an `AdmissionReview` of the version that was asked in, with status 200 and the UID of the request as
 //! far as it can be read, whatever goes wrong: what a user reads in the end is then a text of ours.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,7 +20,9 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use futures::StreamExt as _;
 use kube_kit::client::chain;
+use kube_kit::places::Places;
 use kube_kit::process::contained;
+use kube_kit::serve::Peer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -30,11 +33,15 @@ mod review;
 /// The largest review that is read, in bytes: more than twice what an API server takes as a request.
 pub const LIMIT: usize = 7 * 1024 * 1024;
 
-/// What nearly all reviews are smaller than, in bytes.
-const USUAL: u64 = 64 * 1024;
-
-/// How long a client may take to send a review: an API server waits no longer for the answer.
+/// How long a client may take to send a review, and to wait until there is room for it: an API server waits no longer for
+/// the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many bytes of reviews are read at a time at each path. One client uses half of them at most.
+const ROOM: usize = 32 * 1024 * 1024;
+
+/// Room is given in pieces of so many bytes.
+const PIECE: usize = 64 * 1024;
 
 /// What is to be done with the object.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
@@ -53,6 +60,8 @@ pub enum Operation {
 /// What the API server asks.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// Address of the client that asks.
+    pub client: IpAddr,
     /// UID of the request.
     pub uid: String,
     /// What is to be done.
@@ -153,25 +162,41 @@ pub fn router<F>(path: &str, handler: impl Fn(Request) -> F + Clone + Send + Syn
 where
     F: Future<Output = Verdict> + Send + 'static,
 {
+    let room = Room::new(ROOM / PIECE);
     let answer = move |request: HttpRequest| {
-        let handler = handler.clone();
-        async move { respond(request, handler).await }
+        let (handler, room) = (handler.clone(), room.clone());
+        async move { respond(request, &room, handler).await }
     };
     Router::new().route(path, post(answer))
 }
 
-async fn respond<F: Future<Output = Verdict>>(http: HttpRequest, handler: impl Fn(Request) -> F) -> Response {
+/// Room for reviews, in pieces, shared fairly among clients.
+type Room = Places<IpAddr>;
+
+async fn respond<F: Future<Output = Verdict>>(
+    http: HttpRequest,
+    room: &Room,
+    handler: impl Fn(Request) -> F,
+) -> Response {
     let content_type = http.headers().get(header::CONTENT_TYPE).cloned();
     let refused = |denial| review::Asked::default().answer(&Verdict::refused(denial));
-    let body = tokio::time::timeout(PATIENCE, read(http.into_body())).await;
-    let body = body.unwrap_or_else(|_| Err(Denial::of(400, messages::TOO_SLOW)));
-    let answer = match body {
+    let client = http.extensions().get::<Peer>();
+    let client = client.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0);
+    let arrived = async {
+        let body = http.into_body();
+        let taken = room.take_many(&client, pieces(&body)).await;
+        read(body).await.map(|body| (body, taken))
+    };
+    let arrived = tokio::time::timeout(PATIENCE, arrived).await;
+    let arrived = arrived.unwrap_or_else(|_| Err(Denial::of(400, messages::TOO_SLOW)));
+    let answer = match arrived {
         Err(denial) => refused(denial),
-        Ok(body) => {
+        // The room is given back when the review is answered: until then, parts of it are kept.
+        Ok((body, _taken)) => {
             let content_type = content_type.as_ref().map_or(&[][..], |value| value.as_bytes());
             match checked(content_type) {
                 Err(denial) => refused(denial),
-                Ok(()) => match review::read(&body) {
+                Ok(()) => match review::read(&body, client) {
                     Err(unreadable) => unreadable.asked.answer(&Verdict::refused(unreadable.denial)),
                     Ok((asked, request)) => {
                         // What was read of it is all that is needed.
@@ -199,11 +224,18 @@ async fn respond<F: Future<Output = Verdict>>(http: HttpRequest, handler: impl F
     }
 }
 
+/// How much room a body needs. A client that does not say how long it is gets room for the longest.
+fn pieces(body: &Body) -> usize {
+    let length = body.size_hint().exact().map(usize::try_from);
+    let length = length.and_then(Result::ok).unwrap_or(LIMIT).min(LIMIT);
+    length.div_ceil(PIECE).max(1)
+}
+
 /// Reads a body to its end, but keeps no more of it than may be asked.
 async fn read(body: Body) -> Result<Vec<u8>, Denial> {
     // What most reviews need at once; what a client says of its length is not believed beyond that.
-    let expected = body.size_hint().lower().min(USUAL);
-    let mut whole = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
+    let expected = usize::try_from(body.size_hint().lower()).unwrap_or_default();
+    let mut whole = Vec::with_capacity(expected.min(PIECE));
     let mut length = 0_usize;
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {

@@ -75,4 +75,75 @@ async fn a_port_that_is_taken_is_named() {
     );
 }
 
+#[tokio::test]
+async fn a_head_that_takes_too_long_ends_its_connection() {
+    let limits = Limits {
+        head: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let server = Server::start_within(local(), probes(Readiness::new()), limits)
+        .await
+        .expect("a server");
+    let mut kept = TcpStream::connect(server.address()).await.expect("a connection");
+    let mut slow = TcpStream::connect(server.address()).await.expect("a connection");
+    slow.write_all(b"GET /healthz HT")
+        .await
+        .expect("a part of a head");
+    let mut nothing = Vec::new();
+    let read = slow.read_to_end(&mut nothing).await;
+    assert!(nothing.is_empty(), "{read:?}: the server ends the connection");
+    // A connection without a request may wait longer than a head, before the first one and between two.
+    for _ in 0..2 {
+        kept.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .expect("a request");
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"ok") {
+            assert_ne!(kept.read_buf(&mut answer).await.expect("an answer"), 0);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// A connection from another address of this machine.
+async fn from(last: u8, server: &Server) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let own = SocketAddr::new(Ipv4Addr::new(127, 0, 0, last).into(), 0);
+    socket.bind(own).expect("an address");
+    socket.connect(server.address()).await.expect("a connection")
+}
+
+#[tokio::test]
+async fn one_client_keeps_no_other_out() {
+    let limits = Limits {
+        connections: 8,
+        ..Limits::default()
+    };
+    let server = Server::start_within(local(), probes(Readiness::new()), limits)
+        .await
+        .expect("a server");
+    let mut other = from(3, &server).await;
+    let mut flood = Vec::new();
+    for _ in 0..50 {
+        let mut slow = from(2, &server).await;
+        slow.write_all(b"GET /healthz HT")
+            .await
+            .expect("a part of a head");
+        flood.push(slow);
+    }
+    // Another connection of the flood, or one of its first, ends for each that comes; those of others stay.
+    assert!(
+        ask(server.address(), "/healthz")
+            .await
+            .starts_with("HTTP/1.1 200")
+    );
+    other
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .expect("a request");
+    let mut answer = String::new();
+    other.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
 mod secure;

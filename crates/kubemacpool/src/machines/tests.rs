@@ -56,6 +56,7 @@ impl Stage {
         self.requests += 1;
         self.now = self.now.or_after(Some(self.now));
         let request = Request {
+            client: std::net::Ipv4Addr::LOCALHOST.into(),
             uid: format!("request-{}", self.requests),
             operation,
             namespace: "ns".to_owned(),

@@ -34,6 +34,7 @@ fn context() -> Context<'static> {
 
 fn request(pod: &Value) -> Request {
     Request {
+        client: std::net::Ipv4Addr::LOCALHOST.into(),
         uid: "request-1".to_owned(),
         operation: Operation::Create,
         namespace: "ns".to_owned(),

@@ -1,6 +1,7 @@
 //! Who holds addresses, and what was admitted for whom.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -129,6 +130,8 @@ pub struct Pending {
     pub uid: Option<Arc<str>>,
     /// When, by a clock that never jumps.
     pub admitted: Instant,
+    /// Address of the client that asked.
+    pub client: IpAddr,
 }
 
 /// One who holds an address.

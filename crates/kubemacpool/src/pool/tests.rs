@@ -32,6 +32,7 @@ fn creation(owner: &Owner, timestamp: u64, admitted: Instant) -> Pending {
         timestamp: moment(timestamp),
         uid: None,
         admitted,
+        client: std::net::Ipv4Addr::LOCALHOST.into(),
     }
 }
 
@@ -52,5 +53,6 @@ fn unnamed(kind: Kind, namespace: &str, request: &str, timestamp: u64, admitted:
         timestamp: moment(timestamp),
         uid: None,
         admitted,
+        client: std::net::Ipv4Addr::LOCALHOST.into(),
     }
 }

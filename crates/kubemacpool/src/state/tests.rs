@@ -199,6 +199,7 @@ fn an_admission_is_settled_by_the_virtual_machine_that_includes_it() {
         timestamp: admitted,
         uid: Some("vm".into()),
         admitted: Instant::now(),
+        client: std::net::Ipv4Addr::LOCALHOST.into(),
     };
     state.pool.admit(draft, pending);
     let at = |timestamp: &str| {

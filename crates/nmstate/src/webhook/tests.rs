@@ -104,6 +104,7 @@ fn policy() -> impl Strategy<Value = Value> {
 pub(super) fn request(object: &Value, old: Option<&Value>) -> Request {
     let raw = |value: &Value| to_raw_value(value).expect("JSON");
     Request {
+        client: std::net::Ipv4Addr::LOCALHOST.into(),
         uid: "1".to_owned(),
         operation: if old.is_some() {
             Operation::Update

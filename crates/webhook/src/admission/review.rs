@@ -1,5 +1,7 @@
 //! The wire form of a review, in both versions; what is used here of them is the same.
 
+use std::net::IpAddr;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -84,8 +86,8 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads a review, in one pass.
-pub(super) fn read(body: &[u8]) -> Result<(Asked, Request), Unreadable> {
+/// Reads a review of a client, in one pass.
+pub(super) fn read(body: &[u8], client: IpAddr) -> Result<(Asked, Request), Unreadable> {
     let review: Review = serde_json::from_slice(body).map_err(|error| Unreadable {
         asked: salvage(body),
         denial: Denial::of(400, error.to_string()),
@@ -109,6 +111,7 @@ pub(super) fn read(body: &[u8]) -> Result<(Asked, Request), Unreadable> {
     };
     let asked = asked(Some(&request));
     let request = Request {
+        client,
         uid: request.uid,
         operation: request.operation,
         namespace: request.namespace,

@@ -124,6 +124,51 @@ async fn a_review_is_answered_in_its_version_with_its_uid() {
     }
 }
 
+/// A body that says nothing of its length, and never ends.
+fn endless() -> Body {
+    Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>())
+}
+
+// kubemacpool#92
+#[tokio::test(start_paused = true)]
+async fn slow_bodies_of_one_client_leave_room_for_another() {
+    let router = router("/mutate", decide);
+    let send = |client: u8, body: Body| {
+        let mut request = HttpRequest::post("/mutate").header(header::CONTENT_TYPE, "application/json");
+        if let Some(extensions) = request.extensions_mut() {
+            extensions.insert(Peer(Ipv4Addr::new(10, 0, 0, client).into()));
+        }
+        router.clone().oneshot(request.body(body).expect("a request"))
+    };
+    let long = |length: usize| Body::from(vec![b' '; length]);
+    let mut slow: Vec<_> = (0..20).map(|_| Box::pin(send(1, endless()))).collect();
+    for one in &mut slow {
+        assert!(futures::poll!(one.as_mut()).is_pending());
+    }
+    // The flood's own small review waits for nothing either: it fits into what is left of its half.
+    for (client, length) in [(2, LIMIT), (2, 10), (1, 10)] {
+        let mut answer = Box::pin(send(client, long(length)));
+        let answered = futures::poll!(answer.as_mut());
+        assert!(answered.is_ready(), "{client} {length}");
+    }
+    let mut waits = Box::pin(send(1, long(LIMIT)));
+    assert!(futures::poll!(waits.as_mut()).is_pending());
+    drop(slow);
+    assert!(futures::poll!(waits.as_mut()).is_ready());
+    // Without room or an end, a review is refused when its time is over.
+    let mut slow: Vec<_> = (0..3).map(|_| Box::pin(send(1, endless()))).collect();
+    for one in &mut slow {
+        assert!(futures::poll!(one.as_mut()).is_pending());
+    }
+    let answers = futures::future::join_all(slow).await;
+    for answer in answers {
+        let body = answer.expect("an answer").into_body();
+        let body = to_bytes(body, usize::MAX).await.expect("a body");
+        let answer: Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(answer, refused("", 400, messages::TOO_SLOW));
+    }
+}
+
 #[tokio::test]
 async fn what_is_asked_reaches_the_handler() {
     let mut full = review("v1");

@@ -197,25 +197,37 @@ async fn a_slow_client_holds_up_nobody_and_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_makes_room_for_the_next_one() {
+async fn a_silent_connection_ends() {
     let identity = identity();
     let tls = Tls::new(identity.clone()).expect("TLS");
     let limits = Limits {
-        silence: Duration::from_secs(1),
+        silence: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let server = serve(&tls, limits).await;
+    let mut silent = Client::of(&identity)
+        .connect(&server)
+        .await
+        .expect("a connection");
+    let mut nothing = Vec::new();
+    let _ = silent.read_to_end(&mut nothing).await;
+    assert!(nothing.is_empty(), "the server ends the connection");
+}
+
+#[tokio::test]
+async fn the_next_connection_takes_the_place_of_an_idle_one() {
+    let identity = identity();
+    let tls = Tls::new(identity.clone()).expect("TLS");
+    let limits = Limits {
         connections: 1,
         ..Limits::default()
     };
     let server = serve(&tls, limits).await;
-    let silent = Client::of(&identity)
-        .connect(&server)
-        .await
-        .expect("the only one");
-    // There is no room for it before the first one has been silent for too long.
-    Client::of(&identity)
-        .connect(&server)
-        .await
-        .expect("the next one");
-    drop(silent);
+    let idle = Client::of(&identity).connect(&server).await;
+    let mut idle = idle.expect("the only one");
+    let next = Client::of(&identity).connect(&server).await;
+    next.expect("the next one");
+    ask(&mut idle).await.expect_err("it has ended");
 }
 
 #[tokio::test]

@@ -158,6 +158,7 @@ fn deep_objects_are_answered() {
         let (open, close) = (open.repeat(50_000), close.repeat(50_000));
         let deep = RawValue::from_string(format!(r#"{{"metadata":{{}},"spec":{open}1{close}}}"#)).unwrap();
         let request = Request {
+            client: std::net::Ipv4Addr::LOCALHOST.into(),
             uid: "u".to_owned(),
             operation: Operation::Create,
             namespace: "ns".to_owned(),

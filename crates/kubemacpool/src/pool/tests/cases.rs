@@ -1,5 +1,6 @@
 //! The cases of the specification that the pool alone decides.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
@@ -153,6 +154,41 @@ fn neither_what_somebody_has_nor_what_a_draft_has_is_handed_out() {
     // A draft that is dropped holds nothing, as in a dry run.
     assert_eq!(next(&mut Draft::new()), Ok(C.to_owned()));
     assert_eq!(world.pool.usage(|_, _| true).free(), 4);
+}
+
+// kubemacpool#91
+#[test]
+fn one_client_takes_at_most_half_of_what_may_wait() {
+    const EACH: u32 = 4_096;
+    let mut world = World::large();
+    let client = |last| IpAddr::from([10, 0, 0, last]);
+    let mut number = 0_u32;
+    let mut fill = |world: &mut World, client: IpAddr| {
+        let mut admitted = 0;
+        loop {
+            let mut draft = Draft::new();
+            for _ in 0..EACH {
+                world.pool.allocate(&mut draft, "nic").unwrap();
+            }
+            if !world.pool.has_room(&draft, client) {
+                return admitted;
+            }
+            number += 1;
+            let owner = vm(&format!("forged-{number}"));
+            let pending = Pending {
+                client,
+                ..creation(&owner, 1, world.start)
+            };
+            world.pool.admit(draft, pending);
+            admitted += EACH;
+        }
+    };
+    assert_eq!(fill(&mut world, client(1)), 65_536);
+    assert_eq!(fill(&mut world, client(2)), 32_768);
+    for (number, _) in world.pool.overdue(world.start) {
+        world.pool.settle(number);
+    }
+    assert_eq!(fill(&mut world, client(3)), 65_536);
 }
 
 // kubemacpool#15

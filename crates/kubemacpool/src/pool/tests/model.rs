@@ -471,6 +471,7 @@ impl World {
             timestamp: transaction,
             uid: base.map(|(uid, _)| uid.to_string().into()),
             admitted: self.started,
+            client: std::net::Ipv4Addr::LOCALHOST.into(),
         };
         let Manager { pool, starts, .. } = &mut self.managers[manager];
         let number = pool.admissions;

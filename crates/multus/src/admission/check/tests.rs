@@ -3,6 +3,7 @@ use serde_json::{Value, json, value::to_raw_value};
 
 fn request(operation: Operation, object: &Value, old: Option<&Value>) -> Request {
     Request {
+        client: std::net::Ipv4Addr::LOCALHOST.into(),
         uid: "u".into(),
         operation,
         namespace: "ns".into(),

@@ -92,6 +92,7 @@ fn what_is_requested_already_is_enough_or_raised() {
 #[test]
 fn nothing_but_new_pods_is_looked_at() {
     let request = |operation| Request {
+        client: std::net::Ipv4Addr::LOCALHOST.into(),
         uid: "u".into(),
         operation,
         namespace: "ns".into(),

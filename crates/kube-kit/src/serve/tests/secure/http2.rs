@@ -112,6 +112,20 @@ async fn http2_is_offered_where_it_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_connection_has_a_bounded_number_of_requests_under_way() {
+    let Slow {
+        go, server, identity, ..
+    } = Slow::start(Duration::from_secs(60)).await;
+    let stream = Client::offering(&identity, &[H2]).shake_hands(&server).await;
+    let requests = speak_h2(stream.expect("a connection")).await;
+    let first = get_h2(&requests, "/").await;
+    assert_eq!(first.await.expect("an answer"), "hello");
+    // The server said so before its first answer.
+    assert_eq!(requests.current_max_send_streams(), 32);
+    drop(go);
+}
+
+#[tokio::test]
 async fn a_change_of_the_settings_leaves_http2_on() {
     let (first, second) = (identity(), identity());
     let tls = Tls::with_http2(first).expect("TLS");

@@ -1,0 +1,189 @@
+//! Accepts connections and serves each of them in a task of its own, so that a slow client holds up nobody.
+//!
+//! ```text
+//! accept ──> Crowd: a place ──> TLS handshake, the costly step in turn ──> Connection ──> hyper ──> router
+//! ```
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::server::Acceptor;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::LazyConfigAcceptor;
+use tower::ServiceExt as _;
+
+use super::connection::{Connection, Stream};
+use super::crowd::{Crowd, Member};
+use super::{Limits, Peer};
+use crate::shutdown::Shutdown;
+use crate::tls::Tls;
+
+/// Pause after a connection that could not be accepted, for want of file descriptors for instance.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many bytes of an HTTP/1 connection are buffered, and so how long a head may be.
+const BUFFER: usize = 64 * 1024;
+/// How many requests an HTTP/2 connection may have under way.
+const STREAMS: u32 = 32;
+/// How many bytes of a request an HTTP/2 client may send before they are read.
+const STREAM_WINDOW: u32 = 64 * 1024;
+/// How many bytes of all requests an HTTP/2 client may send before they are read.
+const WINDOW: u32 = 128 * 1024;
+/// What HTTP/2 is called where protocols are agreed upon (RFC 7301, RFC 9113).
+const HTTP2: &[u8] = b"h2";
+
+/// What all connections of a server share.
+#[derive(Clone)]
+struct Shared {
+    router: Router,
+    tls: Option<Tls>,
+    limits: Limits,
+    /// Whose turn it is to shake hands: that takes a millisecond, and requests of other connections come between two.
+    turn: Arc<Semaphore>,
+    stop: Shutdown,
+}
+
+/// Serves connections until `stop`, and then those requests that are under way.
+pub(super) async fn serve(
+    tcp: TcpListener,
+    router: Router,
+    tls: Option<Tls>,
+    limits: Limits,
+    stop: Shutdown,
+) {
+    let crowd = Arc::new(Crowd::new(limits.connections));
+    let shared = Shared {
+        router,
+        tls,
+        limits,
+        turn: Arc::new(Semaphore::new(1)),
+        stop: stop.clone(),
+    };
+    let mut connections = JoinSet::new();
+    let mut stopped = pin!(stop.wait());
+    loop {
+        tokio::select! {
+            () = &mut stopped => break,
+            (stream, peer) = accept(&tcp) => {
+                // A client that is refused hears it at once, and can try again.
+                let Some(place) = crowd.enter(peer.ip().to_canonical()) else { continue };
+                let shared = shared.clone();
+                connections.spawn(async move {
+                    let member = place.member();
+                    let ended = tokio::select! {
+                        ended = shared.connection(stream, member) => ended,
+                        () = member.must_end() => Err("another client needs the place".into()),
+                    };
+                    if let Err(error) = ended {
+                        tracing::debug!(%peer, error, "a connection ended early");
+                    }
+                });
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(tcp);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn accept(tcp: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match tcp.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) if is_of_the_client(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_of_the_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
+}
+
+impl Shared {
+    async fn connection(&self, tcp: TcpStream, member: &Arc<Member>) -> Result<(), String> {
+        tcp.set_nodelay(true).map_err(|error| error.to_string())?;
+        let (stream, http2) = match &self.tls {
+            None => (Stream::Plain(tcp), false),
+            Some(tls) => tokio::time::timeout(self.limits.handshake, self.handshake(tcp, tls))
+                .await
+                .map_err(|_| "no TLS handshake in time")?
+                .map_err(|error| format!("no TLS handshake: {error}"))?,
+        };
+        let connection = Connection::new(stream, http2, Arc::clone(member), self.limits);
+        self.requests(connection, member)
+            .await
+            .map_err(|error| error.to_string())
+    }
+
+    async fn handshake(&self, tcp: TcpStream, tls: &Tls) -> io::Result<(Stream, bool)> {
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), tcp).await?;
+        // Not before the client has begun: a change of the settings counts for it.
+        let mut rest = pin!(hello.into_stream(tls.config()));
+        let begun = {
+            // The semaphore is never closed.
+            let _turn = self.turn.acquire().await.ok();
+            futures::poll!(rest.as_mut())
+        };
+        let stream = match begun {
+            Poll::Ready(stream) => stream?,
+            Poll::Pending => rest.await?,
+        };
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+        Ok((Stream::Encrypted(Box::new(stream)), http2))
+    }
+
+    async fn requests(
+        &self,
+        connection: Connection,
+        member: &Arc<Member>,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let service = service_fn(|request: Request<Incoming>| {
+            let (router, answer) = (self.router.clone(), member.answer());
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(Peer(member.peer()));
+            async move {
+                let _answer = answer;
+                router.oneshot(request).await
+            }
+        });
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            // It would end connections that are kept for the next request; `Connection` tells them apart.
+            .header_read_timeout(None)
+            .max_buf_size(BUFFER);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(WINDOW);
+        let mut serving = pin!(builder.serve_connection(TokioIo::new(connection), service));
+        tokio::select! {
+            ended = serving.as_mut() => return ended,
+            () = self.stop.wait() => serving.as_mut().graceful_shutdown(),
+        }
+        serving.await
+    }
+}

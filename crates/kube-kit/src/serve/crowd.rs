@@ -1,0 +1,305 @@
+//! The connections of a server, and which of them ends when a newcomer finds no place.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::lock;
+
+/// How often a server that is full says so in its log.
+const SAID_AGAIN: Duration = Duration::from_mins(1);
+
+/// The connections of a server: so many at most.
+pub(super) struct Crowd {
+    places: usize,
+    members: Mutex<Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    next: u64,
+    all: BTreeMap<u64, Arc<Member>>,
+    said: Option<Instant>,
+}
+
+/// A connection from the moment it was accepted.
+pub(super) struct Member {
+    peer: IpAddr,
+    phase: Mutex<Phase>,
+    end: Notify,
+}
+
+/// Who waits for whom on a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    /// For the client: there is no request, or no handshake yet.
+    Idle {
+        /// The last request was answered then.
+        since: Instant,
+    },
+    /// For the client: it has begun a request.
+    Head {
+        /// Its first byte came then.
+        since: Instant,
+    },
+    /// Requests are read and answered.
+    Answering {
+        /// How many.
+        requests: usize,
+        /// The first of them came then.
+        since: Instant,
+    },
+}
+
+impl Phase {
+    fn since(self) -> Instant {
+        match self {
+            Self::Idle { since } | Self::Head { since } | Self::Answering { since, .. } => since,
+        }
+    }
+}
+
+impl Member {
+    pub(super) fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        *lock(&self.phase)
+    }
+
+    /// The client began a request.
+    pub(super) fn begin(&self) {
+        let mut phase = lock(&self.phase);
+        if let Phase::Idle { .. } = *phase {
+            *phase = Phase::Head {
+                since: Instant::now(),
+            };
+        }
+    }
+
+    /// A request is answered until this is dropped.
+    pub(super) fn answer(self: &Arc<Self>) -> Answer {
+        let mut phase = lock(&self.phase);
+        *phase = match *phase {
+            Phase::Answering { requests, since } => Phase::Answering {
+                requests: requests + 1,
+                since,
+            },
+            Phase::Idle { .. } | Phase::Head { .. } => Phase::Answering {
+                requests: 1,
+                since: Instant::now(),
+            },
+        };
+        Answer(Arc::clone(self))
+    }
+
+    /// Resolves when the connection has to make room.
+    pub(super) async fn must_end(&self) {
+        self.end.notified().await;
+    }
+}
+
+/// A request that is being answered.
+pub(super) struct Answer(Arc<Member>);
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let mut phase = lock(&self.0.phase);
+        *phase = match *phase {
+            Phase::Answering { requests, since } if requests > 1 => Phase::Answering {
+                requests: requests - 1,
+                since,
+            },
+            _ => Phase::Idle {
+                since: Instant::now(),
+            },
+        };
+    }
+}
+
+impl Crowd {
+    pub(super) fn new(places: usize) -> Self {
+        Self {
+            places,
+            members: Mutex::default(),
+        }
+    }
+
+    /// A place for a connection. Where there is none, the connection of another ends ([`leaves`]), or the newcomer gets
+    /// `None`.
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+        let now = Instant::now();
+        let mut members = lock(&self.members);
+        if members.all.len() >= self.places {
+            let leaves = leaves(&members.all, peer);
+            if members
+                .said
+                .is_none_or(|said| now.duration_since(said) >= SAID_AGAIN)
+            {
+                members.said = Some(now);
+                let ended = leaves
+                    .and_then(|number| members.all.get(&number))
+                    .map(|member| member.peer);
+                tracing::warn!(
+                    places = self.places,
+                    newcomer = %peer,
+                    ended = ended.map(tracing::field::display),
+                    "all connections are taken: one ends for each newcomer"
+                );
+            }
+            members.all.remove(&leaves?)?.end.notify_one();
+        }
+        let number = members.next;
+        members.next += 1;
+        let member = Arc::new(Member {
+            peer,
+            phase: Mutex::new(Phase::Idle { since: now }),
+            end: Notify::new(),
+        });
+        members.all.insert(number, Arc::clone(&member));
+        Some(Place {
+            crowd: Arc::clone(self),
+            number,
+            member,
+        })
+    }
+}
+
+/// Which connection makes room for one of `newcomer`: one of the client that has the most. Of its connections the one
+/// that has waited for the client longest, else the one whose request began first. A client that has the most itself ends
+/// none that is being answered.
+fn leaves(members: &BTreeMap<u64, Arc<Member>>, newcomer: IpAddr) -> Option<u64> {
+    let mut of = BTreeMap::<IpAddr, usize>::new();
+    for member in members.values() {
+        *of.entry(member.peer).or_default() += 1;
+    }
+    let most = of.values().copied().max()?;
+    let own = of.get(&newcomer) == Some(&most);
+    members
+        .iter()
+        .filter(|(_, member)| {
+            if own {
+                member.peer == newcomer
+            } else {
+                of.get(&member.peer) == Some(&most)
+            }
+        })
+        .map(|(number, member)| (member.phase(), *number))
+        .filter(|(phase, _)| !own || !matches!(phase, Phase::Answering { .. }))
+        .min_by_key(|(phase, number)| (matches!(phase, Phase::Answering { .. }), phase.since(), *number))
+        .map(|(_, number)| number)
+}
+
+/// The place of a connection, until it is dropped.
+pub(super) struct Place {
+    crowd: Arc<Crowd>,
+    number: u64,
+    member: Arc<Member>,
+}
+
+impl Place {
+    pub(super) fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.crowd.members).all.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+    use std::net::Ipv4Addr;
+
+    fn peer(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    fn crowd(places: usize) -> Arc<Crowd> {
+        Arc::new(Crowd::new(places))
+    }
+
+    fn ends(place: &Place) -> bool {
+        place.member().must_end().now_or_never().is_some()
+    }
+
+    async fn later() {
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_idle_connection_of_the_largest_client_makes_room() {
+        let crowd = crowd(4);
+        let quiet = crowd.enter(peer(1)).unwrap();
+        let mut flood = Vec::new();
+        for _ in 0..3 {
+            later().await;
+            flood.push(crowd.enter(peer(2)).unwrap());
+        }
+        let first = flood[0].member().answer();
+        drop(first);
+        let newcomer = crowd.enter(peer(3)).unwrap();
+        assert_eq!(flood.iter().map(ends).collect::<Vec<_>>(), [false, true, false]);
+        assert!(!ends(&quiet) && !ends(&newcomer));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_with_many_slow_requests_makes_room_for_others() {
+        let crowd = crowd(3);
+        let mut flood = Vec::new();
+        for _ in 0..3 {
+            later().await;
+            let place = crowd.enter(peer(1)).unwrap();
+            let answer = place.member().answer();
+            flood.push((place, answer));
+        }
+        assert!(crowd.enter(peer(1)).is_none(), "nobody else would gain");
+        let other = crowd.enter(peer(2)).unwrap();
+        let ended: Vec<_> = flood.iter().map(|(place, _)| ends(place)).collect();
+        assert_eq!(ended, [true, false, false]);
+        drop(flood);
+        assert!(!ends(&other));
+        assert_eq!(lock(&crowd.members).all.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn phases_follow_requests() {
+        let crowd = crowd(1);
+        let place = crowd.enter(peer(1)).unwrap();
+        let member = place.member();
+        let start = Instant::now();
+        assert_eq!(member.phase(), Phase::Idle { since: start });
+        later().await;
+        let begun = Instant::now();
+        member.begin();
+        later().await;
+        member.begin();
+        assert_eq!(member.phase(), Phase::Head { since: begun });
+        let (first, second) = (member.answer(), member.answer());
+        let answering = |requests| Phase::Answering {
+            requests,
+            since: Instant::now(),
+        };
+        assert_eq!(member.phase(), answering(2));
+        member.begin();
+        drop(first);
+        assert_eq!(member.phase(), answering(1));
+        later().await;
+        drop(second);
+        assert_eq!(
+            member.phase(),
+            Phase::Idle {
+                since: Instant::now()
+            }
+        );
+    }
+}
