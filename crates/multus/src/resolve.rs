@@ -170,7 +170,7 @@ impl<C: ClusterView> Resolver<'_, C> {
         }
         if let Some(annotation) = &pod.default_network {
             let replacement = self
-                .default_network(annotation)
+                .default_network(&pod.namespace, annotation)
                 .await
                 .map_err(Error::DefaultNetwork)?;
             match networks.first_mut() {
@@ -240,9 +240,15 @@ impl<C: ClusterView> Resolver<'_, C> {
         Ok(self.network(selection).await?)
     }
 
-    async fn default_network(&self, annotation: &str) -> Result<Delegate, PodError> {
-        let selection = parse_default_network(annotation, &self.config.multus_namespace)?;
-        Ok(self.network(&selection).await?)
+    /// The network that a pod of this namespace asks for in the place of the cluster's, if it may: networks of multus'
+    /// own namespace are there for this.
+    async fn default_network(&self, pod: &str, annotation: &str) -> Result<Delegate, PodError> {
+        let own = &self.config.multus_namespace;
+        let selection = parse_default_network(annotation, own)?;
+        if selection.namespace == *own {
+            return Ok(self.network(&selection).await?);
+        }
+        self.permitted(pod, &selection).await
     }
 
     /// A network with what is asked of it, without regard to who asks.

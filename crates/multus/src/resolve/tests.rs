@@ -175,6 +175,32 @@ async fn the_default_network_annotation_replaces_the_master() {
 }
 
 #[tokio::test]
+async fn the_default_network_annotation_obeys_the_isolation_of_namespaces() {
+    // multus#110
+    let asking = |network: &str| {
+        let mut asking = pod("test", "");
+        asking.default_network = Some(network.into());
+        asking
+    };
+    let isolated = config(&json!({"namespaceIsolation": true}));
+    let violation =
+        "annotation violates permission, pod is in namespace test but refers to target namespace ns1";
+    assert!(error(&isolated, &asking("ns1/net1")).await.ends_with(violation));
+    // Multus' own namespace, and those that are open to all.
+    for (network, found) in [
+        ("kube-system/extra", "kube-system/extra"),
+        ("extra", "kube-system/extra"),
+    ] {
+        assert_eq!(names(&isolated, &asking(network)).await, [found]);
+    }
+    assert_eq!(names(&isolated, &asking("default/net1")).await, ["default/net1"]);
+    assert_eq!(
+        names(&config(&json!({})), &asking("ns1/net1")).await,
+        ["ns1/net1"]
+    );
+}
+
+#[tokio::test]
 async fn a_missing_nad_fails_all_and_is_named() {
     // multus#22 (the error and what the event says)
     let error = resolve(&config(&json!({})), &pod("ns1", "net1,nope"))
