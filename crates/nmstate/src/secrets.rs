@@ -25,11 +25,12 @@ pub fn has_hidden(document: &Value) -> bool {
     }
 }
 
-/// The text without the secrets of the document.
+/// The text without the secrets of the document, however they are quoted there.
 pub fn hidden_in(text: &str, document: &Value) -> String {
     let mut secrets = Vec::new();
-    each(&mut document.clone(), &mut |secret| {
-        secrets.push(secret.as_str().map_or_else(|| secret.to_string(), str::to_owned));
+    each(&mut document.clone(), &mut |secret| match secret {
+        Value::String(secret) => secrets.extend(quoted(secret)),
+        secret => secrets.push(secret.to_string()),
     });
     // The longest first: one secret may be part of another.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
@@ -41,18 +42,27 @@ pub fn hidden_in(text: &str, document: &Value) -> String {
         })
 }
 
+/// A secret as texts may have it: as it is, as JSON escapes it, and as Rust's `Debug` does.
+fn quoted(secret: &str) -> [String; 3] {
+    let inside = |quoted: String| {
+        let inside = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        inside.unwrap_or_default().to_owned()
+    };
+    [
+        secret.to_owned(),
+        inside(Value::from(secret).to_string()),
+        inside(format!("{secret:?}")),
+    ]
+}
+
 fn each(document: &mut Value, found: &mut dyn FnMut(&mut Value)) {
     match document {
         Value::Object(members) => {
             for (key, value) in members {
-                match value {
-                    // A password without quotes may be no text, and is refused with its value in the error.
-                    Value::String(_) | Value::Number(_) | Value::Bool(_) if KEYS.contains(&key.as_str()) => {
-                        if value != HIDDEN {
-                            found(value);
-                        }
-                    }
-                    value => each(value, found),
+                if KEYS.contains(&key.as_str()) {
+                    each_below(value, found);
+                } else {
+                    each(value, found);
                 }
             }
         }
@@ -61,8 +71,21 @@ fn each(document: &mut Value, found: &mut dyn FnMut(&mut Value)) {
     }
 }
 
+/// Everything below the key of a secret is secret. A password without quotes may be no text, and is refused with its value
+/// in the error.
+fn each_below(secret: &mut Value, found: &mut dyn FnMut(&mut Value)) {
+    match secret {
+        Value::Object(members) => members.values_mut().for_each(|member| each_below(member, found)),
+        Value::Array(items) => items.iter_mut().for_each(|item| each_below(item, found)),
+        Value::Null => {}
+        secret if secret == HIDDEN => {}
+        secret => found(secret),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -104,5 +127,49 @@ mod tests {
             format!("invalid type: integer `{HIDDEN}`, boolean `{HIDDEN}`, 1500")
         );
         assert_eq!((has_hidden(&document), has_hidden(&shown)), (false, true));
+    }
+
+    #[test]
+    fn everything_below_the_key_of_a_secret_is_hidden() {
+        let document = json!({"password": ["first", {"a": "second", "b": [3, null]}], "name": ["first"]});
+        assert_eq!(
+            hidden(&document),
+            json!({"password": [HIDDEN, {"a": HIDDEN, "b": [HIDDEN, null]}], "name": ["first"]})
+        );
+    }
+
+    #[test]
+    fn the_library_hides_no_more_than_this() {
+        let document = json!({"interfaces": [
+            {"name": "eth1", "type": "ethernet", "state": "up", "802.1x": {
+                "identity": "me", "eap-methods": ["tls"], "password": "first", "private-key": "/a",
+                "private-key-password": "second", "client-cert": "/b", "ca-cert": "/c"}},
+            {"name": "macsec0", "type": "macsec", "state": "up", "macsec": {
+                "encrypt": true, "base-iface": "eth1", "mka-cak": "50b71a8ef0bd5751ea76de6d6c98c03a",
+                "mka-ckn": "f2b4297d39da7330910a74abc0449feb45b5c0b9fc23df1430e1898fcf1c4550",
+                "port": 0, "validation": "strict", "send-sci": true}},
+            {"name": "ipsec0", "type": "ipsec", "state": "up", "libreswan": {
+                "psk": "third", "left": "192.0.2.1", "right": "192.0.2.2"}}]});
+        let mut state: nmstate::NetworkState = serde_json::from_value(document).expect("a state");
+        let whole = serde_json::to_value(&state).expect("JSON");
+        state.hide_secrets();
+        let expected = serde_json::to_value(&state).expect("JSON");
+        assert_ne!(whole, expected);
+        assert_eq!(hidden(&whole), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn no_secret_survives_in_whatever_form(
+            secret in "[a-z\"\\\\\\n\t'äñ€ ]{4,12}",
+            before in "[A-Z ]{0,5}",
+        ) {
+            let document = json!({"802.1x": {"password": secret.clone()}});
+            let text = format!("{before}{secret} {secret:?} {} {document} {document:?}", Value::from(secret.clone()));
+            let shown = hidden_in(&text, &document);
+            for form in quoted(&secret) {
+                prop_assert!(!shown.replace(HIDDEN, "").contains(&form), "{shown}");
+            }
+        }
     }
 }

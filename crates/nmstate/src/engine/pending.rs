@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::secrets;
+
 use super::{Backend, Error, NOTHING_PENDING, PLUGIN_FAILURE, kernel, library, version};
 
 /// How long a change may go without being committed, in seconds; then NetworkManager undoes it.
@@ -243,11 +245,13 @@ impl Pending {
         self.directory.as_ref().map(|directory| directory.join(FILE))
     }
 
-    /// Remembers the way back, on disk too.
+    /// Remembers the way back, on disk too: there without secrets. A successor leaves those as the change made them.
     fn keep(&mut self, way_back: WayBack) -> Result<(), Error> {
         if let Some(file) = self.file() {
-            let content = serde_json::to_vec(&way_back).unwrap_or_default();
-            let written = write_atomically(&file, &content, 0o600);
+            let way_back = serde_json::to_value(&way_back).unwrap_or_default();
+            let content = secrets::hidden(&way_back).to_string();
+            let content = content.as_bytes();
+            let written = write_atomically(&file, content, 0o600);
             if let Err(error) = written {
                 let text = format!("cannot write down how to undo it: {}: {error}", file.display());
                 // NetworkManager undoes by itself what nobody commits; the kernel does not.
@@ -353,4 +357,31 @@ fn nothing() -> Error {
 
 fn failure(text: impl Into<String>) -> Error {
     Error::new(PLUGIN_FAILURE, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // nmstate.md 5.6
+    #[test]
+    fn a_way_back_is_written_down_without_secrets() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut pending = Pending::new(Backend::NetworkManager, Some(directory.path().to_owned()));
+        let revert =
+            |password: &str| json!({"interfaces": [{"name": "eth1", "802.1x": {"password": password}}]});
+        let way_back = |revert| WayBack::NetworkManager {
+            owner: ":1.7".to_owned(),
+            revert,
+        };
+        pending.keep(way_back(revert("hunter2"))).unwrap();
+        let written = fs::read(directory.path().join(FILE)).unwrap();
+        let written: Value = serde_json::from_slice(&written).unwrap();
+        let expected = serde_json::to_value(way_back(revert(secrets::HIDDEN))).unwrap();
+        assert_eq!(written, expected);
+        let Some(WayBack::NetworkManager { revert: kept, .. }) = pending.way_back else {
+            panic!("no way back");
+        };
+        assert_eq!(kept, revert("hunter2"));
+    }
 }
