@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::{
     components::multus_dynamic_networks::CRI_SOCKETS,
     general::{INTERVAL_BOUNDS, INTERVALS},
+    layout::PLACES,
     mac,
     manifest::Manifest,
     messages::specification,
@@ -448,6 +449,13 @@ fn directory_error(field: &str) -> String {
         (
             &format!("!{path_text}.matches({names}) || {path_text}.matches({upwards})"),
             concat(&specification::cni_directory(field, hole(&path_text))),
+        ),
+        (
+            &format!(
+                "!{}.exists(place, {path_text} == place || {path_text}.startsWith(place + '/'))",
+                list(PLACES.map(literal))
+            ),
+            concat(&specification::cni_place(field, hole(&path_text), &PLACES)),
         ),
     ])
 }

@@ -162,6 +162,25 @@ impl<'a> Directories<'a> {
     }
 }
 
+/// Where `spec.cniDirectories` may lead: programs in there run as root on the nodes. Container runtimes keep what pods
+/// write elsewhere. Another directory can be mounted or linked at `/srv/cni`.
+pub const PLACES: [&str; 14] = [
+    "/etc/cni",
+    "/etc/kubernetes/cni",
+    "/home/kubernetes",
+    "/opt/cni",
+    "/srv/cni",
+    "/usr/lib/cni",
+    "/usr/libexec/cni",
+    "/usr/local/lib/cni",
+    "/usr/local/libexec/cni",
+    "/var/lib/cni",
+    "/var/lib/rancher/k3s/agent/etc/cni",
+    K3S_DATA,
+    "/var/snap/microk8s/current/args",
+    "/var/snap/microk8s/current/opt/cni",
+];
+
 /// Characters of a path besides letters and digits: none that a shell or a mount understands.
 const PUNCTUATION: &str = "._+-";
 
@@ -172,9 +191,10 @@ pub fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     };
     [("bin", &directories.bin), ("conf", &directories.conf)]
         .into_iter()
-        .filter_map(|(field, path)| {
-            let path = path.as_deref().filter(|path| !is_directory(path))?;
-            Some(specification::cni_directory(field, path))
+        .filter_map(|(field, path)| match path.as_deref()? {
+            path if !is_directory(path) => Some(specification::cni_directory(field, path)),
+            path if !is_in_place(path) => Some(specification::cni_place(field, path, &PLACES)),
+            _ => None,
         })
         .collect()
 }
@@ -192,6 +212,14 @@ fn is_directory(path: &str) -> bool {
     let path = path.strip_suffix('/').unwrap_or(path);
     path.strip_prefix('/')
         .is_some_and(|path| path.split('/').all(is_name))
+}
+
+/// Whether a directory is one of [`PLACES`] or below.
+fn is_in_place(path: &str) -> bool {
+    PLACES.iter().any(|place| {
+        path.strip_prefix(place)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 #[cfg(test)]

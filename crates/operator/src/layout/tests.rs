@@ -147,9 +147,9 @@ fn the_specification_wins_over_the_platform() {
             ),
         ),
         (
-            json!({ "cniDirectories": { "bin": "/var/lib/cni/bin", "conf": "/srv/net.d/" } }),
+            json!({ "cniDirectories": { "bin": "/var/lib/cni/bin", "conf": "/srv/cni/net.d/" } }),
             Platform::default(),
-            row("/var/lib/cni/bin", "/srv/net.d", true, None),
+            row("/var/lib/cni/bin", "/srv/cni/net.d", true, None),
         ),
         (
             json!({ "cniDirectories": { "bin": "/opt/cni/bin" } }),
@@ -185,9 +185,12 @@ fn a_directory_is_an_absolute_path_of_harmless_characters() {
     for path in [
         "/opt/cni/bin",
         "/opt/cni/bin/",
-        "/a",
-        "/nix/store/0a-b_c.d+e/...",
-        "/.hidden/b..c",
+        "/opt/cni",
+        "/opt/cni/0a-b_c.d+e/...",
+        "/opt/cni/.hidden/b..c",
+        "/etc/cni/multus/net.d",
+        "/home/kubernetes/bin",
+        "/var/lib/rancher/k3s/data/current/bin",
     ] {
         assert_eq!(errors(path), Vec::<String>::new(), "{path}");
     }
@@ -215,6 +218,32 @@ fn a_directory_is_an_absolute_path_of_harmless_characters() {
                 format!("requested cniDirectories.bin '{path}' is not valid: {text}"),
                 format!("requested cniDirectories.conf '{path}' is not valid: {text}"),
             ],
+        );
+    }
+}
+
+// operator.md 5.1: programs in the directory run as root on the nodes, so that no pod may be able to write there.
+#[test]
+fn a_directory_outside_of_the_known_places_is_refused() {
+    for path in [
+        "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs",
+        "/var/lib/kubelet/pods/0/volume-subpaths/a/b/0",
+        "/var/lib/rancher/k3s/agent/containerd/cni",
+        "/usr/sbin",
+        "/opt/cnimisc",
+        "/tmp/cni",
+        "/run",
+    ] {
+        let spec = json!({ "cniDirectories": { "conf": path } });
+        let places = "/etc/cni, /etc/kubernetes/cni, /home/kubernetes, /opt/cni, /srv/cni, /usr/lib/cni, \
+                      /usr/libexec/cni, /usr/local/lib/cni, /usr/local/libexec/cni, /var/lib/cni, \
+                      /var/lib/rancher/k3s/agent/etc/cni, /var/lib/rancher/k3s/data, \
+                      /var/snap/microk8s/current/args, /var/snap/microk8s/current/opt/cni";
+        assert_eq!(
+            validate(&configuration::read(spec).expect("a specification")),
+            [format!(
+                "requested cniDirectories.conf '{path}' is not valid: it has to be one of {places}, or below"
+            )],
         );
     }
 }

@@ -87,3 +87,11 @@ pub fn cni_directory(field: &str, path: impl Display) -> String {
          '_', '+' and '-', without '..'"
     )
 }
+
+/// A directory of CNI, `bin` or `conf`, is at a place where pods may write.
+pub fn cni_place(field: &str, path: impl Display, places: &[&str]) -> String {
+    format!(
+        "requested cniDirectories.{field} '{path}' is not valid: it has to be one of {}, or below",
+        places.join(", ")
+    )
+}
