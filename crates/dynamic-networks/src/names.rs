@@ -8,7 +8,7 @@ pub const CONFIG: &str = "/etc/cni/net.d/multus.d/daemon-config.json";
 pub const CRI_SOCKET: &str = "/run/containerd/containerd.sock";
 /// Default of `multusSocketPath`.
 pub const MULTUS_SOCKET: &str = "/var/run/multus-cni/multus.sock";
-/// Where the controller answers its own probe.
+/// Where the controller answers its own probe. The operator mounts a volume at its directory: all else is read-only.
 pub const HEALTH_SOCKET: &str = "/run/dynamic-networks.sock";
 
 /// The node whose pods are watched.

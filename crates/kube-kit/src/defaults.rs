@@ -231,7 +231,8 @@ pub fn server_filled(kind: &str, path: &[&str], value: &Value, parent: &Value) -
 }
 
 /// Whether an empty value at this path means something else than no value: `{}` as a selector selects everything, `{}`
-/// as a volume or a subresource switches it on, and a label without a value is a label.
+/// as a volume or a subresource switches it on, a label without a value is a label, `false` denies a right that pods have
+/// otherwise, and user 0 is a choice where an image may have another user.
 pub fn empty_has_meaning(path: &[&str], value: &Value) -> bool {
     let switch = matches!(
         path,
@@ -245,9 +246,14 @@ pub fn empty_has_meaning(path: &[&str], value: &Value) -> bool {
             _
         ]
     );
+    let denial = matches!(
+        path,
+        [.., "automountServiceAccountToken"]
+            | [.., "securityContext", "allowPrivilegeEscalation" | "runAsUser"]
+    );
     // Values inside a schema are somebody's data.
     let data = matches!(path, [.., "default" | "example"]);
-    (switch && value.is_object()) || (entry && value.is_string()) || (data && !value.is_null())
+    (switch && value.is_object()) || (entry && value.is_string()) || ((denial || data) && !value.is_null())
 }
 
 /// The path below the prefix, if it is below it.

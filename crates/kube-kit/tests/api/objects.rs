@@ -40,10 +40,11 @@ fn pod_template(name: &str) -> Value {
             "affinity": {},
             "tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}],
             "securityContext": {"runAsNonRoot": true, "runAsUser": 1001},
+            "automountServiceAccountToken": false,
             "initContainers": [{
                 "name": "init", "image": "localhost/weft:1", "imagePullPolicy": "IfNotPresent",
                 "command": ["/weft"], "resources": {"requests": {"cpu": "10m", "memory": "15Mi"}},
-                "securityContext": {"privileged": true},
+                "securityContext": {"privileged": true, "runAsNonRoot": false, "runAsUser": 0},
                 "volumeMounts": [{"name": "bin", "mountPath": "/host/opt/cni/bin", "mountPropagation": "Bidirectional"}],
             }],
             "containers": [{

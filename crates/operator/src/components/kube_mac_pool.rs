@@ -96,7 +96,10 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     let mut manager = pods.container("manager")?;
     manager.run(image, context.pull_policy());
     if image.is_native() {
-        manager.command(&["/weft", "kubemacpool"]).eager_readiness();
+        manager
+            .command(&["/weft", "kubemacpool"])
+            .eager_readiness()
+            .read_only_root()?;
     }
     if serves {
         manager.add_arguments(&context.tls_arguments());

@@ -1,6 +1,8 @@
 //! Linux bridges: CNI plugins on each node, and a marker that advertises bridges as resources (operands §3).
 
 use api::network_addons::NetworkAddonsConfigSpec;
+use kube_kit::object::SECURITY_CONTEXT_CONSTRAINTS;
+use serde_json::json;
 
 use super::{Component, Context, replace_roles};
 use crate::{
@@ -41,11 +43,11 @@ impl Component for LinuxBridge {
         for workload in marker.iter_mut().filter(|object| object.has_pods()) {
             complete_marker(workload, context)?;
         }
-        if context
+        let ours = context
             .images
             .of(names::env::LINUX_BRIDGE_MARKER_IMAGE)?
-            .is_native()
-        {
+            .is_native();
+        if ours {
             let narrow = include_str!("linux_bridge/native-marker-role.yaml");
             replace_roles(
                 &mut marker,
@@ -54,10 +56,19 @@ impl Component for LinuxBridge {
         }
         objects.extend(marker);
         if scc {
-            objects.extend(context.objects(
+            let mut constraints = context.objects(
                 "linux_bridge/marker-scc.yaml",
                 include_str!("linux_bridge/marker-scc.yaml"),
-            )?);
+            )?;
+            let kind = SECURITY_CONTEXT_CONSTRAINTS.kind;
+            for object in constraints
+                .iter_mut()
+                .filter(|object| ours && object.kind() == kind)
+            {
+                // Without it, no pod under these constraints may name a profile.
+                object.set("seccompProfiles", json!(["runtime/default"]));
+            }
+            objects.extend(constraints);
         }
         Ok(objects)
     }
@@ -72,6 +83,9 @@ fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<()
     if context.cluster.platform.scc {
         pods.service_account("linux-bridge")?;
         pods.annotate(names::REQUIRED_SCC, "linux-bridge")?;
+    }
+    if image.is_native() {
+        pods.without_token()?;
     }
     let mut container = pods.container("cni-plugins")?;
     container.run(image, context.pull_policy());
@@ -107,7 +121,10 @@ fn complete_marker(workload: &mut Manifest, context: &Context<'_>) -> Result<(),
     let mut container = pods.container("bridge-marker")?;
     container.run(image, context.pull_policy());
     if image.is_native() {
-        container.command(&["/weft", "bridge-marker"]).eager_probes();
+        container
+            .command(&["/weft", "bridge-marker"])
+            .eager_probes()
+            .without_privileges()?;
     }
     Ok(())
 }

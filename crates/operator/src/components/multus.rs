@@ -87,7 +87,9 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     let mut install = pods.container("install-multus-binary")?;
     install.run(image, context.pull_policy());
     if image.is_native() {
-        install.command(&["/weft", "install-multus", "--to", "/host/opt/cni/bin"]);
+        install
+            .command(&["/weft", "install-multus", "--to", "/host/opt/cni/bin"])
+            .read_only_root()?;
     }
     let mut daemon = pods.container("kube-multus")?;
     daemon.run(image, context.pull_policy());
@@ -103,7 +105,8 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
         daemon
             .command(&["/weft", "multus-daemon"])
             .startup_command(&["/weft", "multus-daemon", "--check"])
-            .without("lifecycle");
+            .without("lifecycle")
+            .read_only_root()?;
     }
     Ok(())
 }

@@ -28,6 +28,9 @@ const CONFIG: &str = "/etc/dynamic-networks-controller/dynamic-networks-config.j
 /// The multus daemon's socket in the controller's container.
 const MULTUS_SOCKET: &str = "/host/run/multus/multus.sock";
 
+/// Volume for the socket on which the controller answers its probes, and where that is.
+const RUN: (&str, &str) = ("run", "/run");
+
 /// See the module.
 pub struct MultusDynamicNetworks;
 
@@ -117,6 +120,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     if image.is_native() {
         // The directory instead of the socket: a daemon that is restarted makes a new one.
         pods.host_directory("multus-server-socket", "/run/multus")?;
+        pods.add_empty_dir(RUN.0)?;
         // The way to the API, where a policy denies everything else.
         pods.labels_mut()?
             .insert(names::CLUSTER_SERVICES_LABEL.to_owned(), json!(""));
@@ -129,7 +133,11 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
         container
             .command(&["/weft", "dynamic-networks"])
             .set("args", json!([format!("--config={CONFIG}")]))
-            .mount_at("multus-server-socket", "/host/run/multus")?;
+            .mount_at("multus-server-socket", "/host/run/multus")?
+            .also_mount(RUN.0, RUN.1)?
+            // All that it needs of the host are two sockets of root.
+            .without_privileges()?
+            .as_root_of_the_host()?;
         for (probe, check) in [("livenessProbe", "--check"), ("readinessProbe", "--check=ready")] {
             container
                 .probe_command(probe, &["/weft", "dynamic-networks", check])?

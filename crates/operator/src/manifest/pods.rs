@@ -146,12 +146,24 @@ impl Pods<'_> {
 
     /// Adds a volume: a directory of the host.
     pub fn add_host_path(&mut self, volume: &str, path: &str) -> Result<(), Error> {
+        self.add_volume(json!({ "name": volume, "hostPath": { "path": path } }))
+    }
+
+    /// Adds a volume: a directory that begins empty and ends with the pod.
+    pub fn add_empty_dir(&mut self, volume: &str) -> Result<(), Error> {
+        self.add_volume(json!({ "name": volume, "emptyDir": {} }))
+    }
+
+    fn add_volume(&mut self, volume: Value) -> Result<(), Error> {
         let missing = self.missing("volumes");
         let volumes = self.spec()?.get_mut("volumes").and_then(Value::as_array_mut);
-        volumes
-            .ok_or(missing)?
-            .push(json!({ "name": volume, "hostPath": { "path": path } }));
+        volumes.ok_or(missing)?.push(volume);
         Ok(())
+    }
+
+    /// Gives the pods no token: their programs do not talk to the API server.
+    pub fn without_token(&mut self) -> Result<(), Error> {
+        self.set("automountServiceAccountToken", json!(false))
     }
 
     /// A container, or an init container.
@@ -307,6 +319,39 @@ impl Container<'_> {
             .ok_or(missing)?
             .push(json!({ "name": name, "value": value }));
         Ok(self)
+    }
+
+    /// Lets the program write into volumes alone (operands §13.2).
+    pub fn read_only_root(&mut self) -> Result<&mut Self, Error> {
+        self.security("readOnlyRootFilesystem", json!(true))
+    }
+
+    /// Takes every privilege away (operands §13.2): no capability, none to be gained, no system calls but those that the
+    /// container runtime allows to everybody, no file to write outside of volumes.
+    pub fn without_privileges(&mut self) -> Result<&mut Self, Error> {
+        self.security_context()?.shift_remove("privileged");
+        self.read_only_root()?
+            .security("allowPrivilegeEscalation", json!(false))?
+            .security("capabilities", json!({ "drop": ["ALL"] }))?
+            .security("seccompProfile", json!({ "type": "RuntimeDefault" }))
+    }
+
+    /// Runs the program as the host's root, with the files of the host that root owns: by its user, and by the type that
+    /// SELinux gives to privileged containers.
+    pub fn as_root_of_the_host(&mut self) -> Result<&mut Self, Error> {
+        self.security("runAsUser", json!(0))?
+            .security("seLinuxOptions", json!({ "type": "spc_t" }))
+    }
+
+    fn security(&mut self, key: &str, value: Value) -> Result<&mut Self, Error> {
+        self.security_context()?.insert(key.to_owned(), value);
+        Ok(self)
+    }
+
+    fn security_context(&mut self) -> Result<&mut Map<String, Value>, Error> {
+        let missing = self.missing("security context");
+        let context = self.0.get_mut("securityContext");
+        context.and_then(Value::as_object_mut).ok_or(missing)
     }
 
     /// Sets any member.

@@ -169,6 +169,12 @@ mod tests {
                     .all(|it| it["resources"].get("limits").is_none()),
                 "plugins run in the container's share"
             );
+            assert!(
+                containers
+                    .iter()
+                    .all(|it| it["securityContext"]["readOnlyRootFilesystem"] == true),
+                "they write into volumes alone"
+            );
         }
     }
 

@@ -373,7 +373,8 @@ fn the_deployment_is_the_one_of_the_specification() {
                             },
                             "resources": { "requests": { "cpu": "50m", "memory": "30Mi" } },
                             "securityContext": {
-                                "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+                                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                                "capabilities": { "drop": ["ALL"] },
                             },
                             "terminationMessagePolicy": "FallbackToLogsOnError",
                         }],

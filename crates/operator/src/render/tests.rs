@@ -4,6 +4,7 @@ mod access;
 mod any_input;
 mod cluster_services;
 mod dynamic_networks;
+mod hardening;
 mod kube_mac_pool;
 mod kube_secondary_dns;
 mod kubevirt_ipam;

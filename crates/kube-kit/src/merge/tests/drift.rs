@@ -55,6 +55,30 @@ fn what_somebody_changed_or_added_is_a_difference() {
 }
 
 #[test]
+fn a_denial_that_is_gone_is_restored() {
+    let pod = "/spec/template/spec";
+    let container = "/spec/template/spec/containers/0";
+    let base = json!({"securityContext": {"readOnlyRootFilesystem": true}});
+    for (place, denial) in [
+        (pod, json!({"automountServiceAccountToken": false})),
+        (
+            container,
+            json!({"securityContext": {"allowPrivilegeEscalation": false}}),
+        ),
+        (container, json!({"securityContext": {"runAsUser": 0}})),
+    ] {
+        let (mut rendered, mut live) = (daemon_set(), live_daemon_set());
+        for object in [&mut rendered, &mut live] {
+            overlay(object.pointer_mut(container).expect("a container"), &base);
+        }
+        overlay(rendered.pointer_mut(place).expect("the place"), &denial);
+        assert_eq!(update(&rendered, &live)["spec"], rendered["spec"], "{denial}");
+        overlay(live.pointer_mut(place).expect("the place"), &denial);
+        assert_unchanged(&rendered, &live);
+    }
+}
+
+#[test]
 fn data_rules_and_subjects_are_restored() {
     let cases = [
         (config_map(&json!({"a": "1"})), json!({"data": {"b": "2"}})),

@@ -175,6 +175,7 @@ fn the_workloads_are_native_and_know_no_operator() {
         assert_eq!(container["image"], "registry.example/weft:v1");
         assert_eq!(container["command"], json!(["/weft", "kubemacpool"]));
         assert_eq!(template["spec"]["securityContext"]["runAsUser"], 107);
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
     }
     let issuer = &find(&alone, "Deployment", "kubemacpool-cert-manager")["spec"]["template"];
     assert_eq!(issuer["spec"].get("affinity"), None);

@@ -109,8 +109,10 @@ fn the_operator_is_told_what_its_table_says() {
         json!({ "name": "healthprobe", "containerPort": 8081, "protocol": "TCP" })
     );
     assert_eq!(
-        container["securityContext"]["capabilities"]["drop"],
-        json!(["ALL"])
+        container["securityContext"],
+        json!({
+            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
+        })
     );
     assert_eq!(
         container["resources"],

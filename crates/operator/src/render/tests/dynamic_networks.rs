@@ -65,6 +65,13 @@ fn daemon_set(native: bool, socket: &str) -> Value {
         container["image"] = json!("weft:1");
         container["command"] = json!(["/weft", "dynamic-networks"]);
         container["args"] = json!([format!("--config={config}")]);
+        container["securityContext"] = json!({
+            "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"] }, "seccompProfile": { "type": "RuntimeDefault" },
+            "runAsUser": 0, "seLinuxOptions": { "type": "spc_t" },
+        });
+        let mounts = container["volumeMounts"].as_array_mut().expect("mounts");
+        mounts.push(json!({ "name": "run", "mountPath": "/run" }));
     }
     let labels = json!({
         "tier": "node", "app": "dynamic-networks-controller", "name": "dynamic-networks-controller",
@@ -86,6 +93,10 @@ fn daemon_set(native: bool, socket: &str) -> Value {
             { "name": "cri-socket", "hostPath": { "path": socket, "type": "Socket" } },
         ],
     });
+    if native {
+        let volumes = pod["volumes"].as_array_mut().expect("volumes");
+        volumes.push(json!({ "name": "run", "emptyDir": {} }));
+    }
     place(&mut pod);
     pod.as_object_mut().expect("a pod").shift_remove("nodeSelector");
     json!({

@@ -83,6 +83,9 @@ fn deployment(name: &str, labels: &Value, annotations: &Value, container: &Value
     container["imagePullPolicy"] = json!("IfNotPresent");
     container["securityContext"] =
         json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+    if container["command"][0] == "/weft" {
+        container["securityContext"]["readOnlyRootFilesystem"] = json!(true);
+    }
     container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
     let mut security = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
     if !scc {

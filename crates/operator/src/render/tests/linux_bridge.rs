@@ -39,6 +39,9 @@ fn plugins(native: bool, scc: bool, bin_dir: &str) -> Value {
         "containers": [container],
         "volumes": [{ "name": "cnibin", "hostPath": { "path": bin_dir } }, { "name": "tmp", "emptyDir": {} }],
     });
+    if native {
+        pod["automountServiceAccountToken"] = json!(false);
+    }
     place(&mut pod);
     let mut annotations = json!({
         "description": "LinuxBridge installs 'bridge' CNI on cluster nodes, so it can be later used to attach Pods/VMs to Linux bridges",
@@ -92,6 +95,10 @@ fn marker(native: bool) -> Value {
     if native {
         container["image"] = json!("weft:1");
         container["command"] = json!(["/weft", "bridge-marker"]);
+        container["securityContext"] = json!({
+            "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"] }, "seccompProfile": { "type": "RuntimeDefault" },
+        });
         container["readinessProbe"] = eager.clone();
         container["livenessProbe"] = eager;
     }
@@ -186,7 +193,7 @@ fn linux_bridge_is_two_daemon_sets_and_an_account() {
     }
 }
 
-// operands#6
+// operands#6, operands#29
 #[test]
 fn with_security_context_constraints_both_have_their_own() {
     let for_plugins = json!({
@@ -212,7 +219,12 @@ fn with_security_context_constraints_both_have_their_own() {
         expected.extend(use_of("linux-bridge"));
         expected.extend([plugins(native, true, "/opt/cni/bin"), marker(native)]);
         expected.extend(marker_account(native));
-        expected.push(for_marker.clone());
+        let mut for_marker = for_marker.clone();
+        if native {
+            // Pods under constraints that list none may not name a profile.
+            for_marker["seccompProfiles"] = json!(["runtime/default"]);
+        }
+        expected.push(for_marker);
         expected.extend(use_of("bridge-marker"));
         assert_objects(
             &render(Setting {

@@ -91,8 +91,10 @@ fn daemon_set(native: bool, conf_dir: &str, bin_dir: &str) -> Value {
         install["image"] = json!("weft:1");
         install["imagePullPolicy"] = json!("IfNotPresent");
         install["command"] = json!(["/weft", "install-multus", "--to", "/host/opt/cni/bin"]);
+        install["securityContext"]["readOnlyRootFilesystem"] = json!(true);
         daemon["image"] = json!("weft:1");
         daemon["command"] = json!(["/weft", "multus-daemon"]);
+        daemon["securityContext"]["readOnlyRootFilesystem"] = json!(true);
         daemon["startupProbe"] = json!({
             "exec": { "command": ["/weft", "multus-daemon", "--check"] }, "periodSeconds": 1, "failureThreshold": 300,
         });

@@ -55,7 +55,9 @@ fn deployment(scc: bool) -> Value {
                 "initialDelaySeconds": 15, "periodSeconds": 20,
             },
             "resources": { "requests": { "cpu": "60m", "memory": "30Mi" } },
-            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            "securityContext": {
+                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
+            },
             "terminationMessagePolicy": "FallbackToLogsOnError",
         }],
     });

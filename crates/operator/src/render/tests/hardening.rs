@@ -1,0 +1,114 @@
+//! What containers of ours may do, beside the established ones (operands §13.2).
+
+use super::*;
+
+/// All that this version has programs for.
+fn ours() -> Value {
+    json!({ "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "kubeMacPool": {}, "nmstate": {} })
+}
+
+/// Names and pods of all workloads.
+fn pods(setting: Setting) -> Vec<(String, Value)> {
+    let groups = setting.with(ours(), |context| {
+        super::super::render(context, &stamps::stamp()).expect("objects")
+    });
+    let objects = groups.into_iter().flat_map(|group| group.objects);
+    let pod = |object: Value| {
+        let pod = object.pointer("/spec/template/spec")?.clone();
+        Some((object["metadata"]["name"].as_str()?.to_owned(), pod))
+    };
+    objects.filter_map(pod).collect()
+}
+
+/// Workload, container, security context of the pod, security context of the container.
+fn contexts(native: bool) -> Vec<Value> {
+    let setting = Setting {
+        native,
+        ..Setting::default()
+    };
+    let mut all = Vec::new();
+    for (workload, pod) in pods(setting) {
+        for list in ["initContainers", "containers"] {
+            for container in pod[list].as_array().into_iter().flatten() {
+                let own = &container["securityContext"];
+                all.push(json!([workload, container["name"], pod["securityContext"], own]));
+            }
+        }
+    }
+    all
+}
+
+// operands#27
+#[test]
+fn containers_of_ours_have_no_right_that_they_do_not_use() {
+    let user = |user: u32| json!({ "runAsNonRoot": true, "runAsUser": user, "seccompProfile": { "type": "RuntimeDefault" } });
+    let privileged = json!({ "privileged": true });
+    let only_volumes = json!({ "privileged": true, "readOnlyRootFilesystem": true });
+    let confined = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+    let service = json!({
+        "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] }, "readOnlyRootFilesystem": true,
+    });
+    let unprivileged = json!({
+        "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] }, "readOnlyRootFilesystem": true,
+        "seccompProfile": { "type": "RuntimeDefault" },
+    });
+    let root = json!({
+        "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] }, "readOnlyRootFilesystem": true,
+        "seccompProfile": { "type": "RuntimeDefault" },
+        "runAsUser": 0, "seLinuxOptions": { "type": "spc_t" },
+    });
+    let marker = json!({ "runAsNonRoot": true, "runAsUser": 1001 });
+    let dynamic = "dynamic-networks-controller";
+    let dynamic_set = "dynamic-networks-controller-ds";
+    let plugins = "kube-cni-linux-bridge-plugin";
+    let pool = "kubemacpool-mac-controller-manager";
+    assert_eq!(
+        contexts(true),
+        [
+            json!(["multus", "install-multus-binary", null, only_volumes]),
+            json!(["multus", "kube-multus", null, only_volumes]),
+            json!([dynamic_set, dynamic, null, root]),
+            json!([plugins, "cni-plugins", null, only_volumes]),
+            json!(["bridge-marker", "bridge-marker", marker, unprivileged]),
+            json!(["kubemacpool-cert-manager", "manager", user(107), service]),
+            json!([pool, "manager", user(107), service]),
+            json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
+        ]
+    );
+    // The established programs may write where they like.
+    let read_only = json!({ "readOnlyRootFilesystem": true });
+    assert_eq!(
+        contexts(false),
+        [
+            json!(["multus", "install-multus-binary", null, privileged]),
+            json!(["multus", "kube-multus", null, privileged]),
+            json!([dynamic_set, dynamic, null, privileged]),
+            json!([plugins, "cni-plugins", null, only_volumes]),
+            json!(["bridge-marker", "bridge-marker", marker, read_only]),
+            json!(["kubemacpool-cert-manager", "manager", user(107), confined]),
+            json!([pool, "manager", user(107), confined]),
+            // Which is ours in either case.
+            json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
+        ]
+    );
+}
+
+// operands#28
+#[test]
+fn pods_that_do_not_talk_to_the_api_server_have_no_token() {
+    for (native, expected) in [(true, &["kube-cni-linux-bridge-plugin"][..]), (false, &[])] {
+        for scc in [false, true] {
+            let setting = Setting {
+                native,
+                scc,
+                ..Setting::default()
+            };
+            let without: Vec<_> = pods(setting)
+                .into_iter()
+                .filter(|(_, pod)| pod.get("automountServiceAccountToken") == Some(&json!(false)))
+                .map(|(name, _)| name)
+                .collect();
+            assert_eq!(without, expected, "native: {native}, SCC: {scc}");
+        }
+    }
+}
