@@ -260,3 +260,54 @@ fn certificates_come_of_themselves() {
     assert_eq!(trusted(MUTATING), authority);
     assert!(!keeper.has_ended());
 }
+
+#[test]
+fn the_example_policy_limits_the_plugins_of_tenants() {
+    let server = Server::bare();
+    server.apply(&serde_json::to_value(api::net_attach_def::crd().unwrap()).unwrap());
+    server.wait_until_served("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions");
+    let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/network-types.yaml");
+    server.kubectl().apply_file(&policy).unwrap();
+    server.namespace("lab", &[]);
+    let of = |namespace: &str, config: &str| define(&server, namespace, "n", config, &json!({}), true);
+    let other = r#"{"name":"n","type":"macvlan"}"#;
+    // The API server learns of the policy and of its list a moment later.
+    until("the policy to count", || {
+        let answer = format!("{:?}", of("lab", other));
+        if answer.contains("not allowed in this namespace: macvlan") {
+            Ok(())
+        } else {
+            Err(answer)
+        }
+    });
+    for config in [
+        r#"{"name":"n","type":"bridge","bridge":"br1"}"#,
+        r#"{"name":"n","type":"cnv-bridge","ipam":{"type":"host-local","subnet":"10.0.0.0/24"}}"#,
+        r#"{"name":"n","plugins":[{"type" : "bridge"},{"type":"tuning"}]}"#,
+    ] {
+        of("lab", config).accepted();
+    }
+    for (config, text) in [
+        (
+            r#"{"name":"n","plugins":[{"type":"bridge"},{"TYPE":"host-device"}]}"#,
+            "namespace: host-device",
+        ),
+        (
+            r#"{"name":"n","type":"bridge","ipam":{"type":"whereabouts"}}"#,
+            "namespace: whereabouts",
+        ),
+        (
+            r#"{"name":"n","typ\u0065":"host-device","type":"bridge"}"#,
+            "must not contain a backslash",
+        ),
+        ("", "must name its plugin"),
+        (
+            r#"{"name":"n","type":"bridge","ipam":{"type":"host-local","DataDir":"/etc"}}"#,
+            "must not name files of the nodes",
+        ),
+    ] {
+        let refused = of("lab", config).refused();
+        assert!(refused.contains(text), "{config}: {refused}");
+    }
+    of("kube-system", other).accepted();
+}
