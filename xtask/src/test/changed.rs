@@ -52,7 +52,7 @@ const EVERYTHING: [&str; 5] = [
 /// Files that belong to no package, and the package whose tests read them.
 const READERS: [(&str, &[&str]); 3] = [
     ("deploy/", &["operator", "api", E2E]),
-    ("examples/", &["operator", "weft-nmstate"]),
+    ("examples/", &["operator", "multus", "weft-nmstate"]),
     ("docs/", &["operator"]),
 ];
 
