@@ -3,6 +3,7 @@
 //! seconds costs next to nothing.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,10 +19,12 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::{client, lock};
+use crate::client::message;
+use crate::lock;
+use crate::places::Places;
+use crate::serve::Peer;
 
 #[cfg(test)]
 mod tests;
@@ -32,8 +35,9 @@ const YES_LASTS: Duration = Duration::from_mins(1);
 const NO_LASTS: Duration = Duration::from_secs(10);
 /// How many answers are remembered at most.
 const REMEMBERED: usize = 64;
-/// How many questions are asked at a time: strangers with invented tokens must not keep the API server busy.
-const QUESTIONS: usize = 4;
+/// How many questions are asked at a time, of one client at most half: strangers with invented tokens must neither keep the
+/// API server busy nor other clients out.
+const QUESTIONS: usize = 8;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest token that is worth a question; those of service accounts have about 1,000 bytes.
@@ -72,7 +76,7 @@ pub fn guarded(router: Router, client: Client, path: &'static str) -> Router {
         client,
         path,
         answers: Mutex::default(),
-        questions: Semaphore::new(QUESTIONS),
+        questions: Places::new(QUESTIONS),
     });
     router.route_layer(middleware::from_fn_with_state(guard, Guard::check))
 }
@@ -81,13 +85,13 @@ struct Guard {
     client: Client,
     path: &'static str,
     answers: Mutex<Answers>,
-    questions: Semaphore,
+    questions: Places<IpAddr>,
 }
 
 impl Guard {
     async fn check(State(guard): State<Arc<Self>>, request: Request, next: Next) -> Response {
         let answer = match bearer(request.headers()) {
-            Some(token) => guard.answer(token).await,
+            Some(token) => guard.answer(token, Peer::of(request.extensions())).await,
             None => Ok(Answer::Unauthenticated),
         };
         match answer {
@@ -110,22 +114,21 @@ impl Guard {
         }
     }
 
-    async fn answer(&self, token: &str) -> Result<Answer, String> {
+    async fn answer(&self, token: &str, client: IpAddr) -> Result<Answer, String> {
         let key = Sha256::digest(token).into();
         if let Some(answer) = lock(&self.answers).find(&key, Instant::now()) {
             return Ok(answer);
         }
-        let answer = tokio::time::timeout(PATIENCE, self.ask(token))
+        let answer = tokio::time::timeout(PATIENCE, self.ask(token, client))
             .await
             .map_err(|_| "the API server takes too long".to_owned())?
-            .map_err(|error| client::message(&error))?;
+            .map_err(|error| message(&error))?;
         lock(&self.answers).remember(key, answer.clone(), Instant::now());
         Ok(answer)
     }
 
-    async fn ask(&self, token: &str) -> Result<Answer, kube::Error> {
-        // The semaphore is never closed.
-        let _turn = self.questions.acquire().await.ok();
+    async fn ask(&self, token: &str, client: IpAddr) -> Result<Answer, kube::Error> {
+        let _turn = self.questions.take(&client).await;
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
         let review = TokenReview {
             spec: TokenReviewSpec {

@@ -1,7 +1,7 @@
 //! Small HTTP servers beside a component's work: probes for the kubelet, figures for Prometheus; with TLS or without.
 
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::http::{Extensions, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::registry::Registry;
@@ -42,6 +42,14 @@ const CONNECTIONS: usize = 128;
 /// The address of the client, in the extensions of each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
+
+impl Peer {
+    /// The address of a request's client; the unspecified one where no server of ours took it.
+    pub fn of(extensions: &Extensions) -> IpAddr {
+        let peer = extensions.get::<Self>();
+        peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Self(address)| *address)
+    }
+}
 
 /// What clients of a server may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

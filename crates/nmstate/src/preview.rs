@@ -28,8 +28,6 @@ use crate::engine::{Backend, Engine};
 
 /// Exit code when something would change.
 const CHANGES: u8 = 1;
-/// Exit code when that cannot be told.
-const TROUBLE: u8 = 2;
 /// Kind of the objects that are looked at.
 const POLICY: &str = "NodeNetworkConfigurationPolicy";
 
@@ -113,21 +111,14 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
             let _ = error.print();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                _ => ExitCode::from(TROUBLE),
+                _ => ExitCode::from(terminal::TROUBLE),
             };
         }
     };
     let width = text::width(std::env::var("COLUMNS").ok().as_deref());
     let answer = process::run(answer(args, width))
         .unwrap_or_else(|error| trouble(&connection::Error::Runtime(error).into()));
-    eprint!("{}", answer.remarks);
-    match terminal::print(&answer.text) {
-        Ok(()) => ExitCode::from(answer.code),
-        Err(error) => {
-            eprintln!("error: cannot write to standard output: {error}");
-            ExitCode::from(TROUBLE)
-        }
-    }
+    terminal::answer(&answer.text, &answer.remarks, answer.code)
 }
 
 /// Works out the answer, in lines of this width, and prints nothing.
@@ -138,7 +129,7 @@ pub async fn answer(args: Args, width: usize) -> Answer {
 fn trouble(error: &Error) -> Answer {
     Answer {
         remarks: format!("error: {error}\n"),
-        code: TROUBLE,
+        code: terminal::TROUBLE,
         ..Answer::default()
     }
 }

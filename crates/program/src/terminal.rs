@@ -1,6 +1,7 @@
 //! What is read from the command line's files and printed for people and pipes.
 
 use std::io::{self, Read as _};
+use std::process::ExitCode;
 
 /// What standard input is called where a file is asked for.
 pub const STDIN: &str = "-";
@@ -16,6 +17,27 @@ pub fn read(file: &str) -> io::Result<String> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Exit code of a command line that can't be understood, and of an answer that can't be printed.
+pub const TROUBLE: u8 = 2;
+
+/// Prints what a command for people has to say, `remarks` to standard error, and tells by the exit code how it went.
+///
+/// Both contain what users of the cluster wrote: no control character of theirs steers the terminal.
+pub fn answer(text: &str, remarks: &str, code: u8) -> ExitCode {
+    eprint!("{}", harmless(remarks));
+    match print(&harmless(text)) {
+        Ok(()) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("error: cannot write to standard output: {error}");
+            ExitCode::from(TROUBLE)
+        }
+    }
+}
+
+fn harmless(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "?")
 }
 
 /// Prints to standard output. Whoever reads only the head of it is no failure.
@@ -48,6 +70,11 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn control_characters_are_replaced() {
+        assert_eq!(harmless("a\tb\nc \u{1b}[2J\r\u{9b}ä"), "a\tb\nc ?[2J??ä");
     }
 
     #[test]

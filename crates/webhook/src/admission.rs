@@ -9,7 +9,7 @@
 //! Whoever asks gets an `AdmissionReview` of the version that was asked in, with status 200 and the UID of the request as
 //! far as it can be read, whatever goes wrong: what a user reads in the end is then a text of ours.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::Router;
@@ -180,8 +180,7 @@ async fn respond<F: Future<Output = Verdict>>(
 ) -> Response {
     let content_type = http.headers().get(header::CONTENT_TYPE).cloned();
     let refused = |denial| review::Asked::default().answer(&Verdict::refused(denial));
-    let client = http.extensions().get::<Peer>();
-    let client = client.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0);
+    let client = Peer::of(http.extensions());
     let arrived = async {
         let body = http.into_body();
         let taken = room.take_many(&client, pieces(&body)).await;

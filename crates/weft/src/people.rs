@@ -27,9 +27,6 @@ Looks at the network add-ons of a cluster, and at what their operator does
   kubectl weft nmstate preview -f policy.yaml
                                    what a policy would change on each node";
 
-/// Exit code of a command line that can't be understood, and of an answer that can't be printed.
-const TROUBLE: u8 = 2;
-
 /// Commands for people.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
@@ -79,7 +76,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        _ => ExitCode::from(TROUBLE),
+        _ => ExitCode::from(terminal::TROUBLE),
     }
 }
 
@@ -88,27 +85,16 @@ pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Operator(command) => {
             let answer = operator::cli::answer(command);
-            print(&answer.text, &answer.remarks, answer.code)
+            terminal::answer(&answer.text, &answer.remarks, answer.code)
         }
         Command::Explain(args) => {
             let answer = multus::explain::answer(args);
-            print(&answer.text, &answer.remarks, answer.code)
+            terminal::answer(&answer.text, &answer.remarks, answer.code)
         }
         Command::Macpool(args) => {
             let answer = kubemacpool::cli::answer(args);
-            print(&answer.text, &answer.remarks, answer.code)
+            terminal::answer(&answer.text, &answer.remarks, answer.code)
         }
         Command::Nmstate(args) => nmstate::run(&args),
-    }
-}
-
-fn print(text: &str, remarks: &str, code: u8) -> ExitCode {
-    eprint!("{remarks}");
-    match terminal::print(text) {
-        Ok(()) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("error: cannot write to standard output: {error}");
-            ExitCode::from(TROUBLE)
-        }
     }
 }

@@ -60,8 +60,7 @@ pub(super) fn of(report: &Report) -> String {
     if report.problems.is_empty() {
         text.push_str(verdict(report));
     }
-    // Who may create pods and networks does not steer the terminals of those who look at them.
-    text.replace(|c: char| c.is_control() && c != '\n', "?")
+    text
 }
 
 fn head(report: &Report) -> String {

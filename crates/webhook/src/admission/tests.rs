@@ -1,6 +1,8 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use super::*;
+use std::net::Ipv4Addr;
+
 use axum::body::to_bytes;
 use proptest::prelude::*;
 use serde_json::json;

@@ -2,11 +2,12 @@
 //! clock is the server's.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rustix::net::{self, AddressFamily, SocketType};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -19,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Server {
     address: SocketAddr,
+    /// Address of this machine that connections come from.
+    from: Ipv4Addr,
     token: Option<String>,
     tls: Arc<ClientConfig>,
 }
@@ -46,15 +49,24 @@ impl Server {
             .with_custom_certificate_verifier(Anybody::new(provider))
             .with_no_client_auth();
         Ok(Self {
-            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            from: Ipv4Addr::LOCALHOST,
             token,
             tls: Arc::new(tls),
         })
     }
 
+    /// The same server for another client.
+    pub(crate) fn from(self, from: Ipv4Addr) -> Self {
+        Self { from, ..self }
+    }
+
     /// Connects, handshake included.
     pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
-        let tcp = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        net::bind(&socket, &SocketAddr::from((self.from, 0)))?;
+        net::connect(&socket, &self.address)?;
+        let tcp = TcpStream::from(socket);
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(PATIENCE))?;
         let name = ServerName::from(self.address.ip());
@@ -71,6 +83,13 @@ impl Server {
 }
 
 impl Connection {
+    /// Begins a request and does not end it.
+    pub(crate) fn begin(&mut self) -> anyhow::Result<()> {
+        let stream = self.stream.get_mut();
+        stream.write_all(b"POST /mutate-pods HTTP/1.1\r\n")?;
+        Ok(stream.flush()?)
+    }
+
     /// Sends a request and reads the whole answer.
     pub(crate) fn ask(
         &mut self,

@@ -11,6 +11,7 @@
 //! is what counts. Built without optimisation but for what it links, to be there at once; the encoding of a review is not
 //! on the clock of its answer, yet it takes processor time from the server.
 
+mod hostile;
 mod http;
 mod load;
 mod manager;
@@ -30,6 +31,7 @@ use linux::netns::unshare_network;
 use linux::route::Socket;
 use serde_json::{Value, json};
 
+use crate::hostile::Hostility;
 use crate::http::Server;
 use crate::manager::{Certificate, Program};
 use crate::objects::{NAMESPACE, Review};
@@ -97,8 +99,10 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     let mut sizes = args.vms.clone();
     sizes.sort_unstable();
     sizes.dedup();
+    let time = Duration::from_secs(args.seconds);
     let mut starts = Vec::new();
     let mut reviews = Vec::new();
+    let mut hostile = Vec::new();
     let mut calls = None;
     let mut machines = 0;
     for size in sizes {
@@ -124,7 +128,7 @@ fn measure(args: &Args) -> anyhow::Result<()> {
         std::thread::sleep(REST);
         let memory = manager.memory()?;
         steps.step(&format!("killing it among {size}"));
-        let ((manager, _), outage) = load::outage(|| {
+        let ((mut manager, _), outage) = load::outage(|| {
             manager.kill()?;
             program.start()
         })?;
@@ -138,10 +142,19 @@ fn measure(args: &Args) -> anyhow::Result<()> {
             for review in Review::ALL {
                 for clients in CLIENTS {
                     steps.step(&format!("{} by {clients} clients", review.name()));
-                    let figures =
-                        load::measure(&manager, review, clients, Duration::from_secs(args.seconds))?;
+                    let figures = load::measure(&manager, review, clients, time)?;
                     reviews.push((review, clients, figures));
+                    // The objects of these reviews never appear: a manager has room for so many.
+                    manager.kill()?;
+                    manager = program.start()?.0;
                 }
+            }
+            for hostility in Hostility::ALL {
+                steps.step(&format!("reviews beside {}", hostility.name()));
+                let (figures, memory) = hostile::measure(&manager, hostility, time)?;
+                hostile.push((hostility, figures, memory));
+                manager.kill()?;
+                manager = program.start()?.0;
             }
         }
         if calls.is_none() {
@@ -152,7 +165,12 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     }
     let _ = fs::remove_file(&program.log);
     drop(steps);
-    print!("{}{}", table::starts(&starts), table::reviews(&reviews));
+    print!(
+        "{}{}{}",
+        table::starts(&starts),
+        table::reviews(&reviews),
+        table::hostile(&hostile)
+    );
     if let Some((events, calls)) = calls {
         println!("\n{calls} API calls of the manager in {events} pod events");
     }

@@ -203,6 +203,27 @@ pub(crate) fn machine(name: &str, number: Option<u32>) -> Value {
     })
 }
 
+/// The review of a pod that is nearly as large as reviews may be.
+pub(crate) fn large_review() -> Vec<u8> {
+    const LARGE: usize = 7 * 1000 * 1000;
+    let mut pod = pod("large");
+    pod["metadata"]["annotations"]["large"] = "a".repeat(LARGE).into();
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "0df28fbd-5f5f-11e8-bc74-0123456789ab",
+            "name": "large",
+            "namespace": NAMESPACE,
+            "operation": "CREATE",
+            "object": pod,
+            "dryRun": true,
+        },
+    })
+    .to_string()
+    .into_bytes()
+}
+
 /// What the manager finds in a cluster: KubeVirt's kinds, its webhook configuration and its range.
 pub(crate) fn installation() -> Value {
     let definition = |kind: &str| {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::hostile::Hostility;
 use crate::load::Figures;
 use crate::objects::Review;
 
@@ -70,6 +71,25 @@ pub(crate) fn reviews(reviews: &[(Review, usize, Figures)]) -> String {
     text
 }
 
+/// How it answers one client while another is hostile.
+pub(crate) fn hostile(hostile: &[(Hostility, Figures, u64)]) -> String {
+    let mut text = format!(
+        "\n{:<24}{:>14}{:>10}{:>10}{:>14}\n",
+        "VM create, beside", "reviews/s", "p50 ms", "p99 ms", "Pss MiB"
+    );
+    for (hostility, figures, memory) in hostile {
+        text.push_str(&format!(
+            "{:<24}{:>14.0}{:>10.2}{:>10.2}{:>14}\n",
+            hostility.name(),
+            figures.per_second,
+            figures.p50.as_secs_f64() * 1e3,
+            figures.p99.as_secs_f64() * 1e3,
+            mebibytes(*memory),
+        ));
+    }
+    text
+}
+
 fn mebibytes(kibibytes: u64) -> String {
     format!("{}.{}", kibibytes / 1024, kibibytes % 1024 * 10 / 1024)
 }
@@ -92,7 +112,8 @@ mod tests {
             p99: Duration::from_millis(4),
             cpu: Duration::from_micros(78),
         };
-        let text = starts(&[start]) + &reviews(&[(Review::MachineUpdate, 8, figures)]);
+        let hostile = hostile(&[(Hostility::LargeBodies, figures, 123_456)]);
+        let text = starts(&[start]) + &reviews(&[(Review::MachineUpdate, 8, figures)]) + &hostile;
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }

@@ -1,0 +1,105 @@
+//! One client that takes all it can get, beside another that asks for reviews.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::http::{Connection, Server};
+use crate::load::{self, Figures};
+use crate::manager::Manager;
+use crate::objects::{self, Review};
+
+/// Where the hostile client is.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// More connections than the server has places.
+const CONNECTIONS: usize = 600;
+/// Threads of the hostile client.
+const THREADS: usize = 2;
+
+/// What the hostile client does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hostility {
+    /// Opens connections, begins a request on each, and keeps them.
+    SlowHeads,
+    /// Opens connections as fast as it can.
+    Handshakes,
+    /// Sends the largest reviews.
+    LargeBodies,
+}
+
+impl Hostility {
+    pub(crate) const ALL: [Self; 3] = [Self::SlowHeads, Self::Handshakes, Self::LargeBodies];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::SlowHeads => "slow heads",
+            Self::Handshakes => "handshakes",
+            Self::LargeBodies => "7 MiB bodies",
+        }
+    }
+
+    /// Goes on until `stop`. `begun` is waited for once the attack has its full force.
+    fn carry_out(self, server: &Server, begun: &Barrier, stop: &AtomicBool) -> anyhow::Result<()> {
+        let kept = match self {
+            Self::SlowHeads => (0..CONNECTIONS / THREADS).map(|_| slow(server)).collect(),
+            Self::Handshakes | Self::LargeBodies => Ok(VecDeque::new()),
+        };
+        let body = objects::large_review();
+        let mut large = None;
+        begun.wait();
+        let mut kept = kept?;
+        while !stop.load(Ordering::Relaxed) {
+            // The server may end any of these connections at any time.
+            match self {
+                Self::SlowHeads => {
+                    kept.pop_front();
+                    kept.extend(slow(server).ok());
+                }
+                Self::Handshakes => drop(server.connect()),
+                Self::LargeBodies => {
+                    let Ok(mut connection) = large.take().map_or_else(|| server.connect(), Ok) else {
+                        continue;
+                    };
+                    let path = Review::PodCreate.path();
+                    if connection.ask("POST", path, "application/json", &body).is_ok() {
+                        large = Some(connection);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn slow(server: &Server) -> anyhow::Result<Connection> {
+    let mut connection = server.connect()?;
+    connection.begin()?;
+    Ok(connection)
+}
+
+/// Asks for some time by one client, while another is hostile; and the server's memory in the end, in kibibytes.
+pub(crate) fn measure(
+    manager: &Manager,
+    hostility: Hostility,
+    time: Duration,
+) -> anyhow::Result<(Figures, u64)> {
+    let server = Manager::server()?.from(ADDRESS);
+    let (begun, stop) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let hostile: Vec<_> = (0..THREADS)
+            .map(|_| scope.spawn(|| hostility.carry_out(&server, &begun, &stop)))
+            .collect();
+        begun.wait();
+        let figures = load::measure(manager, Review::MachineCreate, 1, time);
+        let memory = manager.memory();
+        stop.store(true, Ordering::Relaxed);
+        for thread in hostile {
+            thread.join().ok().context("a client panicked")??;
+        }
+        Ok((figures?, memory?.0))
+    })
+}
