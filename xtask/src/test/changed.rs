@@ -42,11 +42,12 @@ const ON_CLUSTERS: &[(&str, &[&str])] = &[
 /// Packages of the product that all tests on clusters stand on.
 const UNDER_ALL: [&str; 3] = ["kube-kit", "linux", "cluster"];
 /// Files that everything is built from.
-const EVERYTHING: [&str; 5] = [
+const EVERYTHING: [&str; 6] = [
     "Cargo.toml",
     "Cargo.lock",
     ".cargo/",
     "clippy.toml",
+    "rust-toolchain.toml",
     "rustfmt.toml",
 ];
 /// Files that belong to no package, and the package whose tests read them.
