@@ -19,11 +19,11 @@ pub(crate) fn built(profile: &str) -> PathBuf {
     target().join(triple).join(profile)
 }
 
-/// Cargo itself, the one that runs this program if there is one.
+/// Cargo itself, the one that runs this program if there is one. A `Cargo.lock` that is not up to date is an error.
 pub(crate) fn cargo() -> std::process::Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = std::process::Command::new(cargo);
-    command.current_dir(root());
+    command.arg("--locked").current_dir(root());
     // Set by the Cargo that runs this program, and wrong for every other package.
     for (name, _) in std::env::vars_os() {
         if name

@@ -16,6 +16,7 @@ fn no_asynchronous_runtime_and_no_kubernetes_client_come_along() {
             "normal",
             "--prefix",
             "none",
+            "--locked",
             "--offline",
             "--format",
             "{p}",

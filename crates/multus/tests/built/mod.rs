@@ -14,7 +14,15 @@ pub(crate) fn weft_cni() -> &'static Path {
 pub(crate) fn program(package: &str, name: &str) -> PathBuf {
     if std::env::var_os("WEFT_BUILT").is_none() {
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", package, "--bin", name])
+            .args([
+                "build",
+                "--locked",
+                "--quiet",
+                "--package",
+                package,
+                "--bin",
+                name,
+            ])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();

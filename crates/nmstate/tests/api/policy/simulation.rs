@@ -1,7 +1,7 @@
 //! Many handlers at once: what a policy costs the API server.
 //!
-//! `WEFT_SIMULATED_NODES=200 cargo test -p weft-nmstate --test api policy::simulation -- --nocapture` prints lines that
-//! begin with `simulation:`.
+//! `WEFT_SIMULATED_NODES=200 cargo test --locked -p weft-nmstate --test api policy::simulation -- --nocapture` prints
+//! lines that begin with `simulation:`.
 
 use std::collections::BTreeMap;
 
