@@ -6,6 +6,7 @@ mod build;
 mod cases;
 mod cluster_command;
 mod demo;
+mod deny;
 mod explain;
 mod image;
 mod install;
@@ -37,6 +38,8 @@ enum Command {
     Manifests(manifests::Args),
     /// Run all checks and tests, or some tiers of them
     Test(test::Args),
+    /// Check licences, sources and known vulnerabilities of dependencies
+    Deny(deny::Args),
     /// Show which numbered cases of docs/behaviour are proven by tests
     Cases(cases::Args),
     /// Measure
@@ -64,6 +67,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Image => image::run()?,
         Command::Manifests(args) => manifests::run(args)?,
         Command::Test(args) => return Ok(test::run(&args)),
+        Command::Deny(args) => deny::run(&args)?,
         Command::Cases(args) => cases::run(&args)?,
         Command::Bench(args) => bench::run(&args)?,
     }

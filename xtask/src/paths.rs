@@ -1,6 +1,8 @@
-//! Places in this repository.
+//! Places in this repository, and the tools that build it.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Root of the repository that this program was built from.
 pub(crate) fn root() -> PathBuf {
@@ -13,17 +15,36 @@ pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
-/// Where Cargo puts programs of a profile: it is told to build for a target that is named (`.cargo/config.toml`).
+/// The target that Cargo is told to build for (`.cargo/config.toml`): this machine, but named.
+pub(crate) fn triple() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+/// Where Cargo puts programs of a profile.
 pub(crate) fn built(profile: &str) -> PathBuf {
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    target().join(triple).join(profile)
+    target().join(triple()).join(profile)
 }
 
 /// Cargo itself, the one that runs this program if there is one. A `Cargo.lock` that is not up to date is an error.
-pub(crate) fn cargo() -> std::process::Command {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = std::process::Command::new(cargo);
-    command.arg("--locked").current_dir(root());
+pub(crate) fn cargo() -> Command {
+    let mut command = prepared(Command::new(program()));
+    command.arg("--locked");
+    command
+}
+
+/// The same Cargo, which gives way to whatever else runs; all arguments are still to come.
+pub(crate) fn cargo_behind() -> Command {
+    let mut command = prepared(Command::new("nice"));
+    command.arg(program());
+    command
+}
+
+fn program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+fn prepared(mut command: Command) -> Command {
+    command.current_dir(root());
     // Set by the Cargo that runs this program, and wrong for every other package.
     for (name, _) in std::env::vars_os() {
         if name

@@ -7,7 +7,8 @@
 //!           └───────────────────┴────> vm
 //! ```
 //!
-//! Tiers run side by side: tests on clusters wait most of the time, and the others give way to them.
+//! Tiers run side by side: tests on clusters wait most of the time, and the others give way to them. Licences and sources
+//! of dependencies are checked beside them.
 
 mod changed;
 mod checks;

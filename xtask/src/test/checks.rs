@@ -5,7 +5,7 @@ use cluster::{Progress, run};
 
 use super::libtest::Totals;
 use crate::build::{self, Built, Extent, Inventory};
-use crate::paths;
+use crate::{deny, paths};
 
 /// What was checked.
 #[derive(Debug, Default)]
@@ -34,6 +34,14 @@ impl Checks {
             format.map(drop).map_err(Into::into),
         );
         self.add("citations", crate::cases::check());
+    }
+
+    /// Checks of the packages that everything is built from.
+    pub(super) fn of_dependencies(&mut self, progress: &mut dyn Progress) {
+        self.add(
+            "dependencies (all of it: cargo xtask deny)",
+            deny::check(progress),
+        );
     }
 
     /// Checks of a whole build.

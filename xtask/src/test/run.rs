@@ -19,6 +19,9 @@ use crate::build::{self, Extent, Inventory, Program};
 /// Packages whose tests against an API server take minutes: they come first.
 const LONG: [&str; 4] = ["weft-nmstate", "operator", "kubemacpool", "multus"];
 
+/// Name of the lane that checks dependencies.
+const DEPENDENCIES: &str = "deny";
+
 /// How a run ended.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
@@ -83,6 +86,9 @@ impl<'a> Run<'a> {
         thread::scope(|scope| {
             prepared.start(scope, &self.tiers, self.board);
             let built = scope.spawn(|| self.build());
+            // A question of the tree, and of no test that is named.
+            let checked = self.has(Tier::Unit) && self.selection.only.is_empty();
+            let dependencies = checked.then(|| scope.spawn(|| anyhow::Ok(self.dependencies())));
             let guest = self.has(Tier::Vm).then(|| scope.spawn(|| self.guest(&prepared)));
             let clusters = self
                 .has(Tier::E2e)
@@ -101,6 +107,9 @@ impl<'a> Run<'a> {
                 if self.has(tier) {
                     take(tier, self.tier(tier, &prepared));
                 }
+            }
+            if let Some(lane) = dependencies {
+                take(Tier::Unit, join(lane).map(Ok));
             }
             for (tier, lane) in [(Tier::Vm, guest), (Tier::E2e, clusters)] {
                 if let Some(lane) = lane {
@@ -141,6 +150,21 @@ impl<'a> Run<'a> {
             totals: checks.totals,
             ..Entry::default()
         })
+    }
+
+    /// Checks the dependencies. The first time this takes minutes, and gives way to everything else.
+    fn dependencies(&self) -> Entry {
+        let mut lane = self.board.lane(DEPENDENCIES);
+        let began = Instant::now();
+        let mut checks = Checks::default();
+        checks.of_dependencies(&mut lane);
+        self.board.print(&checks.shown);
+        Entry {
+            tier: DEPENDENCIES,
+            ran: began.elapsed(),
+            totals: checks.totals,
+            ..Entry::default()
+        }
     }
 
     /// Runs the programs of a tier one after the other.

@@ -1,0 +1,246 @@
+//! `cargo xtask deny`: the rules of `deny.toml` for dependencies, checked by cargo-deny.
+//!
+//! Licences, bans and sources depend on the tree alone. Advisories depend on the day: a test of the same commit would fail
+//! tomorrow, so that `cargo xtask test` leaves them out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use cluster::{Home, Progress, Steps, run};
+
+use crate::paths;
+
+const NAME: &str = "cargo-deny";
+/// The version that is built.
+const VERSION: &str = "0.20.2";
+/// The checks that depend on the tree alone.
+const CHECKS: [&str; 3] = ["licenses", "bans", "sources"];
+const ADVISORIES: &str = "advisories";
+/// Where `deny.toml` says that advisories are, and where they come from.
+const VARIABLE: &str = "WEFT_ADVISORIES";
+const DATABASE: &str = "https://github.com/RustSec/advisory-db";
+/// Seconds that the database may take to come.
+const PATIENCE: &str = "30";
+
+/// What to check against.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Look advisories up in this clone of <https://github.com/RustSec/advisory-db>, instead of fetching it
+    #[arg(long, value_name = "PATH")]
+    advisories: Option<PathBuf>,
+}
+
+/// Checks everything that can be checked, and shows it.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let Args { advisories } = args;
+    let mut steps = Steps::new();
+    let tool = Tool::ensure(&mut steps)?;
+    steps.step("checking licences, bans and sources");
+    let mut failed = !shown(&mut tool.check(&CHECKS))?;
+    steps.step("bringing in advisories");
+    let database = Database::new(&tool, advisories.as_deref())?;
+    match database.bring(&tool) {
+        Ok(()) => {
+            steps.step("checking advisories");
+            failed |= !shown(&mut tool.checks_of(&database))?;
+        }
+        Err(why) if advisories.is_some() => return Err(why).context("cannot read the advisories"),
+        Err(why) => eprintln!(
+            "advisories were not checked: {}; name a clone of {DATABASE} with --{ADVISORIES}",
+            last_line(&format!("{why:#}"))
+        ),
+    }
+    if failed {
+        bail!("the dependencies do not keep the rules of deny.toml");
+    }
+    Ok(())
+}
+
+/// Checks what depends on the tree alone.
+pub(crate) fn check(progress: &mut dyn Progress) -> anyhow::Result<()> {
+    let tool = Tool::ensure(progress)?;
+    progress.step("checking licences, bans and sources of dependencies");
+    let mut command = tool.check(&CHECKS);
+    // The way to a package takes more lines than a failure shows.
+    run::output(command.arg("--hide-inclusion-graph"))?;
+    Ok(())
+}
+
+fn shown(command: &mut Command) -> anyhow::Result<bool> {
+    let status = command.status();
+    let status = status.with_context(|| format!("cannot run `{}`", run::shown(command)))?;
+    Ok(status.success())
+}
+
+fn last_line(text: &str) -> &str {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.next_back().unwrap_or("no reason was given")
+}
+
+/// cargo-deny, in Weft's cache.
+struct Tool {
+    program: PathBuf,
+    home: Home,
+}
+
+impl Tool {
+    /// Builds it where it is not there yet.
+    fn ensure(progress: &mut dyn Progress) -> anyhow::Result<Self> {
+        let home = Home::from_env()?;
+        let dir = home.dir(&format!("{NAME}/v{VERSION}"))?;
+        let program = dir.join("bin").join(NAME);
+        if !program.is_file() {
+            let _lock = home.lock(NAME, progress)?;
+            // Another process may have built it meanwhile.
+            if !program.is_file() {
+                progress.step(&format!("building {NAME} {VERSION}, once"));
+                run::watched(&mut installation(&dir), &dir.join("build.log"), progress)?;
+            }
+        }
+        Ok(Self { program, home })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.current_dir(paths::root());
+        // Packages of other machines are neither needed nor downloaded.
+        command.args(["--locked", "--target", &paths::triple()]);
+        command
+    }
+
+    fn check(&self, checks: &[&str]) -> Command {
+        let mut command = self.command();
+        command.arg("check").args(checks);
+        command
+    }
+
+    fn checks_of(&self, database: &Database) -> Command {
+        let mut command = self.command();
+        database.name_to(&mut command);
+        // The database is not to be fetched once more.
+        command.args(["--offline", "check", ADVISORIES]);
+        command
+    }
+}
+
+/// Installs the program into a folder. It runs for seconds, so that time to optimise it would never come back.
+fn installation(dir: &Path) -> Command {
+    let mut cargo = paths::cargo_behind();
+    cargo.args(["install", "--locked", "--debug", "--version", VERSION]);
+    cargo.arg("--root").arg(dir).arg(NAME);
+    cargo
+        .env("CARGO_PROFILE_DEV_DEBUG", "false")
+        .env("CARGO_INCREMENTAL", "0")
+        .env_remove("CARGO_TARGET_DIR");
+    cargo
+}
+
+/// A copy of the database of advisories.
+struct Database {
+    dir: PathBuf,
+    /// The clone that it is copied from, instead of its home.
+    from: Option<PathBuf>,
+}
+
+impl Database {
+    fn new(tool: &Tool, named: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(named) = named else {
+            let dir = tool.home.dir(ADVISORIES)?;
+            return Ok(Self { dir, from: None });
+        };
+        let from = named
+            .canonicalize()
+            .with_context(|| format!("cannot find {}", named.display()))?;
+        let dir = tool.home.dir("advisories-named")?;
+        // Of another clone, maybe.
+        fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+        Ok(Self {
+            dir,
+            from: Some(from),
+        })
+    }
+
+    /// Fetches it, by git.
+    fn bring(&self, tool: &Tool) -> anyhow::Result<()> {
+        fs::create_dir_all(&self.dir).with_context(|| format!("cannot create {}", self.dir.display()))?;
+        let mut fetch = tool.command();
+        fetch.args(["fetch", "db"]);
+        // Networks that swallow packets let git wait for minutes.
+        let mut command = Command::new("timeout");
+        command
+            .arg(PATIENCE)
+            .arg(fetch.get_program())
+            .args(fetch.get_args());
+        command.current_dir(paths::root());
+        command.env("GIT_TERMINAL_PROMPT", "0");
+        self.name_to(&mut command);
+        run::output(&mut command)?;
+        Ok(())
+    }
+
+    fn name_to(&self, command: &mut Command) {
+        command.env(VARIABLE, &self.dir);
+        if let Some(from) = &self.from {
+            command.envs([
+                ("GIT_CONFIG_COUNT", "1".to_owned()),
+                (
+                    "GIT_CONFIG_KEY_0",
+                    format!("url.file://{}.insteadOf", from.display()),
+                ),
+                ("GIT_CONFIG_VALUE_0", DATABASE.to_owned()),
+            ]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_name_the_variable_and_the_database() {
+        let rules = fs::read_to_string(paths::root().join("deny.toml")).unwrap();
+        assert!(rules.contains(&format!("${{{VARIABLE}:-")), "{rules}");
+        assert!(rules.contains(&format!("\"{DATABASE}\"")), "{rules}");
+    }
+
+    #[test]
+    fn the_tool_is_installed_in_its_version_and_as_its_own_lock_says() {
+        let line = run::shown(&installation(Path::new("/cache")));
+        assert!(
+            line.ends_with(" install --locked --debug --version 0.20.2 --root /cache cargo-deny"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_named_clone_takes_the_place_of_the_database() {
+        let named = Database {
+            dir: "/copy".into(),
+            from: Some("/clone".into()),
+        };
+        let mut command = Command::new("git");
+        named.name_to(&mut command);
+        let value = |name: &str| {
+            let mut values = command.get_envs().filter(|(it, _)| *it == name);
+            values
+                .next()
+                .and_then(|(_, value)| value)
+                .and_then(|it| it.to_str())
+        };
+        assert_eq!(value(VARIABLE), Some("/copy"));
+        assert_eq!(value("GIT_CONFIG_KEY_0"), Some("url.file:///clone.insteadOf"));
+        assert_eq!(value("GIT_CONFIG_VALUE_0"), Some(DATABASE));
+    }
+
+    #[test]
+    fn a_failure_is_told_in_its_last_line() {
+        assert_eq!(
+            last_line("`git clone` failed:\n\n  no such host\n\n"),
+            "no such host"
+        );
+        assert_eq!(last_line(""), "no reason was given");
+    }
+}
