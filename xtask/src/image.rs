@@ -1,5 +1,13 @@
 //! `cargo xtask image`: the one container image, FROM scratch, without a container engine.
 
+mod linked;
+mod notices;
+mod papers;
+mod place;
+mod sbom;
+mod system;
+mod twice;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,11 +16,23 @@ use anyhow::Context;
 use cluster::image::Image;
 use cluster::{Progress, Steps, run};
 
+use self::papers::Paper;
+use self::place::Place;
 use crate::build::Inventory;
 use crate::paths;
 
 /// Name of the image; its tag is the digest of its content, so that a rebuild is a new image and pods roll.
 const NAME: &str = "localhost/weft";
+/// The folder of images among builds.
+const FOLDER: &str = "image";
+
+/// How to build it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Build the programs once more in other folders, and fail where their bytes differ
+    #[arg(long)]
+    twice: bool,
+}
 
 /// A program of the image.
 #[derive(Debug, Clone, Copy)]
@@ -91,8 +111,8 @@ pub(crate) struct Built {
     pub(crate) archive: PathBuf,
     /// Bytes of the archive, which is not compressed.
     pub(crate) bytes: u64,
-    /// Bytes of each program.
-    pub(crate) programs: Vec<(&'static str, u64)>,
+    /// Bytes of each program, and of each paper that travels with them.
+    pub(crate) parts: Vec<(&'static str, u64)>,
     /// The program of all daemons, and that of all plugins, that it holds.
     pub(crate) weft: PathBuf,
     pub(crate) cni: PathBuf,
@@ -107,7 +127,7 @@ impl Built {
             mebibytes(self.bytes),
             self.archive.display()
         );
-        for (name, bytes) in &self.programs {
+        for (name, bytes) in &self.parts {
             text.push_str(&format!("{name:10} {:>10}\n", mebibytes(*bytes)));
         }
         text
@@ -120,12 +140,12 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
 }
 
 /// A program as it ships, once it is compiled.
-pub(crate) fn built(program: Program) -> PathBuf {
-    paths::built("release").join(program.name)
+pub(crate) fn built(program: Program) -> anyhow::Result<PathBuf> {
+    Ok(Place::usual()?.built(program))
 }
 
-/// What is in the image beside the programs, which are given as (path, content).
-fn layout(programs: Vec<(&str, Vec<u8>)>) -> Image {
+/// What is in the image beside the programs, which are given as (path, content), and their papers.
+fn layout(programs: Vec<(&str, Vec<u8>)>, papers: &[Paper]) -> Image {
     let mut image = Image::new()
         .dir("/tmp", 0o1777)
         .dir("/run", 0o755)
@@ -140,6 +160,9 @@ fn layout(programs: Vec<(&str, Vec<u8>)>) -> Image {
     for (path, content) in programs {
         image = image.file(path, 0o755, content);
     }
+    for Paper { path, content, .. } in papers {
+        image = image.file(path, 0o644, content.as_slice());
+    }
     LINKS
         .iter()
         .fold(image, |image, (path, target)| image.link(path, target))
@@ -147,35 +170,26 @@ fn layout(programs: Vec<(&str, Vec<u8>)>) -> Image {
 
 /// Builds programs as the image holds them: static and optimised.
 pub(crate) fn compile(programs: &[Program], steps: &mut dyn Progress) -> anyhow::Result<()> {
-    let dir = paths::target().join("image");
-    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    for program in programs {
-        steps.step(&format!("building {}, static and optimised", program.name));
-        let mut cargo = paths::cargo();
-        cargo.args(["rustc", "--release"]);
-        cargo.args(["--package", program.package, "--bin", program.name]);
-        cargo.arg("--").args(program.flags);
-        // Another command may be building too.
-        let log = dir.join(format!("build-{}.log", std::process::id()));
-        run::watched(&mut cargo, &log, steps)?;
-        let _ = fs::remove_file(&log);
-    }
-    Ok(())
+    Place::usual()?.compile(programs, steps)
 }
 
 /// Builds the programs as they ship and assembles the image.
 pub(crate) fn build(steps: &mut dyn Progress) -> anyhow::Result<Built> {
-    compile(&PROGRAMS, steps)?;
+    let place = Place::usual()?;
+    place.compile(&PROGRAMS, steps)?;
+    let papers = papers::write(&place.target.join(FOLDER), steps)?;
     assemble(
-        &PROGRAMS.map(|program| (program, built(program))),
+        &PROGRAMS.map(|program| (program, place.built(program))),
+        &papers,
         "weft.tar",
         steps,
     )
 }
 
 /// Assembles an image of the development build: for tests and for a first look, because what ships takes minutes more.
+/// Nobody distributes it, so that it does without the papers.
 pub(crate) fn development(inventory: &Inventory, steps: &mut dyn Progress) -> anyhow::Result<Built> {
-    let dir = paths::target().join("image/development");
+    let dir = paths::target().join(FOLDER).join("development");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     steps.step("waiting for the programs of the image");
     let mut programs = Vec::new();
@@ -186,11 +200,12 @@ pub(crate) fn development(inventory: &Inventory, steps: &mut dyn Progress) -> an
         let strip = run::output(Command::new("strip").arg("-o").arg(&file).arg(&unstripped));
         programs.push((program, if strip.is_ok() { file } else { unstripped }));
     }
-    assemble(&programs, "development.tar", steps)
+    assemble(&programs, &[], "development.tar", steps)
 }
 
 fn assemble(
     programs: &[(Program, PathBuf)],
+    papers: &[Paper],
     archive: &str,
     steps: &mut dyn Progress,
 ) -> anyhow::Result<Built> {
@@ -206,8 +221,13 @@ fn assemble(
         sizes.push((program.name, content.len() as u64));
         contents.push((program.path, content));
     }
-    let archive = paths::target().join("image").join(archive);
-    let reference = layout(contents).write(&archive, NAME, None)?;
+    sizes.extend(
+        papers
+            .iter()
+            .map(|paper| (paper.name, paper.content.len() as u64)),
+    );
+    let archive = paths::target().join(FOLDER).join(archive);
+    let reference = layout(contents, papers).write(&archive, NAME, None)?;
     let bytes = fs::metadata(&archive)
         .with_context(|| format!("cannot read {}", archive.display()))?
         .len();
@@ -215,17 +235,20 @@ fn assemble(
         reference,
         archive,
         bytes,
-        programs: sizes,
+        parts: sizes,
         weft: file(WEFT),
         cni: file(CNI),
     })
 }
 
 /// Builds and prints: the name alone on standard output, the sizes beside the steps.
-pub(crate) fn run() -> anyhow::Result<()> {
-    let built = build(&mut Steps::new())?;
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let Args { twice } = args;
+    let mut steps = Steps::new();
+    let built = build(&mut steps)?;
+    let compared = twice.then(|| twice::compare(&mut steps)).transpose()?;
     println!("{}", built.reference);
-    eprint!("{}", built.sizes());
+    eprint!("{}{}", built.sizes(), compared.unwrap_or_default());
     Ok(())
 }
 
@@ -235,9 +258,15 @@ mod tests {
 
     #[test]
     fn the_image_holds_the_programs_and_the_names_of_established_images() {
-        let image = layout(vec![("/weft", vec![1]), ("/weft-cni", vec![2])]);
+        let notices = Paper {
+            name: "notices",
+            path: "/usr/share/doc/weft/NOTICES.txt.gz".to_owned(),
+            content: vec![3],
+        };
+        let image = layout(vec![("/weft", vec![1]), ("/weft-cni", vec![2])], &[notices]);
         let paths: Vec<&str> = image.paths().collect();
         for path in [
+            "usr/share/doc/weft/NOTICES.txt.gz",
             "weft",
             "weft-cni",
             "tmp",

@@ -33,7 +33,7 @@ enum Command {
     /// Bring up, use and remove a real two-node Kubernetes on this machine
     Cluster(cluster_command::Args),
     /// Build the container image, without a container engine
-    Image,
+    Image(image::Args),
     /// Write what one applies to install the operator
     Manifests(manifests::Args),
     /// Run all checks and tests, or some tiers of them
@@ -64,7 +64,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Demo(args) => demo::run(&args)?,
         Command::Cluster(args) => cluster_command::run(args)?,
-        Command::Image => image::run()?,
+        Command::Image(args) => image::run(&args)?,
         Command::Manifests(args) => manifests::run(args)?,
         Command::Test(args) => return Ok(test::run(&args)),
         Command::Deny(args) => deny::run(&args)?,

@@ -20,11 +20,6 @@ pub(crate) fn triple() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Where Cargo puts programs of a profile.
-pub(crate) fn built(profile: &str) -> PathBuf {
-    target().join(triple()).join(profile)
-}
-
 /// Cargo itself, the one that runs this program if there is one. A `Cargo.lock` that is not up to date is an error.
 pub(crate) fn cargo() -> Command {
     let mut command = prepared(Command::new(program()));

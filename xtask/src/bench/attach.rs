@@ -16,8 +16,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut command = harness::build("cni-bench", &[image::WEFT, image::CNI])?;
-    command.arg("--attach").arg(image::built(image::WEFT));
-    command.arg("--ours").arg(image::built(image::CNI));
+    command.arg("--attach").arg(image::built(image::WEFT)?);
+    command.arg("--ours").arg(image::built(image::CNI)?);
     command.args(["--pairs", &args.pairs.to_string()]);
     for case in &args.cases {
         command.args(["--case", case]);

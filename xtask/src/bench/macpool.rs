@@ -20,7 +20,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut command = harness::build("macpool-bench", &[image::WEFT])?;
     let numbers: Vec<_> = args.vms.iter().map(usize::to_string).collect();
-    command.arg("--ours").arg(image::built(image::WEFT));
+    command.arg("--ours").arg(image::built(image::WEFT)?);
     command.args(["--vms", &numbers.join(",")]);
     command.args(["--rounds", &args.rounds.to_string()]);
     command.args(["--seconds", &args.seconds.to_string()]);

@@ -1,0 +1,250 @@
+//! The bill of materials: an SPDX 2.3 document in JSON.
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::linked::{Id, Linked, Origin, Package};
+
+const DOCUMENT: &str = "SPDXRef-DOCUMENT";
+/// The party that an SPDX document names where nothing is known.
+const UNKNOWN: &str = "NOASSERTION";
+
+/// Writes the document. `created` is a time as SPDX has it; `file` names the program that a package is built into.
+pub(super) fn compose(linked: &Linked, created: &str, file: impl Fn(&Id) -> Option<&'static str>) -> Value {
+    let packages: Vec<Value> = linked
+        .packages
+        .values()
+        .map(|it| package(it, file(&it.id)))
+        .collect();
+    let describes = linked
+        .programs
+        .iter()
+        .map(|program| relationship(DOCUMENT, "DESCRIBES", &reference(program)));
+    let needs = linked.needs.iter().map(|(one, other)| {
+        let is_system = linked
+            .packages
+            .get(other)
+            .is_some_and(|it| it.origin == Origin::System);
+        let kind = if is_system { "STATIC_LINK" } else { "DEPENDS_ON" };
+        relationship(&reference(one), kind, &reference(other))
+    });
+    let relationships: Vec<Value> = describes.chain(needs).collect();
+    let creators = json!(["Organization: Weft", "Tool: cargo-xtask"]);
+    let name = format!("weft-{}", env!("CARGO_PKG_VERSION"));
+    // Each document has a namespace of its own.
+    let content = json!([created, packages, relationships]).to_string();
+    let digest: String = Sha256::digest(content)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    json!({
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": DOCUMENT,
+        "name": name,
+        "documentNamespace": format!("https://spdx.org/spdxdocs/{name}-{digest}"),
+        "creationInfo": { "created": created, "creators": creators },
+        "packages": packages,
+        "relationships": relationships,
+    })
+}
+
+fn package(package: &Package, file: Option<&str>) -> Value {
+    let Id { name, version } = &package.id;
+    let mut object = json!({
+        "SPDXID": reference(&package.id),
+        "name": name,
+        "versionInfo": version,
+        "filesAnalyzed": false,
+        "downloadLocation": UNKNOWN,
+        "licenseDeclared": package.license.as_deref().unwrap_or(UNKNOWN),
+    });
+    if let Some(file) = file {
+        object["packageFileName"] = json!(file);
+        object["primaryPackagePurpose"] = json!("APPLICATION");
+    }
+    let kind = match &package.origin {
+        Origin::Workspace => return object,
+        Origin::System => {
+            object["homepage"] = json!(package.repository);
+            "generic"
+        }
+        Origin::Registry { checksum } => {
+            let archive = format!("https://static.crates.io/crates/{name}/{name}-{version}.crate");
+            object["downloadLocation"] = json!(archive);
+            if let Some(checksum) = checksum {
+                object["checksums"] = json!([{ "algorithm": "SHA256", "checksumValue": checksum }]);
+            }
+            "cargo"
+        }
+    };
+    // A plus sign stands for a space in some readers.
+    let locator = format!("pkg:{kind}/{name}@{}", version.replace('+', "%2B"));
+    object["externalRefs"] = json!([{
+        "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": locator,
+    }]);
+    object
+}
+
+/// Identifiers have letters, digits, dots and hyphens.
+fn reference(id: &Id) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+    let text = format!("{}-{}", id.name, id.version);
+    let text: String = text.chars().map(|c| if plain(c) { c } else { '-' }).collect();
+    format!("SPDXRef-{text}")
+}
+
+fn relationship(one: &str, kind: &str, other: &str) -> Value {
+    json!({ "spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other })
+}
+
+/// A second since 1970 as SPDX has times: `2026-11-23T15:33:20Z`.
+pub(super) fn time(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Years begin in March, so that the day of a leap year comes last; eras have 400 years.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    let year = era * 400 + year + later;
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::image::linked::tests::sample;
+
+    const CREATED: &str = "2026-01-02T03:04:05Z";
+
+    fn document() -> Value {
+        let mut linked = sample();
+        linked.add_system(Package {
+            id: Id::new("glibc", "2.36"),
+            origin: Origin::System,
+            license: None,
+            repository: Some("https://example.org/glibc".to_owned()),
+            texts: vec![PathBuf::from("/somewhere")],
+        });
+        compose(&linked, CREATED, |id| (id.name == "weft").then_some("/weft"))
+    }
+
+    /// All that SPDX demands of the parts that we use.
+    pub(in crate::image) fn assert_valid(document: &Value) {
+        for (key, value) in [
+            ("spdxVersion", "SPDX-2.3"),
+            ("dataLicense", "CC0-1.0"),
+            ("SPDXID", DOCUMENT),
+        ] {
+            assert_eq!(document[key], value);
+        }
+        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).unwrap().to_owned();
+        assert!(text(&document["documentNamespace"]).starts_with("https://"));
+        assert_eq!(text(&document["creationInfo"]["created"]).len(), CREATED.len());
+        assert!(!text(&document["name"]).is_empty());
+        let mut ids = BTreeSet::from([DOCUMENT.to_owned()]);
+        for package in document["packages"].as_array().unwrap() {
+            let id = text(&package["SPDXID"]);
+            let rest = id.strip_prefix("SPDXRef-").unwrap();
+            assert!(
+                rest.chars()
+                    .all(|c| c.is_ascii_alphanumeric() || ".-".contains(c)),
+                "{id}"
+            );
+            assert!(ids.insert(id.clone()), "{id} stands for two packages");
+            for key in ["name", "versionInfo", "downloadLocation", "licenseDeclared"] {
+                assert!(!text(&package[key]).is_empty(), "{id}: {key}");
+            }
+            assert_eq!(package["filesAnalyzed"], false);
+        }
+        let mut reached = BTreeSet::from([DOCUMENT.to_owned()]);
+        for relationship in document["relationships"].as_array().unwrap() {
+            for key in ["spdxElementId", "relatedSpdxElement"] {
+                let id = text(&relationship[key]);
+                assert!(ids.contains(&id), "nothing is called {id}");
+            }
+            reached.insert(text(&relationship["relatedSpdxElement"]));
+        }
+        assert_eq!(reached, ids, "every package is needed by something");
+    }
+
+    #[test]
+    fn the_document_is_valid_and_always_the_same() {
+        assert_valid(&document());
+        assert_eq!(document().to_string(), document().to_string());
+    }
+
+    #[test]
+    fn a_package_is_told_with_its_licence_archive_and_locator() {
+        let document = document();
+        let packages = document["packages"].as_array().unwrap();
+        let package = |name: &str| packages.iter().find(|it| it["name"] == name).unwrap();
+        let shared = package("shared");
+        assert_eq!(shared["licenseDeclared"], "MIT OR Apache-2.0");
+        assert_eq!(shared["checksums"][0]["checksumValue"], "ab12");
+        assert_eq!(
+            shared["downloadLocation"],
+            "https://static.crates.io/crates/shared/shared-1.2.3.crate"
+        );
+        let locator = |name: &str| package(name)["externalRefs"][0]["referenceLocator"].clone();
+        assert_eq!(locator("own_one"), "pkg:cargo/own_one@0.4.0%2Bc");
+        assert_eq!(package("own_one")["SPDXID"], "SPDXRef-own-one-0.4.0-c");
+        assert_eq!(locator("glibc"), "pkg:generic/glibc@2.36");
+        assert_eq!(locator("weft"), Value::Null);
+        assert_eq!(package("weft")["packageFileName"], "/weft");
+        assert!(!document.to_string().contains("/w/crates"), "{document}");
+    }
+
+    #[test]
+    fn relationships_lead_from_the_document_to_everything() {
+        let document = document();
+        let told: Vec<String> = document["relationships"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| {
+                let part = |key: &str| it[key].as_str().unwrap().replace("SPDXRef-", "");
+                let (one, other) = (part("spdxElementId"), part("relatedSpdxElement"));
+                format!("{one} {} {other}", part("relationshipType"))
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "DOCUMENT DESCRIBES plugins-0.1.0",
+                "DOCUMENT DESCRIBES weft-0.1.0",
+                "own-one-0.4.0-c DEPENDS_ON shared-1.2.3",
+                "plugins-0.1.0 STATIC_LINK glibc-2.36",
+                "plugins-0.1.0 DEPENDS_ON shared-1.2.3",
+                "weft-0.1.0 STATIC_LINK glibc-2.36",
+                "weft-0.1.0 DEPENDS_ON own-one-0.4.0-c",
+                "weft-0.1.0 DEPENDS_ON shared-1.2.3",
+            ]
+        );
+    }
+
+    #[test]
+    fn times_are_those_of_a_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_767_225_599, "2025-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(time(seconds), text);
+        }
+    }
+}
