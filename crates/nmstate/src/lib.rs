@@ -39,6 +39,7 @@ pub mod settings;
 pub mod tls_profile;
 pub mod variables;
 pub mod webhook;
+pub mod yaml;
 
 mod program_name;
 mod routes;

@@ -20,11 +20,11 @@ use clap::error::ErrorKind;
 use kube_kit::connection::{self, Flags};
 use kube_kit::process;
 use program::terminal;
-use serde::Deserialize as _;
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::engine::{Backend, Engine};
+use crate::yaml::{self, Malformed};
 
 /// Exit code when something would change.
 const CHANGES: u8 = 1;
@@ -80,7 +80,7 @@ enum Error {
     Malformed {
         file: String,
         #[source]
-        source: serde_yaml::Error,
+        source: Malformed,
     },
     #[error("there is no {POLICY} in {0}\nIt begins with `apiVersion: nmstate.io/v1` and `kind: {POLICY}`.")]
     NoPolicy(String),
@@ -190,10 +190,10 @@ fn policies(file: &str) -> Result<Vec<Policy>, Error> {
     Ok(policies)
 }
 
-fn parsed(text: &str) -> Result<Vec<Policy>, serde_yaml::Error> {
+fn parsed(text: &str) -> Result<Vec<Policy>, Malformed> {
     let mut policies = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(text) {
-        collect(Value::deserialize(document)?, &mut policies);
+    for document in yaml::documents(text)? {
+        collect(document, &mut policies);
     }
     Ok(policies)
 }

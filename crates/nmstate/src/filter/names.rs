@@ -2,11 +2,13 @@
 
 use serde::Deserialize;
 
+use crate::yaml::{self, Malformed};
+
 /// What the ConfigMap's file says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Config {
-    interfaces_filter: String,
+    interfaces_filter: Option<String>,
 }
 
 /// Names that are not published: `*` stands for any text, `?` for any character, `[a-c]` and `[!a-c]` for one of a set,
@@ -25,9 +27,10 @@ impl Names {
     ///
     /// # Errors
     /// When the file is no YAML of the known form.
-    pub fn read(file: &str) -> Result<Self, serde_yaml::Error> {
-        let config: Option<Config> = serde_yaml::from_str(file)?;
-        Ok(Self::new(&config.unwrap_or_default().interfaces_filter))
+    pub fn read(file: &str) -> Result<Self, Malformed> {
+        let config: Option<Config> = yaml::document(file)?;
+        let pattern = config.unwrap_or_default().interfaces_filter;
+        Ok(Self::new(&pattern.unwrap_or_default()))
     }
 
     /// Names that match a pattern; none where there is no pattern.
@@ -200,7 +203,7 @@ mod tests {
     fn the_file_says_which() {
         let names = |file| Names::read(file).expect("a file");
         assert_eq!(names("interfaces_filter: 'veth*'\n"), Names::new("veth*"));
-        for nothing in ["interfaces_filter: \"\"", "", "other: 1"] {
+        for nothing in ["interfaces_filter: \"\"", "interfaces_filter:", "", "other: 1"] {
             assert_eq!(names(nothing), Names::default());
             assert!(!names(nothing).contains(""));
         }

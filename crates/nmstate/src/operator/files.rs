@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
+
+use crate::yaml::{self, Malformed};
 
 /// Why there are no manifests.
 #[derive(Debug, Error)]
@@ -33,7 +34,7 @@ pub enum Error {
         file: &'static str,
         /// What the parser says.
         #[source]
-        source: serde_yaml::Error,
+        source: Malformed,
     },
 }
 
@@ -112,9 +113,6 @@ impl Files {
     /// When it is not there, or not a list of objects.
     pub fn objects(&self, file: &'static str) -> Result<Vec<Value>, Error> {
         let text = self.0.get(file).ok_or(Error::Missing(file))?;
-        serde_yaml::Deserializer::from_str(text)
-            .map(Value::deserialize)
-            .collect::<Result<_, _>>()
-            .map_err(|source| Error::Syntax { file, source })
+        yaml::documents(text).map_err(|source| Error::Syntax { file, source })
     }
 }
