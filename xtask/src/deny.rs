@@ -24,7 +24,7 @@ const DATABASE: &str = "https://github.com/RustSec/advisory-db";
 /// Seconds that the database may take to come.
 const PATIENCE: &str = "30";
 
-/// What to check against.
+/// The advisories to check against.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Look advisories up in this clone of <https://github.com/RustSec/advisory-db>, instead of fetching it
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks what depends on the tree alone.
+/// The checks that need nothing but the tree.
 pub(crate) fn check(progress: &mut dyn Progress) -> anyhow::Result<()> {
     let tool = Tool::ensure(progress)?;
     progress.step("checking licences, bans and sources of dependencies");

@@ -144,7 +144,7 @@ pub(crate) fn built(program: Program) -> anyhow::Result<PathBuf> {
     Ok(Place::usual()?.built(program))
 }
 
-/// What is in the image beside the programs, which are given as (path, content), and their papers.
+/// The image of programs, given as (path, content), and of their papers.
 fn layout(programs: Vec<(&str, Vec<u8>)>, papers: &[Paper]) -> Image {
     let mut image = Image::new()
         .dir("/tmp", 0o1777)

@@ -20,7 +20,7 @@ pub(crate) fn triple() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Cargo itself, the one that runs this program if there is one. A `Cargo.lock` that is not up to date is an error.
+/// Cargo itself: that of this run, if there is one. A `Cargo.lock` that is not up to date is an error.
 pub(crate) fn cargo() -> Command {
     let mut command = prepared(Command::new(program()));
     command.arg("--locked");

@@ -66,7 +66,7 @@ pub(super) struct Linked {
     /// Packages of the programs themselves.
     pub(super) programs: BTreeSet<Id>,
     pub(super) packages: BTreeMap<Id, Package>,
-    /// Pairs of a package and one that it needs.
+    /// Pairs of a package and another that it needs.
     pub(super) needs: BTreeSet<(Id, Id)>,
 }
 
