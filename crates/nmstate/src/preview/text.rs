@@ -1,8 +1,10 @@
 //! The answer as it is printed: a table of the nodes that fits the terminal, and the changes below it.
 
+use program::terminal::TROUBLE;
+
+use super::CHANGES;
 use super::changes::Change;
 use super::paper::Outcome;
-use super::{CHANGES, TROUBLE};
 
 /// Width where the terminal does not say its own.
 const USUAL: usize = 80;
