@@ -1,6 +1,6 @@
 //! The certificate manager on the shipped manifest, with the rights of the shipped role and no others.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use cluster::wait;
 use kubemacpool::certificates::{self, Settings};
@@ -33,8 +33,7 @@ fn installed() -> Stage {
 }
 
 fn install(stage: &Stage) {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubemacpool.yaml");
-    stage.kubectl().apply_file(&manifest).expect("applied");
+    stage.install_shipped();
 }
 
 /// Runs the certificate manager with these intervals.

@@ -72,6 +72,23 @@ impl Stage {
         define_kubevirt(self);
     }
 
+    /// Applies the shipped manifest, whose roles take the place of the stage's, and waits until the API server goes by them.
+    pub(crate) fn install_shipped(&self) {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubemacpool.yaml");
+        self.kubectl().apply_file(&manifest).expect("applied");
+        let may = |right: &[&str]| {
+            let question = ["auth", "can-i", "--as", ACCOUNT, "--namespace", NAMESPACE];
+            self.kubectl().run([&question[..], right].concat()).is_ok()
+        };
+        until("the shipped rights", || {
+            let shipped = may(&["update", "secrets/kubemacpool-service"])
+                && may(&["watch", "configmaps/kubemacpool-mac-range-config"])
+                && may(&["watch", "pods"])
+                && !may(&["list", "secrets"]);
+            if shipped { Ok(()) } else { Err("not yet") }
+        });
+    }
+
     /// What the manager is known by, and the API server trusts: `tls.crt` and `tls.key` of `127.0.0.1` in a directory.
     pub(crate) fn certificate(&self) -> &Certificate {
         &self.certificate

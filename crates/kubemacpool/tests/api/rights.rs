@@ -1,7 +1,6 @@
-//! What the manager does needs no more than the shipped role grants (kubemacpool §17).
+//! What the manager does needs no more than the shipped roles grant (kubemacpool §17.1).
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use cluster::wait;
 use serde_json::json;
@@ -10,20 +9,11 @@ use crate::fixture::{ACCOUNT, DEADLINE, NAMESPACE, POD, Stage};
 use crate::manager::Managing;
 use crate::objects::{Kind, Nic, instance, machine, pod, running};
 
-/// Applies the shipped role, in place of the one that the stage brought.
-fn grant_what_is_shipped(stage: &Stage) {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubemacpool.yaml");
-    stage
-        .kubectl()
-        .delete(["clusterrole", "kubemacpool-manager-role"])
-        .expect("deleted");
-    stage.kubectl().apply_file(&manifest).expect("applied");
-}
-
+// kubemacpool#93
 #[test]
-fn the_manager_gets_along_with_the_shipped_role() {
+fn the_manager_gets_along_with_the_shipped_roles() {
     let stage = Stage::start();
-    grant_what_is_shipped(&stage);
+    stage.install_shipped();
     stage.namespace("work", &[("mutatepods.kubemacpool.io", "allocate")]);
     let mark = stage.mark();
     let manager = Managing::ready(&stage);

@@ -2,7 +2,7 @@
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
-use super::{Component, Context, monitoring};
+use super::{Component, Context, monitoring, replace_roles};
 use crate::{
     cluster_facts::{Cluster, Platform},
     mac,
@@ -67,6 +67,18 @@ impl Component for KubeMacPool {
                 ranges.set_data("RANGE_START", &pool.range_start)?;
                 ranges.set_data("RANGE_END", &pool.range_end)?;
             }
+        }
+        if context.images.of(names::env::KUBEMACPOOL_IMAGE)?.is_native() {
+            let narrow = include_str!("kube_mac_pool/native-role.yaml");
+            replace_roles(
+                &mut base,
+                context.objects("kube_mac_pool/native-role.yaml", narrow)?,
+            );
+            // Before the account loses what the wider role gave it.
+            objects.extend(context.objects(
+                "kube_mac_pool/native-namespace-role.yaml",
+                include_str!("kube_mac_pool/native-namespace-role.yaml"),
+            )?);
         }
         objects.extend(base);
         let mut workloads = context.objects(

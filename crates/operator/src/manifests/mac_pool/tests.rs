@@ -56,6 +56,8 @@ fn the_files_hold_the_objects_of_a_standalone_installation() {
     let ns = "kubemacpool-system";
     let before = [
         format!("Namespace -/{ns}"),
+        format!("Role {ns}/kubemacpool-manager-role"),
+        format!("RoleBinding {ns}/kubemacpool-manager-rolebinding"),
         format!("ServiceAccount {ns}/kubemacpool-sa"),
         "ClusterRole -/kubemacpool-manager-role".to_owned(),
         "ClusterRoleBinding -/kubemacpool-manager-rolebinding".to_owned(),
@@ -111,53 +113,67 @@ fn the_files_hold_the_objects_of_a_standalone_installation() {
     );
 }
 
-// The table of kubemacpool §17, no more and no less.
+// The table of kubemacpool §17.1, no more and no less.
+// kubemacpool#93
 #[test]
-fn the_role_is_the_permission_budget() {
+fn the_roles_are_the_permission_budget_of_ours() {
     let [alone, _, replicas] = files();
-    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs });
-    let budget = json!([
-        rule(
-            "admissionregistration.k8s.io",
-            "validatingwebhookconfigurations",
-            &["list", "watch"]
-        ),
+    let rule = |group: &str, resource: &str, names: &[&str], verbs: &[&str]| {
+        let mut rule = json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs });
+        if !names.is_empty() {
+            rule["resourceNames"] = json!(names);
+        }
+        rule
+    };
+    let cluster = json!([
         rule(
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations",
+            &["kubemacpool-mutator"],
             &["get", "list", "update", "watch"]
         ),
-        rule("", "secrets", &["list", "watch", "create", "update"]),
-        rule("apiextensions.k8s.io", "customresourcedefinitions", &["get"]),
-        rule("", "pods", &["get", "list", "watch"]),
-        rule("", "namespaces", &["get", "list", "watch"]),
+        rule("", "pods", &[], &["get", "list", "watch"]),
+        rule("", "namespaces", &[], &["list", "watch"]),
         rule(
             "kubevirt.io",
             "virtualmachines",
+            &[],
             &["get", "list", "watch", "update"]
         ),
-        rule(
-            "kubevirt.io",
-            "virtualmachineinstances",
-            &["get", "list", "watch"]
-        ),
-        rule("", "configmaps", &["get", "delete", "list", "watch"]),
-        rule("authentication.k8s.io", "tokenreviews", &["create"]),
-        rule("authorization.k8s.io", "subjectaccessreviews", &["create"]),
-        rule("", "events", &["create", "patch"]),
+        rule("kubevirt.io", "virtualmachineinstances", &[], &["list", "watch"]),
+        rule("authentication.k8s.io", "tokenreviews", &[], &["create"]),
+        rule("authorization.k8s.io", "subjectaccessreviews", &[], &["create"]),
+        rule("", "events", &[], &["create", "patch"]),
     ]);
+    let secrets = ["kubemacpool-service", "kubemacpool-mutator-ca"];
+    let own = json!([
+        rule("", "secrets", &[], &["create"]),
+        rule("", "secrets", &secrets, &["list", "watch", "update"]),
+        rule(
+            "",
+            "configmaps",
+            &["kubemacpool-mac-range-config"],
+            &["list", "watch"]
+        ),
+    ]);
+    let account =
+        json!([{ "kind": "ServiceAccount", "name": "kubemacpool-sa", "namespace": "kubemacpool-system" }]);
     for objects in [alone, replicas] {
-        let role = find(&objects, "ClusterRole", "kubemacpool-manager-role");
-        assert_eq!(role["rules"], budget);
         let roles = objects
             .iter()
             .filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")));
-        assert_eq!(roles.count(), 1);
-        let binding = find(&objects, "ClusterRoleBinding", "kubemacpool-manager-rolebinding");
-        assert_eq!(
-            binding["subjects"],
-            json!([{ "kind": "ServiceAccount", "name": "kubemacpool-sa", "namespace": "kubemacpool-system" }])
-        );
+        assert_eq!(roles.count(), 2);
+        for (kind, budget) in [("ClusterRole", &cluster), ("Role", &own)] {
+            let role = find(&objects, kind, "kubemacpool-manager-role");
+            assert_eq!(role["rules"], *budget);
+            let binding = find(
+                &objects,
+                &format!("{kind}Binding"),
+                "kubemacpool-manager-rolebinding",
+            );
+            assert_eq!(binding["roleRef"]["kind"], kind);
+            assert_eq!(binding["subjects"], account);
+        }
     }
 }
 

@@ -18,37 +18,97 @@ fn manager_labels() -> Value {
     json!({ "control-plane": "mac-controller-manager", "controller-tools.k8s.io": "1.0" })
 }
 
+fn rule(group: &str, resource: &str, names: &[&str], verbs: &str) -> Value {
+    let verbs: Vec<_> = verbs.split(' ').collect();
+    let mut rule = json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs });
+    if !names.is_empty() {
+        rule["resourceNames"] = json!(names);
+    }
+    rule
+}
+
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+/// The role of the established image: operands §4.
+fn established_role() -> Value {
+    cluster_role(
+        "kubemacpool-manager-role",
+        &json!([
+            rule(ADMISSION, "validatingwebhookconfigurations", &[], "list watch"),
+            rule(
+                ADMISSION,
+                "mutatingwebhookconfigurations",
+                &[],
+                "get list update watch"
+            ),
+            rule("", "secrets", &[], "list watch create update"),
+            rule("apiextensions.k8s.io", "customresourcedefinitions", &[], "get"),
+            rule("", "pods", &[], "get list watch"),
+            rule("", "namespaces", &[], "get list watch"),
+            rule("kubevirt.io", "virtualmachines", &[], "get list watch update"),
+            rule("kubevirt.io", "virtualmachineinstances", &[], "get list watch"),
+            rule("", "configmaps", &[], "get delete list watch"),
+            rule("authentication.k8s.io", "tokenreviews", &[], "create"),
+            rule("authorization.k8s.io", "subjectaccessreviews", &[], "create"),
+            rule("", "events", &[], "create patch"),
+        ]),
+    )
+}
+
+/// The role of ours: operands §13.
+fn native_role() -> Value {
+    cluster_role(
+        "kubemacpool-manager-role",
+        &json!([
+            rule(
+                ADMISSION,
+                "mutatingwebhookconfigurations",
+                &["kubemacpool-mutator"],
+                "get list update watch"
+            ),
+            rule("", "pods", &[], "get list watch"),
+            rule("", "namespaces", &[], "list watch"),
+            rule("kubevirt.io", "virtualmachines", &[], "get list watch update"),
+            rule("kubevirt.io", "virtualmachineinstances", &[], "list watch"),
+            rule("authentication.k8s.io", "tokenreviews", &[], "create"),
+            rule("authorization.k8s.io", "subjectaccessreviews", &[], "create"),
+            rule("", "events", &[], "create patch"),
+        ]),
+    )
+}
+
+/// What ours may do in its namespace: operands §13.
+fn namespace_role() -> [Value; 2] {
+    let (role, binding) = ("kubemacpool-manager-role", "kubemacpool-manager-rolebinding");
+    let secrets = ["kubemacpool-service", "kubemacpool-mutator-ca"];
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": role, "namespace": "addons" },
+            "rules": [
+                rule("", "secrets", &[], "create"),
+                rule("", "secrets", &secrets, "list watch update"),
+                rule("", "configmaps", &["kubemacpool-mac-range-config"], "list watch"),
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": binding, "namespace": "addons" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role },
+            "subjects": [{ "kind": "ServiceAccount", "name": "kubemacpool-sa", "namespace": "addons" }],
+        }),
+    ]
+}
+
 /// Objects 5 to 9.
-fn base() -> Vec<Value> {
-    let rule = |group: &str, resource: &str, verbs: &str| {
-        let verbs: Vec<_> = verbs.split(' ').collect();
-        json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs })
-    };
-    let admission = "admissionregistration.k8s.io";
-    vec![
-        namespace(),
+fn base(native: bool) -> Vec<Value> {
+    let mut objects = vec![namespace()];
+    if native {
+        objects.extend(namespace_role());
+    }
+    objects.extend([
         service_account("kubemacpool-sa"),
-        cluster_role(
-            "kubemacpool-manager-role",
-            &json!([
-                rule(admission, "validatingwebhookconfigurations", "list watch"),
-                rule(
-                    admission,
-                    "mutatingwebhookconfigurations",
-                    "get list update watch"
-                ),
-                rule("", "secrets", "list watch create update"),
-                rule("apiextensions.k8s.io", "customresourcedefinitions", "get"),
-                rule("", "pods", "get list watch"),
-                rule("", "namespaces", "get list watch"),
-                rule("kubevirt.io", "virtualmachines", "get list watch update"),
-                rule("kubevirt.io", "virtualmachineinstances", "get list watch"),
-                rule("", "configmaps", "get delete list watch"),
-                rule("authentication.k8s.io", "tokenreviews", "create"),
-                rule("authorization.k8s.io", "subjectaccessreviews", "create"),
-                rule("", "events", "create patch"),
-            ]),
-        ),
+        if native { native_role() } else { established_role() },
         binding(
             "ClusterRoleBinding",
             "kubemacpool-manager-rolebinding",
@@ -70,7 +130,8 @@ fn base() -> Vec<Value> {
                 "ports": [{ "port": 443, "targetPort": 8000 }],
             },
         }),
-    ]
+    ]);
+    objects
 }
 
 /// What both Deployments have in common.
@@ -248,7 +309,7 @@ fn webhook_configuration() -> Value {
 /// Objects 5 to the end.
 fn main_part(native: bool, scc: bool) -> Vec<Value> {
     let pods = json!({ "control-plane": "mac-controller-manager" });
-    let mut objects = base();
+    let mut objects = base(native);
     objects.extend([
         cert_manager(native, scc),
         manager(native, scc),
