@@ -110,6 +110,8 @@ impl Default for Choice {
 pub struct Parts {
     /// Service account, roles and their bindings, in the order in which they are applied.
     pub accounts: Vec<Manifest>,
+    /// A role and its binding: rights that only established images need.
+    pub established: Vec<Manifest>,
     /// The Deployment.
     pub deployment: Manifest,
     /// Rights of what the operator deploys, and could not grant.
@@ -122,23 +124,49 @@ pub fn parts(install: &Install<'_>, choice: &Choice) -> Result<Parts, Error> {
     let mut accounts = in_namespace(file, include_str!("manifests/accounts.yaml"), install)?;
     for object in &mut accounts {
         let rules = match object.kind() {
-            "ClusterRole" => rbac::cluster_rules(),
+            "ClusterRole" => rbac::cluster_rules(choice.allow_multus),
             "Role" => rbac::namespace_rules(),
             _ => continue,
         };
-        let held = rules
-            .into_iter()
-            .filter(|rule| choice.allow_multus || ![rbac::MULTUS, rbac::MULTUS_DEVICES].contains(rule));
-        object.set("rules", held.map(rbac::Rule::to_value).collect());
+        set_rules(object, rules);
+    }
+    let mut established = in_namespace(file, include_str!("manifests/established.yaml"), install)?;
+    for role in established
+        .iter_mut()
+        .filter(|object| object.kind() == "ClusterRole")
+    {
+        set_rules(role, rbac::established_rules(choice.allow_multus));
     }
     let mut deployments = in_namespace(file, include_str!("manifests/operator.yaml"), install)?;
     let mut deployment = deployments.pop().ok_or(Error::Empty { file })?;
     complete(&mut deployment, install, choice)?;
     Ok(Parts {
         accounts,
+        established,
         deployment,
         granted: manifest::parse(file, include_str!("manifests/nmstate-role.yaml"))?,
     })
+}
+
+fn set_rules(role: &mut Manifest, rules: Vec<rbac::Rule>) {
+    role.set("rules", rules.into_iter().map(rbac::Rule::to_value).collect());
+}
+
+impl Parts {
+    /// The cluster role with all rights in one, for installations that have room for one.
+    fn whole_cluster_role(&self) -> Option<Manifest> {
+        let is_role = |object: &&Manifest| object.kind() == "ClusterRole";
+        let mut role = self.accounts.iter().find(is_role)?.clone();
+        let more = self.established.iter().filter(is_role);
+        let rules = [&role]
+            .into_iter()
+            .chain(more)
+            .filter_map(|role| role.value()["rules"].as_array())
+            .flatten();
+        let rules = rules.cloned().collect();
+        role.set("rules", rules);
+        Some(role)
+    }
 }
 
 /// Renders the files of an installation: pairs of [file name](FILES) and YAML.
@@ -156,6 +184,7 @@ fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static 
     }
     let Parts {
         accounts,
+        established,
         deployment,
         granted,
     } = parts(install, choice)?;
@@ -164,7 +193,10 @@ fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static 
         (definition, in_order(definition, &api::network_addons::crd()?)?),
         (
             operator,
-            documents(operator, &[accounts, vec![deployment], granted].concat())?,
+            documents(
+                operator,
+                &[accounts, established, vec![deployment], granted].concat(),
+            )?,
         ),
         (example, documents(example, &example_objects()?)?),
     ])

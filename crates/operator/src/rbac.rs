@@ -1,8 +1,12 @@
-//! What the operator may do (operator §11). The API server lets it grant to operands only what it holds.
+//! What the operator may do (operator §11). The API server lets it grant to operands only what it holds, and it holds only
+//! what bounds it: neither `escalate`, nor `bind` of roles that are not its own.
+//!
+//! What exists can be named, so changes are allowed by name. What is yet to be created can't, and lists and watches ask by
+//! label: these are allowed of a whole kind.
 
 use serde_json::{Value, json};
 
-/// One rule: groups, resources and verbs, separated by blanks; the core group is `-`.
+/// One rule: groups, resources, names and verbs, separated by blanks; the core group is `-`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rule {
     groups: &'static str,
@@ -12,112 +16,195 @@ pub struct Rule {
 }
 
 const fn rule(groups: &'static str, resources: &'static str, verbs: &'static str) -> Rule {
+    named(groups, resources, "", verbs)
+}
+
+const fn named(
+    groups: &'static str,
+    resources: &'static str,
+    names: &'static str,
+    verbs: &'static str,
+) -> Rule {
     Rule {
         groups,
         resources,
-        names: "",
+        names,
         verbs,
     }
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const NETWORK_ADDONS: &str = "networkaddonsoperator.network.kubevirt.io";
+const NETWORKS: &str = "k8s.cni.cncf.io";
 const SCC: &str = "security.openshift.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
+const DEFINITIONS: &str = "apiextensions.k8s.io";
+const MONITORING: &str = "monitoring.coreos.com";
+const CERT_MANAGER: &str = "cert-manager.io";
 
-/// Rules of the established operator in the whole cluster: what it does itself, then what it holds in
-/// order to grant it.
-const CLUSTER: [Rule; 33] = [
+// Names of what is rendered, in any flavour, on any platform. A name stays here as long as an installation may have such an
+// object on record, or it could not be removed.
+
+const CONSTRAINTS: &str = "linux-bridge bridge-marker macvtap-cni multus ovs-cni-marker";
+const CLUSTER_ROLES: &str = "multus multus-scc-use dynamic-networks-controller linux-bridge-scc-use bridge-marker-cr \
+                             bridge-marker-scc-use kubemacpool-manager-role ovs-cni-marker-cr ovs-cni-marker-scc-use \
+                             macvtap-cni-scc-use secondary kubevirt-ipam-controller-manager-role";
+const CLUSTER_ROLE_BINDINGS: &str = "multus dynamic-networks-controller bridge-marker-crb \
+                                     kubemacpool-manager-rolebinding ovs-cni-marker-crb secondary \
+                                     kubevirt-ipam-controller-manager-rolebinding \
+                                     cluster-network-addons-nmstate-operator";
+const ROLES: &str = "kubemacpool-manager-role kubemacpool-prometheus cluster-network-addons-operator-monitoring \
+                     kubevirt-ipam-controller-leader-election-role";
+const ROLE_BINDINGS: &str = "kubemacpool-manager-rolebinding kubemacpool-prometheus \
+                             cluster-network-addons-operator-monitoring \
+                             kubevirt-ipam-controller-leader-election-rolebinding multus-scc-use \
+                             linux-bridge-scc-use bridge-marker-scc-use ovs-cni-marker-scc-use macvtap-cni-scc-use";
+const WEBHOOKS: &str = "kubemacpool-mutator kubevirt-ipam-controller-mutating-webhook-configuration";
+
+// Names of what earlier operators left (operator §9.2, §9.3).
+
+const OLD_CLUSTER_ROLES: &str = "nmstate-handler kubevirt-ipam-claims-manager-role";
+const OLD_CLUSTER_ROLE_BINDINGS: &str = "nmstate-handler kubevirt-ipam-claims-manager-rolebinding";
+const OLD_ROLES: &str = "nmstate-handler kubevirt-ipam-claims-leader-election-role";
+const OLD_ROLE_BINDINGS: &str = "nmstate-handler kubevirt-ipam-claims-leader-election-rolebinding";
+const OLD_WEBHOOKS: &str = "nmstate kubevirt-ipam-claims-mutating-webhook-configuration";
+
+/// The role of the node state operator. It is shipped, because the operator could grant only what it holds.
+const NODE_STATE_ROLE: &str = "cluster-network-addons-nmstate-operator";
+
+/// Rules in the whole cluster: what the operator does itself, then what it holds in order to grant it.
+const CLUSTER: [Rule; 36] = [
     rule("operator.openshift.io", "networks", "list watch"),
-    rule(SCC, "securitycontextconstraints", "get list create update"),
-    Rule {
-        groups: SCC,
-        resources: "securitycontextconstraints",
-        names: "linux-bridge bridge-marker macvtap-cni multus ovs-cni-marker",
-        verbs: "use",
-    },
-    rule(
-        "apiextensions.k8s.io",
+    rule("config.openshift.io", "infrastructures", "list watch"),
+    rule(SCC, "securitycontextconstraints", "get list watch create"),
+    named(
+        SCC,
+        "securitycontextconstraints",
+        CONSTRAINTS,
+        "update delete use",
+    ),
+    rule(DEFINITIONS, "customresourcedefinitions", "get list watch create"),
+    named(
+        DEFINITIONS,
         "customresourcedefinitions",
-        "get create update",
+        "network-attachment-definitions.k8s.cni.cncf.io ipamclaims.k8s.cni.cncf.io nmstates.nmstate.io",
+        "update",
     ),
     rule(NETWORK_ADDONS, "networkaddonsconfigs", "list watch"),
     rule(NETWORK_ADDONS, "networkaddonsconfigs/status", "patch"),
     rule(NETWORK_ADDONS, "networkaddonsconfigs/finalizers", "update"),
+    rule(RBAC, "clusterroles clusterrolebindings", "get list watch create"),
+    named(RBAC, "clusterroles", CLUSTER_ROLES, "bind update delete"),
+    named(RBAC, "clusterroles", NODE_STATE_ROLE, "bind"),
+    named(RBAC, "clusterroles", OLD_CLUSTER_ROLES, "delete"),
+    named(
+        RBAC,
+        "clusterrolebindings",
+        CLUSTER_ROLE_BINDINGS,
+        "update delete",
+    ),
+    named(RBAC, "clusterrolebindings", OLD_CLUSTER_ROLE_BINDINGS, "delete"),
+    rule(
+        ADMISSION,
+        "mutatingwebhookconfigurations",
+        "get list watch create",
+    ),
+    named(
+        ADMISSION,
+        "mutatingwebhookconfigurations",
+        WEBHOOKS,
+        "update delete",
+    ),
+    named(ADMISSION, "mutatingwebhookconfigurations", OLD_WEBHOOKS, "delete"),
+    rule("nmstate.io", "nmstates", "get list watch create"),
+    named("nmstate.io", "nmstates", "nmstate", "update delete"),
+    named(
+        NETWORKS,
+        "network-attachment-definitions",
+        "primary-udn-kubevirt-binding",
+        "delete",
+    ),
+    rule("-", "namespaces", "get list watch"),
+    rule("-", "events", "create patch"),
+    rule("authentication.k8s.io", "tokenreviews", "create"),
+    rule("authorization.k8s.io", "subjectaccessreviews", "create"),
+    rule("events.k8s.io", "events", "create patch"),
+    rule(NETWORKS, "network-attachment-definitions", "get list watch"),
+    rule(NETWORKS, "ipamclaims", "get list watch create update"),
+    MULTUS_DEVICES,
+    rule("-", "pods", "get list watch"),
+    rule("-", "pods/status", "update"),
+    rule("-", "nodes", "get"),
+    rule("-", "nodes/status", "patch"),
+    rule("kubevirt.io", "virtualmachines", "get list watch update"),
+    rule("kubevirt.io", "virtualmachineinstances", "get list watch"),
     rule(
         "kubevirt.io",
         "virtualmachines/finalizers virtualmachineinstances/finalizers",
         "update",
     ),
-    rule("apps", "deployments daemonsets", "list watch"),
-    rule("-", "configmaps namespaces", "list watch get"),
-    rule(RBAC, "clusterroles", "get create update bind delete"),
-    rule(RBAC, "clusterrolebindings", "get create update delete"),
-    rule("-", "events", "create patch"),
-    rule(
-        ADMISSION,
-        "mutatingwebhookconfigurations",
-        "get create update delete",
-    ),
-    rule("config.openshift.io", "infrastructures", "list watch"),
-    rule("-", "services", "delete"),
-    rule("k8s.cni.cncf.io", "ipamclaims", "get list watch create update"),
-    rule(
-        "k8s.cni.cncf.io",
-        "network-attachment-definitions",
-        "get list watch create update delete",
-    ),
+];
+
+/// Everything about networks of pods: only where multus may be deployed, which is everywhere by default.
+const MULTUS: Rule = rule(NETWORKS, "*", "*");
+
+/// Sight of the devices that pods have claims to; only where multus may be deployed.
+const MULTUS_DEVICES: Rule = rule("resource.k8s.io", "resourceclaims resourceslices", "get list");
+
+/// Rules in the whole cluster that are held only in order to grant what established images ask for, and ours do not.
+const ESTABLISHED: [Rule; 8] = [
     rule("-", "events", "update"),
+    rule("events.k8s.io", "events", "update"),
     rule("-", "pods pods/status", "get update list watch"),
-    rule("events.k8s.io", "events", "create patch update"),
     rule("-", "nodes nodes/status", "get update patch"),
-    rule("-", "configmaps", "get delete"),
+    rule("-", "configmaps", "get delete list watch"),
     rule("-", "secrets", "list watch create update"),
     rule(
         ADMISSION,
         "validatingwebhookconfigurations mutatingwebhookconfigurations",
         "list watch",
     ),
-    rule("-", "services", "get create update list watch"),
-    rule("kubevirt.io", "virtualmachines", "get list watch update"),
-    rule("authentication.k8s.io", "tokenreviews", "create"),
-    rule("authorization.k8s.io", "subjectaccessreviews", "create"),
-    rule("apps", "deployments", "get create update"),
-    rule("kubevirt.io", "virtualmachineinstances", "get list watch"),
-    rule("-", "endpoints", "get list watch"),
-    MULTUS,
+    rule(ADMISSION, "mutatingwebhookconfigurations", "update"),
 ];
 
-/// Everything about networks of pods: only where multus may be deployed, which is everywhere by default.
-pub const MULTUS: Rule = rule("k8s.cni.cncf.io", "*", "*");
-
-/// Sight of the devices that pods have claims to; where [`MULTUS`] is.
-pub const MULTUS_DEVICES: Rule = rule("resource.k8s.io", "resourceclaims resourceslices", "get list");
-
-/// What ours may do more in the whole cluster: watch what it renders, and take security context
-/// constraints away again, wish for node state, and grant multus sight of the devices of pods.
-const CLUSTER_ADDITIONS: [Rule; 5] = [
-    rule("apiextensions.k8s.io", "customresourcedefinitions", "list watch"),
-    rule(RBAC, "clusterroles clusterrolebindings", "list watch"),
-    rule(SCC, "securitycontextconstraints", "watch delete"),
-    rule("nmstate.io", "nmstates", "get list watch create update delete"),
-    MULTUS_DEVICES,
-];
-
-/// Rules of the established operator in its namespace.
-const NAMESPACE: [Rule; 12] = [
-    rule("apps", "daemonsets", "get create update delete"),
-    rule("-", "configmaps", "get create update"),
-    rule("-", "configmaps", "patch"),
-    rule("apps", "deployments", "delete"),
-    rule("-", "namespaces", "update get patch"),
-    rule("-", "serviceaccounts", "get create update delete"),
+/// Rules in the operator's namespace.
+const NAMESPACE: [Rule; 18] = [
     rule(
-        "monitoring.coreos.com",
-        "prometheusrules servicemonitors",
-        "get create update delete",
+        "apps",
+        "daemonsets deployments",
+        "get list watch create update delete",
     ),
-    rule(RBAC, "roles rolebindings", "get create update delete"),
+    rule("-", "configmaps", "get list watch create update patch delete"),
+    rule(
+        "-",
+        "services serviceaccounts",
+        "get list watch create update delete",
+    ),
+    rule("-", "endpoints", "get list watch"),
+    rule("-", "namespaces", "get update patch"),
+    rule("-", "secrets", "create"),
+    named(
+        "-",
+        "secrets",
+        "kubevirt-ipam-controller-webhook-ca webhook-server-cert",
+        "get list watch update delete",
+    ),
+    named(
+        "-",
+        "secrets",
+        "kubemacpool-service kubemacpool-mutator-ca",
+        "list watch update",
+    ),
+    rule(RBAC, "roles rolebindings", "get list watch create"),
+    named(RBAC, "roles", ROLES, "update delete"),
+    named(RBAC, "roles", OLD_ROLES, "delete"),
+    named(RBAC, "rolebindings", ROLE_BINDINGS, "update delete"),
+    named(RBAC, "rolebindings", OLD_ROLE_BINDINGS, "delete"),
+    rule(
+        MONITORING,
+        "prometheusrules servicemonitors",
+        "get list watch create update delete",
+    ),
     rule("policy", "poddisruptionbudgets", "get delete"),
     rule(
         "coordination.k8s.io",
@@ -125,9 +212,9 @@ const NAMESPACE: [Rule; 12] = [
         "get list watch create update patch delete",
     ),
     rule(
-        "cert-manager.io",
+        CERT_MANAGER,
         "certificates issuers",
-        "get create update delete",
+        "get list watch create update delete",
     ),
     rule(
         "networking.k8s.io",
@@ -136,32 +223,21 @@ const NAMESPACE: [Rule; 12] = [
     ),
 ];
 
-/// What ours may do more in its namespace: watch what it renders, and take away the certificates that it issued.
-const NAMESPACE_ADDITIONS: [Rule; 5] = [
-    rule(
-        "monitoring.coreos.com",
-        "prometheusrules servicemonitors",
-        "list watch",
-    ),
-    rule("cert-manager.io", "certificates issuers", "list watch"),
-    rule("-", "serviceaccounts", "list watch"),
-    rule(RBAC, "roles rolebindings", "list watch"),
-    Rule {
-        groups: "-",
-        resources: "secrets",
-        names: "kubevirt-ipam-controller-webhook-ca webhook-server-cert",
-        verbs: "get delete",
-    },
-];
-
 /// Rules of the cluster role.
-pub fn cluster_rules() -> Vec<Rule> {
-    [&CLUSTER[..], &CLUSTER_ADDITIONS].concat()
+pub fn cluster_rules(allow_multus: bool) -> Vec<Rule> {
+    let held = |rule: &Rule| allow_multus || *rule != MULTUS_DEVICES;
+    CLUSTER.into_iter().filter(held).collect()
+}
+
+/// Rules of the cluster role that goes with established images.
+pub fn established_rules(allow_multus: bool) -> Vec<Rule> {
+    let multus = allow_multus.then_some(MULTUS);
+    ESTABLISHED.into_iter().chain(multus).collect()
 }
 
 /// Rules of the role in the operator's namespace.
 pub fn namespace_rules() -> Vec<Rule> {
-    [&NAMESPACE[..], &NAMESPACE_ADDITIONS].concat()
+    NAMESPACE.to_vec()
 }
 
 impl Rule {

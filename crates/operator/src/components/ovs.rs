@@ -2,7 +2,7 @@
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
-use super::{Component, Context};
+use super::{Component, Context, replace_roles};
 use crate::{
     manifest::{Error, Manifest},
     names,
@@ -29,6 +29,10 @@ impl Component for Ovs {
         let mut node = context.objects("ovs/node.yaml", include_str!("ovs/node.yaml"))?;
         for workload in node.iter_mut().filter(|object| object.has_pods()) {
             complete(workload, context)?;
+        }
+        if context.images.of(names::env::OVS_CNI_IMAGE)?.is_native() {
+            let narrow = include_str!("ovs/native-role.yaml");
+            replace_roles(&mut node, context.objects("ovs/native-role.yaml", narrow)?);
         }
         objects.extend(node);
         if context.cluster.platform.scc {

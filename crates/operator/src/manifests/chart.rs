@@ -85,6 +85,11 @@ const OPTIONAL: [(&str, &str); 4] = [
     ("tolerations", "placement.tolerations"),
     ("affinity", "placement.affinity"),
 ];
+/// Whether an image is chosen whose role is wider than that of ours.
+const ESTABLISHED: &str = "include \"weft.establishedRights\" .";
+/// Whether somebody may wish for node state: the chart knows what its own configuration asks for.
+const NODE_STATE: &str = "include \"weft.nodeState\" .";
+
 /// Stands for the value of such a member.
 const BLOCK: &str = "chartBlock";
 
@@ -168,8 +173,15 @@ fn operator() -> Result<String, Error> {
         let pointer = format!("{BLOCK}.{path}");
         add_to_pods(deployment, member, &pointer)?;
     }
-    let objects = [parts.accounts, vec![parts.deployment], parts.granted].concat();
-    let yaml = documents("chart", &objects)?;
+    let always = documents("chart", &[parts.accounts, vec![parts.deployment]].concat())?;
+    let established = documents("chart", &parts.established)?;
+    let granted = documents("chart", &parts.granted)?;
+    let yaml = [
+        always,
+        only_if(ESTABLISHED, &established),
+        only_if(NODE_STATE, &granted),
+    ]
+    .concat();
     let words = replaced(&yaml, |word| {
         let image = IMAGES.iter().find(|(_, it, _)| *it == word);
         let image = image.map(|(.., value)| format!("{{{{ .Values.operandImages.{value} | quote }}}}"));
@@ -183,6 +195,11 @@ fn operator() -> Result<String, Error> {
         image.or_else(variable).or_else(other)
     });
     Ok(words.lines().map(optional).collect())
+}
+
+/// Documents that are there under a condition, behind others.
+fn only_if(condition: &str, documents: &str) -> String {
+    format!("{{{{- if {condition} }}}}\n---\n{documents}{{{{- end }}}}\n")
 }
 
 fn add_to_pods(deployment: &mut Manifest, member: &str, value: &str) -> Result<(), Error> {

@@ -71,13 +71,15 @@ pub(super) fn cluster_service_version(
 ) -> Result<Value, Error> {
     const FILE: &str = "csv.yaml";
     let parts = parts(install, choice)?;
-    let rules = |kind: &str| -> Value {
-        let role = parts.accounts.iter().find(|object| object.kind() == kind);
+    let rules = |role: Option<&Manifest>| -> Value {
         json!([{
             "serviceAccountName": names::OPERATOR,
             "rules": role.map(|role| role.value()["rules"].clone()),
         }])
     };
+    let role = parts.accounts.iter().find(|object| object.kind() == "Role");
+    // A subscription may set any image variable.
+    let cluster_role = parts.whole_cluster_role();
     let images: Vec<Value> = related_images(install, choice)
         .into_iter()
         .map(|image| json!({ "name": image.name, "image": image.reference }))
@@ -99,8 +101,8 @@ pub(super) fn cluster_service_version(
         json!({
             "strategy": "deployment",
             "spec": {
-                "permissions": rules("Role"),
-                "clusterPermissions": rules("ClusterRole"),
+                "permissions": rules(role),
+                "clusterPermissions": rules(cluster_role.as_ref()),
                 "deployments": [{
                     "name": names::OPERATOR,
                     "spec": parts.deployment.value()["spec"],

@@ -261,13 +261,13 @@ fn data(args: &Args) -> Result<Value, Error> {
     let image = args.image();
     let (install, choice) = (args.install(&image), args.choice());
     let parts = parts(&install, &choice)?;
-    let role = |kind: &str| {
-        let role = parts.accounts.iter().find(|object| object.kind() == kind);
-        role.cloned().ok_or(Error::Empty {
+    let role = parts.accounts.iter().find(|object| object.kind() == "Role");
+    // Parents set the image variables, and their templates have a place for one role.
+    let (Some(cluster_role), Some(role)) = (parts.whole_cluster_role(), role) else {
+        return Err(Error::Empty {
             file: "accounts.yaml",
-        })
+        });
     };
-    let (cluster_role, role) = (role("ClusterRole")?, role("Role")?);
     let definition_object = api::network_addons::crd()?;
     let names = &definition_object.spec.names;
     let versions = definition_object.spec.versions.iter();
@@ -295,7 +295,7 @@ fn data(args: &Args) -> Result<Value, Error> {
         "CNA": {
             "Deployment": document(&parts.deployment)?,
             "DeploymentSpec": indented(&parts.deployment.value()["spec"])?,
-            "RoleString": document(&role)?,
+            "RoleString": document(role)?,
             "Rules": indented(&role.value()["rules"])?,
             "ClusterRoleString": document(&cluster_role)?,
             "ClusterRules": indented(&cluster_role.value()["rules"])?,

@@ -65,12 +65,56 @@ fn variable(deployment: &Value, name: &str) -> Value {
 
 #[test]
 fn the_chart_installs_what_the_manifests_install() {
-    let manifests = by_name([file("operator.yaml"), file("admission-policy.yaml")].concat());
+    let mut manifests = by_name([file("operator.yaml"), file("admission-policy.yaml")].concat());
     let rendered = template(&[]).expect("objects");
+    // The chart knows that there are no established images.
+    for name in ESTABLISHED_RIGHTS {
+        assert!(manifests.remove(name).is_some(), "{name}");
+    }
     let names = |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&rendered), names(&manifests));
     for (name, object) in manifests {
         assert_eq!(rendered[&name], object, "{name}");
+    }
+}
+
+const ESTABLISHED_RIGHTS: [&str; 2] = [
+    "ClusterRole cluster-network-addons-operator-established",
+    "ClusterRoleBinding cluster-network-addons-operator-established",
+];
+
+#[test]
+fn rights_that_few_need_are_there_for_those_alone() {
+    let manifests = by_name(file("operator.yaml"));
+    for (image, wider) in [
+        ("multus", true),
+        ("multusDynamicNetworks", true),
+        ("linuxBridgeMarker", true),
+        ("ovs", true),
+        ("kubeMacPool", true),
+        ("linuxBridge", false),
+        ("macvtap", false),
+        ("kubevirtIpamController", false),
+    ] {
+        let rendered = template(&[&format!("--set=operandImages.{image}=r.example/it:1")]).expect("objects");
+        for name in ESTABLISHED_RIGHTS {
+            let expected = wider.then(|| &manifests[name]);
+            assert_eq!(rendered.get(name), expected, "{image}: {name}");
+        }
+    }
+    let node_state = "ClusterRole cluster-network-addons-nmstate-operator";
+    let create = "--set=networkAddonsConfig.create=true";
+    let wish = "--set-json=networkAddonsConfig.spec={\"nmstate\":{}}";
+    for (values, there) in [
+        (&[][..], true),
+        (&["--set=nodeState=false"], false),
+        (&[create], false),
+        (&[create, wish], true),
+        (&[create, wish, "--set=nodeState=false"], false),
+    ] {
+        let rendered = template(values).expect("objects");
+        let expected = there.then(|| &manifests[node_state]);
+        assert_eq!(rendered.get(node_state), expected, "{values:?}");
     }
 }
 
@@ -235,8 +279,10 @@ fn the_chart_brings_definition_operator_and_configuration_at_once_and_leaves_the
     kubectl
         .delete([&[kinds, OPERATOR][..], &namespace].concat())
         .expect("no operator");
-    let cluster_wide = ["clusterrole", "clusterrolebinding"].map(|kind| format!("{kind}/{OPERATOR}"));
-    kubectl.delete(cluster_wide).expect("no role");
+    for name in [OPERATOR, "cluster-network-addons-operator-established"] {
+        let cluster_wide = ["clusterrole", "clusterrolebinding"].map(|kind| format!("{kind}/{name}"));
+        kubectl.delete(cluster_wide).expect("no role");
+    }
     kubectl
         .delete(["clusterrole/cluster-network-addons-nmstate-operator"])
         .expect("no role");

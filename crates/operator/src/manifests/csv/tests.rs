@@ -81,13 +81,19 @@ fn it_installs_what_the_manifests_install() {
     let files = super::super::render_install(&install()).expect("files");
     let objects: Vec<Value> = serde_saphyr::from_multiple(&files[2].1).expect("YAML");
     let shipped = |kind: &str| objects.iter().find(|object| object["kind"] == kind).expect("it");
+    let cluster_roles = objects.iter().filter(|object| {
+        object["kind"] == "ClusterRole"
+            && object["metadata"]["name"] != "cluster-network-addons-nmstate-operator"
+    });
+    let rules = cluster_roles.map(|role| role["rules"].as_array().cloned().expect("rules"));
+    let all = rules.collect::<Vec<_>>().concat();
     assert_eq!(
         spec["permissions"],
         json!([{ "serviceAccountName": "cluster-network-addons-operator", "rules": shipped("Role")["rules"] }])
     );
     assert_eq!(
         spec["clusterPermissions"],
-        json!([{ "serviceAccountName": "cluster-network-addons-operator", "rules": shipped("ClusterRole")["rules"] }])
+        json!([{ "serviceAccountName": "cluster-network-addons-operator", "rules": all }])
     );
     assert_eq!(
         spec["deployments"],

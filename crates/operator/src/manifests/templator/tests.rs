@@ -180,11 +180,15 @@ fn the_objects_are_those_of_the_manifests() {
     let files = super::super::render_install(&install).expect("files");
     let [_, definition, operator, example] =
         [0, 1, 2, 3].map(|index| serde_saphyr::from_multiple::<Value>(&files[index].1).expect("YAML"));
+    // A template has a place for one role.
+    let mut cluster_role = operator[1].clone();
+    let rules = [1, 5].map(|index| operator[index]["rules"].as_array().cloned().expect("rules"));
+    cluster_role["rules"] = json!(rules.concat());
     let expected = [
-        &operator[1],
+        &cluster_role,
         &operator[3],
-        &operator[5],
-        &operator[6],
+        &operator[7],
+        &operator[8],
         &definition[0],
         &example[0],
     ];

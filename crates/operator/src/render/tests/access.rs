@@ -1,7 +1,12 @@
 //! The API server lets the operator grant only what it holds (operator §11).
 
+use std::collections::BTreeSet;
+
 use super::*;
-use crate::rbac;
+use crate::{
+    cluster_facts::{NodeStateDefinition, NodeStateWish},
+    rbac,
+};
 
 /// One permission, as a rule of a role has it.
 #[derive(Debug)]
@@ -52,35 +57,168 @@ fn is_held(permission: &Permission<'_>, held: &[Value]) -> bool {
     })
 }
 
+/// The operator's rights: in the whole cluster, and in its namespace.
+struct Held {
+    cluster: Vec<Value>,
+    namespaced: Vec<Value>,
+}
+
+impl Held {
+    /// With or without what established images need.
+    fn new(established: bool) -> Self {
+        let values =
+            |rules: Vec<rbac::Rule>| -> Vec<Value> { rules.into_iter().map(rbac::Rule::to_value).collect() };
+        let mut cluster = values(rbac::cluster_rules(true));
+        if established {
+            cluster.extend(values(rbac::established_rules(true)));
+        }
+        let namespaced = [cluster.clone(), values(rbac::namespace_rules())].concat();
+        Self { cluster, namespaced }
+    }
+
+    /// The rules that count for an object.
+    fn over(&self, namespace: Option<&str>) -> &[Value] {
+        match namespace {
+            Some("addons") => &self.namespaced,
+            _ => &self.cluster,
+        }
+    }
+
+    fn assert_may(&self, verb: &str, id: &ObjectId) {
+        let kind = id.known_kind().expect("a known kind");
+        let permission = Permission {
+            group: kind.group,
+            resource: kind.plural,
+            // An object that is to be created has no name yet.
+            name: (verb != "create").then_some(id.name.as_str()),
+            verb,
+        };
+        // What is asked of a namespace itself, the role in it answers.
+        let namespace = match kind {
+            object::NAMESPACE => Some(id.name.as_str()),
+            _ => id.namespace.as_deref(),
+        };
+        assert!(is_held(&permission, self.over(namespace)), "{id}: {permission:?}");
+    }
+}
+
+/// Every flavour on every platform.
+fn settings() -> Vec<Setting> {
+    let mut all = Vec::new();
+    for native in [false, true] {
+        for scc in [false, true] {
+            for openshift4 in [false, true] {
+                for openshift_network in [false, true] {
+                    all.push(Setting {
+                        native,
+                        scc,
+                        openshift4,
+                        openshift_network,
+                        monitoring: true,
+                        ..Setting::default()
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// All objects of all components, and the wish for node state, which waits for its API.
+fn everything(setting: Setting) -> Vec<Value> {
+    let node_state = NodeState {
+        definition: NodeStateDefinition::Ours,
+        wish: NodeStateWish::None,
+    };
+    let groups = setting.with(all_components(), |context| {
+        render_enabled(&Context {
+            node_state: &node_state,
+            ..*context
+        })
+    });
+    groups.into_iter().flat_map(|group| group.objects).collect()
+}
+
+// operator#81
 #[test]
 fn the_operator_holds_what_it_grants() {
-    let values =
-        |rules: Vec<rbac::Rule>| -> Vec<Value> { rules.into_iter().map(rbac::Rule::to_value).collect() };
-    let cluster = values(rbac::cluster_rules());
-    let namespaced = [cluster.clone(), values(rbac::namespace_rules())].concat();
-    let setting = Setting {
-        scc: true,
-        monitoring: true,
-        ..Setting::default()
-    };
-    let groups = setting.with(all_components(), render_enabled);
     let mut roles = 0;
-    for object in groups.iter().flat_map(|group| &group.objects) {
-        let held = match object["kind"].as_str() {
-            Some("ClusterRole") => &cluster,
-            Some("Role") => &namespaced,
-            _ => continue,
-        };
-        roles += 1;
-        for rule in object["rules"].as_array().expect("rules") {
-            for permission in permissions(rule) {
-                assert!(
-                    is_held(&permission, held),
-                    "{}: {permission:?}",
-                    object["metadata"]["name"]
-                );
+    for setting in settings() {
+        // What runs our own images is deployed without the rights of established ones.
+        let held = Held::new(!setting.native);
+        for object in everything(setting) {
+            if !["ClusterRole", "Role"].contains(&object["kind"].as_str().expect("a kind")) {
+                continue;
+            }
+            roles += 1;
+            let held = held.over(object["metadata"]["namespace"].as_str());
+            for rule in object["rules"].as_array().expect("rules") {
+                for permission in permissions(rule) {
+                    assert!(
+                        is_held(&permission, held),
+                        "{}: {permission:?}",
+                        object["metadata"]["name"]
+                    );
+                }
             }
         }
     }
     assert!(roles > 0);
+}
+
+// operator#81
+#[test]
+fn the_operator_may_write_what_it_renders_by_name() {
+    let held = Held::new(false);
+    for setting in settings() {
+        for object in everything(setting) {
+            let id = ObjectId::of(&object);
+            let verbs: &[&str] = match id.kind.as_str() {
+                // It is there before its operator, and is never removed.
+                "Namespace" => &["get", "update"],
+                "CustomResourceDefinition" => &["get", "create", "update"],
+                _ => &["get", "create", "update", "delete"],
+            };
+            for verb in verbs {
+                held.assert_may(verb, &id);
+            }
+            let role = &object["roleRef"];
+            if role["kind"] == "ClusterRole" {
+                let name = role["name"].as_str().expect("a name");
+                held.assert_may("bind", &object::CLUSTER_ROLE.object(None, name));
+            }
+        }
+        // Whatever is asked for: the leftovers of all components are among these.
+        let old = setting.with(json!({}), legacy);
+        for id in old {
+            for verb in ["get", "delete"] {
+                held.assert_may(verb, &id);
+            }
+        }
+    }
+}
+
+// operator#81
+#[test]
+fn no_name_is_held_that_nobody_renders() {
+    let mut known = BTreeSet::new();
+    for setting in settings() {
+        for object in everything(setting) {
+            known.insert(ObjectId::of(&object).name);
+            known.extend(object["roleRef"]["name"].as_str().map(str::to_owned));
+        }
+        known.extend(setting.with(json!({}), legacy).into_iter().map(|id| id.name));
+    }
+    let secrets = [
+        "kubevirt-ipam-controller-webhook-ca",
+        "webhook-server-cert",
+        "kubemacpool-service",
+        "kubemacpool-mutator-ca",
+    ];
+    known.extend(secrets.map(str::to_owned));
+    for rule in Held::new(true).namespaced {
+        for name in words(&rule, "resourceNames") {
+            assert!(known.contains(name), "{name}: {rule}");
+        }
+    }
 }

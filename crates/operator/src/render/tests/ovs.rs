@@ -86,9 +86,16 @@ fn daemon_set(native: bool, bin_dir: &str) -> Value {
 }
 
 fn plain(native: bool) -> Vec<Value> {
-    let rules = json!([
-        { "apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "update", "patch"] },
-    ]);
+    let rules = if native {
+        json!([
+            { "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] },
+            { "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"] },
+        ])
+    } else {
+        json!([
+            { "apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "update", "patch"] },
+        ])
+    };
     vec![
         namespace(),
         daemon_set(native, "/opt/cni/bin"),
