@@ -223,11 +223,17 @@ pub const ADMISSION_FILES: [(&str, Action); 2] = [
     ("admission-policy-deny.yaml", Action::Deny),
 ];
 
-/// Renders the [admission policy](ADMISSION_FILES): pairs of file name and YAML.
+/// File that may be applied besides: the admission policy that keeps markers to their own node.
+pub const MARKERS_FILE: &str = "admission-policy-markers.yaml";
+
+/// Renders the [admission](ADMISSION_FILES) [policies](MARKERS_FILE): pairs of file name and YAML.
 pub fn render_admission() -> Result<Vec<(&'static str, String)>, Error> {
+    let markers = manifest::parse(MARKERS_FILE, include_str!("manifests/markers-policy.yaml"))?;
     ADMISSION_FILES
         .into_iter()
-        .map(|(name, action)| Ok((name, documents(name, &admission_policy::objects(action))?)))
+        .map(|(name, action)| (name, admission_policy::objects(action).to_vec()))
+        .chain([(MARKERS_FILE, markers)])
+        .map(|(name, objects)| Ok((name, documents(name, &objects)?)))
         .collect()
 }
 

@@ -65,7 +65,11 @@ fn variable(deployment: &Value, name: &str) -> Value {
 
 #[test]
 fn the_chart_installs_what_the_manifests_install() {
-    let mut manifests = by_name([file("operator.yaml"), file("admission-policy.yaml")].concat());
+    let policies = [
+        file("admission-policy.yaml"),
+        file("admission-policy-markers.yaml"),
+    ];
+    let mut manifests = by_name([file("operator.yaml"), policies.concat()].concat());
     let rendered = template(&[]).expect("objects");
     // The chart knows that there are no established images.
     for name in ESTABLISHED_RIGHTS {
@@ -216,11 +220,12 @@ fn the_configuration_belongs_to_the_chart_if_asked_for() {
 
 #[test]
 fn the_admission_policy_warns_denies_or_is_not_there() {
-    let policies = |values: &[&str]| -> BTreeMap<String, Value> {
+    let named = |values: &[&str], policy: &str| -> BTreeMap<String, Value> {
         let mut objects = template(values).expect("objects");
-        objects.retain(|name, _| name.starts_with("ValidatingAdmissionPolicy"));
+        objects.retain(|name, _| name.starts_with("ValidatingAdmissionPolicy") && name.ends_with(policy));
         objects
     };
+    let policies = |values: &[&str]| named(values, " network-addons-config");
     assert_eq!(policies(&[]), by_name(file("admission-policy.yaml")));
     assert_eq!(
         policies(&["--set=admissionPolicy=Deny"]),
@@ -228,6 +233,11 @@ fn the_admission_policy_warns_denies_or_is_not_there() {
     );
     assert!(policies(&["--set=admissionPolicy=None"]).is_empty());
     assert!(policies(&["--kube-version", "1.29"]).is_empty());
+    let markers = |values: &[&str]| named(values, " network-addons-markers");
+    assert_eq!(markers(&[]), by_name(file("admission-policy-markers.yaml")));
+    assert_eq!(markers(&["--set=admissionPolicy=None"]).len(), 2);
+    assert!(markers(&["--set=markersPolicy=false"]).is_empty());
+    assert!(markers(&["--kube-version", "1.29"]).is_empty());
 }
 
 #[test]

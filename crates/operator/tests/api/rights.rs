@@ -1,7 +1,8 @@
 //! What the accounts of operands may do, and what whoever takes over one of their pods gains.
 
 use cluster::Kubectl;
-use serde_json::json;
+use operator::manifests::{MARKERS_FILE, render_admission};
+use serde_json::{Value, json};
 
 use stage::until;
 
@@ -278,4 +279,125 @@ fn native_components_need_no_operator_that_is_as_powerful_as_an_administrator() 
     ] {
         fixture.wait_until_gone(kind, name);
     }
+}
+
+/// The policy that keeps markers to their own node, as long as the value lives.
+struct MarkersPolicy(Kubectl);
+
+impl MarkersPolicy {
+    fn apply(kubectl: &Kubectl) -> Self {
+        let files = render_admission().expect("the policies");
+        let (_, yaml) = files
+            .iter()
+            .find(|(name, _)| *name == MARKERS_FILE)
+            .expect("the file");
+        kubectl.apply(yaml).expect("the policy is accepted");
+        Self(kubectl.clone())
+    }
+}
+
+impl Drop for MarkersPolicy {
+    fn drop(&mut self) {
+        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+            let _ = self.0.delete([kind, "network-addons-markers"]);
+        }
+    }
+}
+
+// operands#31
+#[test]
+fn a_marker_writes_the_bridges_of_its_own_node_alone() {
+    const NODES: [&str; 2] = ["rights-one", "rights-two"];
+    let fixture = Fixture::running("rights-marker");
+    fixture.configure(&json!({ "linuxBridge": {} }));
+    fixture.wait_for_operand("clusterrolebinding", "bridge-marker-crb", |_| Some(()));
+    fixture.wait_for_operand("serviceaccount", "bridge-marker", |_| Some(()));
+    let (kubectl, namespace) = (fixture.kubectl(), fixture.namespace);
+    for name in NODES {
+        let labels = json!({ "kept": "" });
+        let node =
+            json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } });
+        kubectl.apply(&node.to_string()).expect("a node");
+    }
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "marker", "namespace": namespace },
+        "spec": {
+            "serviceAccountName": "bridge-marker", "nodeName": NODES[0],
+            "containers": [{ "name": "it", "image": "it" }],
+        },
+    });
+    kubectl.apply(&pod.to_string()).expect("a pod");
+    // kubectl reads what it patches.
+    let look = json!({ "apiVersion": "v1", "kind": "List", "items": [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "rights-look" },
+            "rules": [{ "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["get"] }],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": "rights-look" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "rights-look" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "bridge-marker", "namespace": namespace }],
+        },
+    ] });
+    kubectl.apply(&look.to_string()).expect("sight of nodes");
+    let token = |bound: &[&str]| {
+        let create = ["create", "token", "bridge-marker", "--namespace", namespace];
+        let text = kubectl.run([&create[..], bound].concat()).expect("a token");
+        format!("--token={}", text.trim())
+    };
+    let of_the_pod = token(&["--bound-object-kind=Pod", "--bound-object-name=marker"]);
+    let of_nobody = token(&[]);
+    let write = |token: &str, node: &str, patch: &Value| {
+        let patch = format!("--patch={patch}");
+        let status = ["--subresource=status", "--type=merge", &patch, token];
+        kubectl
+            .run([&["patch", "node", node][..], &status].concat())
+            .map_err(|error| error.to_string())
+    };
+    let resource = |name: &str| json!({ "status": { "capacity": { name: "1k" } } });
+    let bridge = |name: &str| resource(&format!("bridge.network.kubevirt.io/{name}"));
+
+    // The role alone allows it on any node.
+    until("the role", || write(&of_the_pod, NODES[1], &bridge("br1")));
+    let _policy = MarkersPolicy::apply(kubectl);
+    let mut number = 0;
+    let refusal = until("the policy", || {
+        number += 1;
+        match write(&of_the_pod, NODES[1], &bridge(&format!("late{number}"))) {
+            Ok(answer) => Err(answer),
+            Err(refusal) => Ok(refusal),
+        }
+    });
+    let own_node = "a marker writes the node alone that its token was issued for";
+    assert!(refusal.contains(own_node), "{refusal}");
+
+    write(&of_the_pod, NODES[0], &bridge("br1")).expect("its own node");
+    write(
+        &of_the_pod,
+        NODES[0],
+        &json!({ "status": { "capacity": { "bridge.network.kubevirt.io/br1": null } } }),
+    )
+    .expect("its own node");
+    let refusal = write(&of_nobody, NODES[0], &bridge("br2")).expect_err("a refusal");
+    assert!(refusal.contains(own_node), "{refusal}");
+    for patch in [
+        resource("cpu"),
+        resource("example.com/device"),
+        json!({ "status": { "allocatable": { "example.com/device": "1" } } }),
+        json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }),
+        json!({ "metadata": { "labels": { "more": "" } } }),
+        json!({ "metadata": { "labels": { "kept": null } } }),
+        json!({ "metadata": { "annotations": { "more": "" } } }),
+    ] {
+        let refusal = write(&of_the_pod, NODES[0], &patch).expect_err("a refusal");
+        let alone = "a marker changes the resources alone that stand for bridges";
+        assert!(refusal.contains(alone), "{patch}: {refusal}");
+    }
+    for kind in ["node/rights-one", "node/rights-two", "clusterrole/rights-look"] {
+        kubectl.delete([kind]).expect("deleted");
+    }
+    kubectl
+        .delete(["clusterrolebinding/rights-look"])
+        .expect("deleted");
 }
