@@ -110,7 +110,7 @@ fn rights_that_few_need_are_there_for_those_alone() {
     let create = "--set=networkAddonsConfig.create=true";
     let wish = "--set-json=networkAddonsConfig.spec={\"nmstate\":{}}";
     for (values, there) in [
-        (&[][..], true),
+        (&[] as &[&str], true),
         (&["--set=nodeState=false"], false),
         (&[create], false),
         (&[create, wish], true),
