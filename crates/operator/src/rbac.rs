@@ -58,7 +58,8 @@ const ROLES: &str = "kubemacpool-manager-role kubemacpool-prometheus cluster-net
 const ROLE_BINDINGS: &str = "kubemacpool-manager-rolebinding kubemacpool-prometheus \
                              cluster-network-addons-operator-monitoring \
                              kubevirt-ipam-controller-leader-election-rolebinding multus-scc-use \
-                             linux-bridge-scc-use bridge-marker-scc-use ovs-cni-marker-scc-use macvtap-cni-scc-use";
+                             linux-bridge-scc-use bridge-marker-scc-use ovs-cni-marker-scc-use macvtap-cni-scc-use \
+                             cluster-network-addons-nmstate-operator-namespace";
 const WEBHOOKS: &str = "kubemacpool-mutator kubevirt-ipam-controller-mutating-webhook-configuration";
 
 // Names of what earlier operators left (operator §9.2, §9.3).
@@ -69,8 +70,9 @@ const OLD_ROLES: &str = "nmstate-handler kubevirt-ipam-claims-leader-election-ro
 const OLD_ROLE_BINDINGS: &str = "nmstate-handler kubevirt-ipam-claims-leader-election-rolebinding";
 const OLD_WEBHOOKS: &str = "nmstate kubevirt-ipam-claims-mutating-webhook-configuration";
 
-/// The role of the node state operator. It is shipped, because the operator could grant only what it holds.
-const NODE_STATE_ROLE: &str = "cluster-network-addons-nmstate-operator";
+/// The roles of the node state operator. They are shipped, because the operator could grant only what it holds.
+const NODE_STATE_ROLES: &str =
+    "cluster-network-addons-nmstate-operator cluster-network-addons-nmstate-operator-namespace";
 
 /// Rules in the whole cluster: what the operator does itself, then what it holds in order to grant it.
 const CLUSTER: [Rule; 36] = [
@@ -95,7 +97,7 @@ const CLUSTER: [Rule; 36] = [
     rule(NETWORK_ADDONS, "networkaddonsconfigs/finalizers", "update"),
     rule(RBAC, "clusterroles clusterrolebindings", "get list watch create"),
     named(RBAC, "clusterroles", CLUSTER_ROLES, "bind update delete"),
-    named(RBAC, "clusterroles", NODE_STATE_ROLE, "bind"),
+    named(RBAC, "clusterroles", NODE_STATE_ROLES, "bind"),
     named(RBAC, "clusterroles", OLD_CLUSTER_ROLES, "delete"),
     named(
         RBAC,

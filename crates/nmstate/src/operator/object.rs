@@ -123,10 +123,30 @@ impl Object<'_> {
             "/spec/template/spec/volumes",
             "/spec/template/spec/containers/0/volumeMounts",
         ] {
-            if let Some(list) = self.at(pointer)?.as_array_mut() {
-                list.retain(|entry| entry["name"] != name);
-            }
+            self.retain(pointer, |entry| entry["name"] != name)?;
         }
+        Ok(())
+    }
+
+    /// Keeps those entries of a list that satisfy a condition.
+    ///
+    /// # Errors
+    /// When there is no list.
+    pub fn retain(&mut self, pointer: &str, keep: impl FnMut(&Value) -> bool) -> Result<(), Missing> {
+        let missing = self.missing(pointer);
+        let list = self.at(pointer)?.as_array_mut().ok_or(missing)?;
+        list.retain(keep);
+        Ok(())
+    }
+
+    /// Takes a member of an object away; one that is not there is no error.
+    ///
+    /// # Errors
+    /// When there is no object.
+    pub fn remove(&mut self, pointer: &str, key: &str) -> Result<(), Missing> {
+        let missing = self.missing(pointer);
+        let members = self.at(pointer)?.as_object_mut().ok_or(missing)?;
+        members.retain(|member, _| member != key);
         Ok(())
     }
 

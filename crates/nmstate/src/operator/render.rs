@@ -13,7 +13,8 @@ use super::names::{self, env, namespace};
 use super::object::{Missing, Object, each_text};
 use super::settings::Settings;
 use crate::names::{
-    KERNEL, METRICS_CERTIFICATES, RELATIONSHIP_LABELS, WEBHOOK_CONFIGURATION, env as handler,
+    KERNEL, METRICS_CERTIFICATES, RELATIONSHIP_LABELS, WEBHOOK_AUTHORITY, WEBHOOK_CONFIGURATION,
+    env as handler,
 };
 
 /// Why nothing can be deployed.
@@ -166,6 +167,11 @@ fn complete(
             });
             object.push("", "rules", rule)?;
         }
+        // Readers of metrics are asked for their right on OpenShift alone.
+        ("ClusterRole", names::METRICS) if !facts.openshift => {
+            let ours = json!([kube_kit::object::NMSTATE.group]);
+            object.retain("/rules", |rule| rule["apiGroups"] == ours)?;
+        }
         ("Service", names::MONITOR) if facts.openshift => object.insert(
             "/metadata/annotations",
             names::SERVING_CERTIFICATE,
@@ -238,6 +244,8 @@ fn complete_workload(
         _ => {}
     }
     if facts.openshift {
+        // Its constraints for everybody choose the user. Privileged ones are the handler's alone.
+        workload.remove("/spec/template/spec/securityContext", "runAsUser")?;
         let profile = facts.tls_profile.as_deref().unwrap_or_default();
         let config = json!({ "name": names::TLS_CONFIG.0 });
         mount(
@@ -397,7 +405,7 @@ fn place_infrastructure(workload: &mut Object<'_>, spec: &NMStateSpec) -> Result
 
 /// Puts the namespaces and the names of this installation in the place of those in the manifests.
 fn place_names(object: &mut Value, settings: &Settings) {
-    const NAMED: [&str; 7] = [
+    const NAMED: [&str; 9] = [
         names::HANDLER,
         names::HANDLER_EVENTS,
         names::WEBHOOK,
@@ -405,11 +413,9 @@ fn place_names(object: &mut Value, settings: &Settings) {
         names::CERT_MANAGER,
         names::MONITOR,
         names::READER,
+        WEBHOOK_CONFIGURATION,
+        WEBHOOK_AUTHORITY,
     ];
-    if object["kind"] == "MutatingWebhookConfiguration" {
-        let name = settings.name(WEBHOOK_CONFIGURATION);
-        object["metadata"]["name"] = json!(name);
-    }
     each_text(object, &mut |member, text| match member {
         "namespace" | "kubernetes.io/metadata.name" => {
             let place = match text.as_str() {

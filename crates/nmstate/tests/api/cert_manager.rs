@@ -1,4 +1,4 @@
-//! The certificate manager within the rights of the established role (nmstate §8).
+//! The certificate manager within the rights of its role (nmstate §8, §12).
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use stage::bytes;
 use webhook::manager::{self, Settings};
 use weft_nmstate::cert_manager;
 
-use crate::fixture::{DEADLINE, Kind, Stage, Task};
+use crate::fixture::{CERT_MANAGER, DEADLINE, Kind, Stage, Task, granted};
 
 /// Runs it with the operator's intervals.
-fn start(stage: &Stage) -> Task {
+fn start(stage: &Stage, account: &str) -> Task {
     let environment = BTreeMap::from([
         ("POD_NAMESPACE", "nmstate"),
         ("CA_ROTATE_INTERVAL", "8760h0m0s"),
@@ -23,7 +23,7 @@ fn start(stage: &Stage) -> Task {
     ]);
     let settings = Settings::read(|name| environment.get(name).map(|value| (*value).to_owned()));
     let settings = settings.expect("settings");
-    stage.task(async move |client, shutdown| {
+    stage.task_as(account, async move |client, shutdown| {
         manager::run(cert_manager::NAMES, &settings, client, &shutdown).await;
     })
 }
@@ -66,11 +66,12 @@ fn wait_for_trust(stage: &Stage, service: &str) -> Value {
     .unwrap_or_else(|error| panic!("{error}"))
 }
 
+// nmstate#95, that its rights are enough
 #[test]
 fn the_webhook_gets_a_certificate_that_the_api_server_trusts() {
     let stage = Stage::start();
     let mark = stage.mark();
-    let _manager = start(&stage);
+    let _manager = start(&stage, CERT_MANAGER);
     // It may come first; then nothing is issued.
     stage.create(Kind::MutatingWebhooks, &configuration("nmstate-webhook"));
     let serving = wait_for_trust(&stage, "nmstate-webhook");
@@ -105,18 +106,35 @@ fn the_webhook_gets_a_certificate_that_the_api_server_trusts() {
     let anew = wait_for_trust(&stage, "nmstate-webhook");
     assert_ne!(anew["metadata"]["uid"], serving["metadata"]["uid"]);
     let refused: Vec<_> = stage
-        .requests_since(mark)
+        .requests_of(CERT_MANAGER, mark)
         .into_iter()
         .filter(|request| request.code == 403)
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
+/// An account with the rights that established installations give, whose names nobody knows.
+fn established(stage: &Stage) -> &'static str {
+    let all = json!(["get", "list", "watch", "create", "update", "patch", "delete"]);
+    let rules = json!([
+        { "apiGroups": [""], "resources": ["secrets"], "verbs": all },
+        {
+            "apiGroups": ["admissionregistration.k8s.io"], "resources": ["mutatingwebhookconfigurations"],
+            "verbs": ["get", "list", "watch", "update"],
+        },
+    ]);
+    let kinds = (Kind::ClusterRole, Kind::ClusterRoleBinding);
+    for (kind, object) in granted(kinds, "established", "established", rules) {
+        stage.create(kind, &object);
+    }
+    "system:serviceaccount:nmstate:established"
+}
+
 #[test]
 fn the_configuration_says_which_service_the_certificate_is_for() {
     let stage = Stage::start();
     stage.create(Kind::MutatingWebhooks, &configuration("my-nmstate-webhook"));
-    let _manager = start(&stage);
+    let _manager = start(&stage, established(&stage));
     wait_for_trust(&stage, "my-nmstate-webhook");
     assert_eq!(stage.get(Kind::Secret, "nmstate-webhook"), None);
     // Another installation takes over.

@@ -26,6 +26,12 @@ use crate::host::Host;
 pub(crate) const NAMESPACE: &str = "nmstate";
 /// The account that the handlers have in it.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:nmstate:nmstate-handler";
+/// The account of what keeps certificates.
+pub(crate) const CERT_MANAGER: &str = "system:serviceaccount:nmstate:nmstate-cert-manager";
+/// The account of the metrics.
+pub(crate) const METRICS: &str = "system:serviceaccount:nmstate:nmstate-metrics";
+/// The account of the webhook, which has no rights.
+pub(crate) const WEBHOOK: &str = "system:serviceaccount:nmstate:nmstate-webhook";
 
 /// Kinds that tests handle.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -329,35 +335,19 @@ fn definitions() -> Vec<Value> {
     values.map(|value| value.expect("an object")).into()
 }
 
-/// The roles of the handlers' account (nmstate §12), and nothing more.
+/// The roles of the programs' accounts (nmstate §12), and nothing more.
 pub(crate) fn rights() -> Vec<(Kind, Value)> {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
+    let named = |group: &str, resource: &str, names: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": [resource], "resourceNames": names, "verbs": verbs });
     let ours = "nmstate.io";
     let read: &[&str] = &["get", "list", "watch"];
-    let name = "nmstate-handler";
-    let events = "nmstate-handler-events";
-    let object = |kind: &str, name: &str, rest: Value| {
-        let mut object = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": { "name": name },
-        });
-        for (key, value) in rest.as_object().into_iter().flatten() {
-            object[key] = value.clone();
-        }
-        object
-    };
-    let bound = |role: &str, name: &str| {
-        json!({
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": name },
-            "subjects": [{ "kind": "ServiceAccount", "name": "nmstate-handler", "namespace": NAMESPACE }],
-        })
-    };
-    let namespaces = json!({
-        "apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["default"], "verbs": ["get"],
-    });
-    let everywhere = json!({ "rules": [
-        rule("admissionregistration.k8s.io", &["mutatingwebhookconfigurations"], &["get", "list", "watch", "update"]),
-        rule("admissionregistration.k8s.io", &["validatingwebhookconfigurations"], read),
-        rule(ours, &["nodenetworkstates"], &["get", "list", "watch", "create", "update"]),
+    let keep: &[&str] = &["get", "list", "watch", "update"];
+    let handler_everywhere = json!([
+        rule(
+            ours,
+            &["nodenetworkstates"],
+            &["get", "list", "watch", "create", "update"]
+        ),
         rule(
             ours,
             &[
@@ -365,38 +355,101 @@ pub(crate) fn rights() -> Vec<(Kind, Value)> {
                 "nodenetworkconfigurationpolicies/status",
                 "nodenetworkconfigurationenactments/status",
             ],
-            &["get", "update"],
+            &["update"],
         ),
         rule(ours, &["nodenetworkconfigurationpolicies"], read),
-        rule(ours, &["nodenetworkconfigurationenactments"], &["get", "list", "watch", "create", "delete"]),
+        rule(
+            ours,
+            &["nodenetworkconfigurationenactments"],
+            &["get", "list", "watch", "create", "delete"]
+        ),
         rule("", &["nodes"], read),
-        namespaces,
+        named("", "namespaces", &["default"], &["get"]),
+    ]);
+    let handler_inside = json!([
+        rule("", &["pods"], &["list"]),
+        named("", "configmaps", &["nmstate-config"], &["get"]),
+    ]);
+    let about_policies = json!([rule("", &["events"], &["create"])]);
+    let certified = json!([named(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        &["nmstate"],
+        keep
+    )]);
+    let secrets = json!([
+        named("", "secrets", &["nmstate-ca", "nmstate-webhook"], keep),
+        rule("", &["secrets"], &["create"]),
+    ]);
+    let metrics = json!([
+        rule(
+            ours,
+            &[
+                "nodenetworkstates",
+                "nodenetworkconfigurationpolicies",
+                "nodenetworkconfigurationenactments",
+            ],
+            &["list", "watch"],
+        ),
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
-    ] });
-    let inside = json!({ "rules": [
-        rule("", &["services", "endpoints", "persistentvolumeclaims", "events", "configmaps", "pods"], read),
-        rule("", &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-        rule("", &["events"], &["get", "list", "create", "update"]),
-        rule("apps", &["deployments", "daemonsets", "replicasets", "statefulsets"], read),
-        rule("coordination.k8s.io", &["leases"], &["get", "create", "update"]),
-    ] });
-    let about_policies = json!({ "rules": [rule("", &["events"], &["create"])] });
-    vec![
-        (Kind::ClusterRole, object("ClusterRole", name, everywhere)),
-        (
-            Kind::ClusterRoleBinding,
-            object("ClusterRoleBinding", name, bound("ClusterRole", name)),
+    ]);
+    let (handler, cert_manager) = ("nmstate-handler", "nmstate-cert-manager");
+    [
+        granted(
+            (Kind::ClusterRole, Kind::ClusterRoleBinding),
+            handler,
+            handler,
+            handler_everywhere,
         ),
-        (Kind::Role, object("Role", name, inside)),
-        (
-            Kind::RoleBinding,
-            object("RoleBinding", name, bound("Role", name)),
+        granted((Kind::Role, Kind::RoleBinding), handler, handler, handler_inside),
+        granted(
+            (Kind::DefaultRole, Kind::DefaultRoleBinding),
+            "nmstate-handler-events",
+            handler,
+            about_policies,
         ),
-        (Kind::DefaultRole, object("Role", events, about_policies)),
-        (
-            Kind::DefaultRoleBinding,
-            object("RoleBinding", events, bound("Role", events)),
+        granted(
+            (Kind::ClusterRole, Kind::ClusterRoleBinding),
+            cert_manager,
+            cert_manager,
+            certified,
+        ),
+        granted(
+            (Kind::Role, Kind::RoleBinding),
+            cert_manager,
+            cert_manager,
+            secrets,
+        ),
+        granted(
+            (Kind::ClusterRole, Kind::ClusterRoleBinding),
+            "nmstate-metrics",
+            "nmstate-metrics",
+            metrics,
         ),
     ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A role, and the binding of its name that gives it to an account of the programs' namespace.
+pub(crate) fn granted(
+    (role, binding): (Kind, Kind),
+    name: &str,
+    account: &str,
+    rules: Value,
+) -> [(Kind, Value); 2] {
+    let group = "rbac.authorization.k8s.io";
+    let (role_kind, binding_kind) = if role == Kind::ClusterRole {
+        ("ClusterRole", "ClusterRoleBinding")
+    } else {
+        ("Role", "RoleBinding")
+    };
+    let object = |kind: &str| json!({ "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": { "name": name } });
+    let (mut what, mut whose) = (object(role_kind), object(binding_kind));
+    what["rules"] = rules;
+    whose["roleRef"] = json!({ "apiGroup": group, "kind": role_kind, "name": name });
+    whose["subjects"] = json!([{ "kind": "ServiceAccount", "name": account, "namespace": NAMESPACE }]);
+    [(role, what), (binding, whose)]
 }

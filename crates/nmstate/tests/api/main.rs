@@ -1,5 +1,5 @@
-//! The handler, the operator and the other programs against real API servers, with the permissions of the established
-//! roles and no others (nmstate §12).
+//! The handler, the operator and the other programs against real API servers, each with the permissions of its own
+//! account and no others (nmstate §12).
 //!
 //! There are no kubelets and no controllers: nodes and pods are objects that the tests write, and hosts are simulated
 //! (`host.rs`) with the real library behind expressions and differences. What is watched is shared by a whole cluster,
@@ -28,5 +28,6 @@ mod policy;
 mod preview;
 mod program;
 mod reports;
+mod rights;
 mod stage;
 mod webhook;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tls_client::Peer;
 use weft_nmstate::metrics::{Running, Settings};
 
-use crate::fixture::{DEADLINE, Kind, NAMESPACE, Stage, Task};
+use crate::fixture::{DEADLINE, Kind, METRICS, NAMESPACE, Stage, Task};
 
 /// Starts it; where it serves.
 fn start(stage: &Stage, guarded: bool) -> (SocketAddr, Task) {
@@ -29,7 +29,7 @@ fn start(stage: &Stage, guarded: bool) -> (SocketAddr, Task) {
         guarded,
     };
     let (at, address) = mpsc::channel();
-    let task = stage.task(move |client, shutdown| async move {
+    let task = stage.task_as(METRICS, move |client, shutdown| async move {
         let running = Running::start(settings, client, &Requests::default()).await;
         let running = running.expect("it starts");
         at.send(running.address().expect("an address")).expect("a test");

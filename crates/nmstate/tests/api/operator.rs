@@ -8,10 +8,11 @@ use kube_kit::serve::Readiness;
 use serde_json::{Value, json};
 use weft_nmstate::operator::{Operator, files::Files, settings::Settings};
 
-use crate::fixture::{DEADLINE, Request, Stage, Task, rights};
+use crate::fixture::{self, DEADLINE, Request, Stage, Task};
+use crate::rights;
 
-const ACCOUNT: &str = "system:serviceaccount:nmstate:nmstate-operator";
-const WISHES: &str = "/apis/nmstate.io/v1/nmstates";
+pub(crate) const ACCOUNT: &str = "system:serviceaccount:nmstate:nmstate-operator";
+pub(crate) const WISHES: &str = "/apis/nmstate.io/v1/nmstates";
 const WISH: &str = "/apis/nmstate.io/v1/nmstates/nmstate";
 const HANDLER: &str = "/apis/apps/v1/namespaces/nmstate/daemonsets/nmstate-handler";
 const WEBHOOK: &str = "/apis/apps/v1/namespaces/nmstate/deployments/nmstate-webhook";
@@ -20,7 +21,7 @@ const CERT_MANAGER: &str = "/apis/apps/v1/namespaces/nmstate/deployments/nmstate
 const POLICIES: &str = "/apis/nmstate.io/v1/nodenetworkconfigurationpolicies";
 
 /// An API server on which the files of `deploy/nmstate` were applied, but for the Deployment of the operator.
-fn installed() -> Stage {
+pub(crate) fn installed() -> Stage {
     let stage = Stage::bare();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nmstate");
     for file in [
@@ -42,10 +43,14 @@ fn installed() -> Stage {
             .ok_or_else(|| format!("{answer:#?}"))
     })
     .unwrap_or_else(|error| panic!("{error}"));
+    // The API server hears of a binding some time after it was made.
+    for right in ["list nodes", "create secrets"] {
+        rights::wait_until_allowed(&stage, ACCOUNT, right);
+    }
     stage
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings::read(|name| {
         let value = match name {
             "HANDLER_NAMESPACE" | "OPERATOR_NAMESPACE" => "nmstate",
@@ -57,7 +62,7 @@ fn settings() -> Settings {
     .expect("settings")
 }
 
-fn operator(stage: &Stage, settings: Settings) -> Task {
+pub(crate) fn operator(stage: &Stage, settings: Settings) -> Task {
     stage.task_as(ACCOUNT, move |client, shutdown| async move {
         Operator::start(client, settings)
             .run(&shutdown, &Readiness::new())
@@ -65,7 +70,7 @@ fn operator(stage: &Stage, settings: Settings) -> Task {
     })
 }
 
-fn wish(name: &str, spec: &Value) -> Value {
+pub(crate) fn wish(name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "nmstate.io/v1", "kind": "NMState", "metadata": { "name": name }, "spec": spec })
 }
 
@@ -269,7 +274,7 @@ fn readers_may_read(stage: &Stage) {
 }
 
 /// The role holds what the operator asks for.
-fn nothing_was_refused(stage: &Stage, begin: u64) {
+pub(crate) fn nothing_was_refused(stage: &Stage, begin: u64) {
     let refused: Vec<Request> = stage
         .requests_of(ACCOUNT, begin)
         .into_iter()
@@ -569,7 +574,7 @@ fn objects_of_all_designs_and_versions_lose_nothing() {
 #[test]
 fn the_rights_of_these_tests_are_those_that_are_deployed() {
     let deployed = Files::embedded().objects("rbac.yaml").expect("roles");
-    for (_, right) in rights() {
+    for (_, right) in fixture::rights() {
         let found = deployed
             .iter()
             .find(|it| it["kind"] == right["kind"] && it["metadata"]["name"] == right["metadata"]["name"]);
@@ -591,8 +596,6 @@ fn the_rights_of_these_tests_are_those_that_are_deployed() {
                     ));
                 }
             }
-            // Nobody calls that any more: owner references of the handler's Deployment need it.
-            rules.retain(|rule| !rule.contains("deployments/finalizers"));
             rules.sort_unstable();
             rules
         };

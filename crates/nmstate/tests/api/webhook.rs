@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tls_client::Peer;
 use weft_nmstate::webhook::{self, Settings};
 
-use crate::fixture::{DEADLINE, Kind, Stage, Task, status_of};
+use crate::fixture::{DEADLINE, Kind, Stage, Task, WEBHOOK, status_of};
 
 const STAMP: &str = "nmstate.io/webhook-mutating-timestamp";
 /// What is created to find out whether the webhooks are asked yet.
@@ -50,7 +50,7 @@ impl Webhooks {
             profile: Profile::read("VersionTLS12", &[""; 0]),
         };
         let (at, address) = mpsc::channel();
-        let task = stage.task(move |_, shutdown| async move {
+        let task = stage.task_as(WEBHOOK, move |_, shutdown| async move {
             let serving = webhook::start(settings).await.expect("it starts");
             at.send(serving.address()).expect("a test");
             shutdown.wait().await;

@@ -25,8 +25,10 @@ pub const FILES: [&str; 7] = [
 
 /// Namespace of an installation of node state alone.
 const NAMESPACE: &str = "nmstate";
-/// Name of the operator, its account and its role.
+/// Name of the operator and its account.
 const OPERATOR: &str = "nmstate-operator";
+/// What names of its roles and bindings begin with beside the add-ons operator, and not alone.
+const BESIDE: &str = "cluster-network-addons-";
 
 /// Variables that the operator may be told beyond those that the add-ons operator tells it, with what they are otherwise.
 const VARIABLES: [(&str, &str); 8] = [
@@ -56,9 +58,10 @@ pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Erro
         object.set_namespace(NAMESPACE);
         match object.kind() {
             "ServiceAccount" => accounts.push(object),
-            "ClusterRoleBinding" => {
-                object.set_metadata("name", json!(OPERATOR))?;
-                object.replace("/roleRef/name", json!(OPERATOR))?;
+            "ClusterRoleBinding" | "RoleBinding" => {
+                let name = own_name(&object);
+                object.set_metadata("name", json!(name))?;
+                object.replace("/roleRef/name", json!(name))?;
                 bindings.push(object);
             }
             _ => {
@@ -69,7 +72,8 @@ pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Erro
     }
     let mut roles = manifest::parse("nmstate-role.yaml", include_str!("nmstate-role.yaml"))?;
     for object in &mut roles {
-        object.set_metadata("name", json!(OPERATOR))?;
+        let name = own_name(object);
+        object.set_metadata("name", json!(name))?;
         object.set_metadata("labels", json!({ "app": "kubernetes-nmstate-operator" }))?;
     }
     let space = Manifest::from_value(json!({
@@ -89,6 +93,12 @@ pub fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Erro
         (operator, documents(operator, &workloads)?),
         (wish, documents(wish, &example)?),
     ])
+}
+
+/// What a role or a binding is called in an installation of node state alone: as its role.
+pub(super) fn own_name(object: &Manifest) -> String {
+    let name = object.name();
+    name.strip_prefix(BESIDE).unwrap_or(name).to_owned()
 }
 
 /// The operator without what it has for the add-ons operator's sake, and with what that would have decided.

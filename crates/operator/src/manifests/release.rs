@@ -87,9 +87,9 @@ fn bundle(install: &Install<'_>, choice: &Choice, csv: String) -> Result<Vec<Fil
         format!("{PREFIX}.channel.default.v1"): csv::CHANNEL,
     } });
     // Service account, roles and Deployment are made by OLM; what is granted to operands has to be brought along.
-    let granted = documents("bundle", &parts(install, choice)?.granted)?;
+    let granted = parts(install, choice)?.granted;
     let definition = in_order("bundle", &api::network_addons::crd()?)?;
-    Ok(vec![
+    let mut files = vec![
         (
             format!("bundle/manifests/{}.clusterserviceversion.yaml", names::OPERATOR),
             csv,
@@ -99,10 +99,6 @@ fn bundle(install: &Install<'_>, choice: &Choice, csv: String) -> Result<Vec<Fil
             definition,
         ),
         (
-            "bundle/manifests/nmstate-operator.clusterrole.yaml".into(),
-            granted,
-        ),
-        (
             "bundle/metadata/annotations.yaml".into(),
             yaml("annotations.yaml", &annotations)?,
         ),
@@ -110,7 +106,15 @@ fn bundle(install: &Install<'_>, choice: &Choice, csv: String) -> Result<Vec<Fil
             "bundle/Containerfile".into(),
             include_str!("bundle.Containerfile").into(),
         ),
-    ])
+    ];
+    for role in granted {
+        let file = format!(
+            "bundle/manifests/{}.clusterrole.yaml",
+            node_state::own_name(&role)
+        );
+        files.push((file, documents("bundle", &[role])?));
+    }
+    Ok(files)
 }
 
 /// `1.2.3`, `1.2.3-rc.1`: a name of a directory and a version that OLM and Helm can compare.

@@ -59,6 +59,9 @@ fn permissions(role: &Value) -> Permissions {
     let mut all = Permissions::new();
     for rule in role["rules"].as_array().expect("rules") {
         let names = list(rule, "resourceNames").join(",");
+        for path in list(rule, "nonResourceURLs") {
+            all.extend(list(rule, "verbs").iter().map(|verb| format!("/{path} {verb}")));
+        }
         for group in list(rule, "apiGroups") {
             for resource in list(rule, "resources") {
                 for verb in list(rule, "verbs") {
@@ -85,40 +88,50 @@ fn expected(table: &str) -> Permissions {
     all
 }
 
-/// Nmstate §12, the role of the node state operator.
+/// Nmstate §12, the role of the node state operator in the whole cluster.
 const NODE_STATE: &str = "
-    !configmaps,endpoints,events,serviceaccounts,services: get list watch create update patch delete
-    !namespaces: get list watch create update patch
-    !nodes: get list
-    !pods: get list watch
-    !secrets: get list watch delete
-    admissionregistration.k8s.io!mutatingwebhookconfigurations: get list watch create update patch delete
-    admissionregistration.k8s.io!validatingadmissionpolicies: get list watch create update patch delete
-    admissionregistration.k8s.io!validatingadmissionpolicybindings: get list watch create update patch delete
-    apiextensions.k8s.io!customresourcedefinitions: get list watch create update patch delete
-    apps!deployments,daemonsets,replicasets,statefulsets: get list watch create update patch delete
-    console.openshift.io!consoleplugins: get list watch create update patch delete
-    networking.k8s.io!networkpolicies: get list watch create update patch delete
-    policy!poddisruptionbudgets: get list watch create update patch delete
-    rbac.authorization.k8s.io!clusterrolebindings,rolebindings: get list watch create update patch delete
-    rbac.authorization.k8s.io!clusterroles,roles: get list watch create update patch delete bind escalate
-    monitoring.coreos.com!prometheusrules,servicemonitors: get list watch create update patch
-    apiregistration.k8s.io!apiservices: get list watch
+    !events: create
+    !nodes: get list watch
+    nmstate.io!nodenetworkstates: get list watch create update
+    nmstate.io!nodenetworkconfigurationpolicies: get list watch
+    nmstate.io!nodenetworkconfigurationenactments: get list watch create delete
+    nmstate.io!nodenetworkstates/status,nodenetworkconfigurationpolicies/status: update
+    nmstate.io!nodenetworkconfigurationenactments/status: update
+    security.openshift.io!securitycontextconstraints: use of privileged
+    authentication.k8s.io!tokenreviews: create
+    authorization.k8s.io!subjectaccessreviews: create
+    !/metrics: get
+    !endpoints: get of kubernetes
+    !namespaces: get list watch create update
+    admissionregistration.k8s.io!mutatingwebhookconfigurations: get list watch create update delete
+    admissionregistration.k8s.io!validatingadmissionpolicies: get list watch create update delete
+    admissionregistration.k8s.io!validatingadmissionpolicybindings: get list watch create update delete
+    apiextensions.k8s.io!customresourcedefinitions: list watch create
+    apiextensions.k8s.io!customresourcedefinitions: get update of \
+nodenetworkconfigurationenactments.nmstate.io,nodenetworkconfigurationpolicies.nmstate.io,nodenetworkstates.nmstate.io
     config.openshift.io!apiservers: get list watch
-    operator.openshift.io!consoles: get list watch update
-    nmstate.io!nmstates,nodenetworkstates: get list watch create update patch delete
-    nmstate.io!nodenetworkconfigurationpolicies: get list watch create update patch delete
-    nmstate.io!nodenetworkconfigurationenactments: get list watch create update patch delete
-    nmstate.io!nmstates/status,nodenetworkstates/status: get patch update
-    nmstate.io!nodenetworkconfigurationpolicies/status: get patch update
-    nmstate.io!nodenetworkconfigurationenactments/status: get patch update
-    nmstate.io!nmstates/finalizers: update";
+    console.openshift.io!consoleplugins: get list watch create update delete
+    nmstate.io!nmstates: get list watch delete
+    nmstate.io!nmstates/finalizers: update
+    nmstate.io!nmstates/status: patch
+    operator.openshift.io!consoles: get update of cluster
+    rbac.authorization.k8s.io!clusterroles,clusterrolebindings: get list watch create update delete
+    rbac.authorization.k8s.io!roles,rolebindings: get list watch create update delete";
+
+/// The same, its role in the namespace of the handlers.
+const NODE_STATE_NAMESPACE: &str = "
+    !configmaps,secrets,serviceaccounts,services: get list watch create update delete
+    !endpoints,pods: get list watch
+    apps!deployments,daemonsets: get list watch create update delete
+    networking.k8s.io!networkpolicies: get list watch create update delete
+    policy!poddisruptionbudgets: get list watch create update delete
+    monitoring.coreos.com!prometheusrules,servicemonitors: get list watch create update";
 
 #[test]
-fn the_node_state_operator_may_do_what_its_table_says() {
+fn the_node_state_operator_may_do_what_its_tables_say() {
     let (_, objects) = files(&install()).remove(2);
-    let role = objects.last().expect("the role");
-    assert_eq!(permissions(role), expected(NODE_STATE));
+    let roles: Vec<_> = objects.iter().rev().take(2).map(permissions).collect();
+    assert_eq!(roles, [expected(NODE_STATE_NAMESPACE), expected(NODE_STATE)]);
 }
 
 #[test]
@@ -190,17 +203,20 @@ fn the_files_hold_the_objects_in_order() {
             "ClusterRole",
             "ClusterRoleBinding",
             "Deployment",
+            "ClusterRole",
             "ClusterRole"
         ]
     );
-    let (granted, own) = files[2].1.split_last().expect("objects");
-    assert_eq!(
-        granted["metadata"],
-        json!({
-            "name": "cluster-network-addons-nmstate-operator",
-            "labels": { "name": "cluster-network-addons-operator" },
-        })
-    );
+    let (own, granted) = files[2].1.split_at(8);
+    for (role, name) in granted.iter().zip(["", "-namespace"]) {
+        assert_eq!(
+            role["metadata"],
+            json!({
+                "name": format!("cluster-network-addons-nmstate-operator{name}"),
+                "labels": { "name": "cluster-network-addons-operator" },
+            })
+        );
+    }
     let binding = &own[6];
     assert_eq!(
         binding["roleRef"]["name"],

@@ -293,9 +293,9 @@ fn the_chart_brings_definition_operator_and_configuration_at_once_and_leaves_the
         let cluster_wide = ["clusterrole", "clusterrolebinding"].map(|kind| format!("{kind}/{name}"));
         kubectl.delete(cluster_wide).expect("no role");
     }
-    kubectl
-        .delete(["clusterrole/cluster-network-addons-nmstate-operator"])
-        .expect("no role");
+    let granted =
+        ["", "-namespace"].map(|end| format!("clusterrole/cluster-network-addons-nmstate-operator{end}"));
+    kubectl.delete(granted).expect("no role");
     undefine(fixture.admin(), &[DEFINITION.to_owned()]).expect("no definition");
 
     let chart = deploy("chart");

@@ -96,6 +96,15 @@ fn objects_come_in_order_and_belong_to_the_wish_but_for_what_outlives_it() {
         "RoleBinding nmstate/nmstate-handler",
         "Role default/nmstate-handler-events",
         "RoleBinding default/nmstate-handler-events",
+        "ServiceAccount nmstate/nmstate-webhook",
+        "ServiceAccount nmstate/nmstate-cert-manager",
+        "ClusterRole nmstate-cert-manager",
+        "ClusterRoleBinding nmstate-cert-manager",
+        "Role nmstate/nmstate-cert-manager",
+        "RoleBinding nmstate/nmstate-cert-manager",
+        "ServiceAccount nmstate/nmstate-metrics",
+        "ClusterRole nmstate-metrics",
+        "ClusterRoleBinding nmstate-metrics",
         "Role nmstate/nmstate-monitor",
         "RoleBinding nmstate/nmstate-monitor",
         "NetworkPolicy operators/allow-operator-egress-api-6443",
@@ -410,7 +419,7 @@ fn workloads_are_those_of_the_table() {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
         assert_eq!(variables(pods), expected, "{workload}");
-        assert_eq!(pods["serviceAccountName"], "nmstate-handler", "{workload}");
+        assert_eq!(pods["serviceAccountName"], name, "{workload}");
         assert_eq!(container["command"], json!(["manager"]), "{workload}");
         assert_eq!(container["image"], "weft:1", "{workload}");
         assert_eq!(container["imagePullPolicy"], "IfNotPresent", "{workload}");
@@ -438,6 +447,127 @@ fn workloads_are_those_of_the_table() {
         };
         assert_eq!(pods["priorityClassName"], priority, "{workload}");
     }
+}
+
+/// `binding subject` of the bindings that give somebody a role, in order.
+fn bound(objects: &[Value], kind: &str, role: &str) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let bindings = objects
+        .iter()
+        .filter(|object| object["roleRef"]["kind"] == kind && object["roleRef"]["name"] == role);
+    bindings
+        .flat_map(|binding| {
+            let subjects = binding["subjects"].as_array().expect("subjects").iter();
+            subjects.map(move |subject| format!("{} {}", called(binding), text(&subject["name"])))
+        })
+        .collect()
+}
+
+/// `resource[names]: verbs` of a role's rules.
+fn rules(role: &Value) -> Vec<String> {
+    let words = |rule: &Value, key: &str| -> String {
+        let words = rule[key].as_array().into_iter().flatten();
+        let words = words.map(|word| word.as_str().expect("a word"));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let rules = role["rules"].as_array().expect("rules").iter();
+    rules
+        .map(|rule| {
+            let resources = words(rule, "resources");
+            format!(
+                "{resources}[{}]: {}",
+                words(rule, "resourceNames"),
+                words(rule, "verbs")
+            )
+        })
+        .collect()
+}
+
+// nmstate#95, the objects
+#[test]
+fn every_program_has_an_account_with_what_it_calls() {
+    let objects = rendered(&json!({}), &Facts::default());
+    let handler = find(&objects, "ClusterRole nmstate-handler");
+    assert_eq!(
+        rules(handler),
+        [
+            "nodenetworkstates[]: get list watch create update",
+            "nodenetworkstates/status nodenetworkconfigurationpolicies/status \
+             nodenetworkconfigurationenactments/status[]: update",
+            "nodenetworkconfigurationpolicies[]: get list watch",
+            "nodenetworkconfigurationenactments[]: get list watch create delete",
+            "nodes[]: get list watch",
+            "namespaces[default]: get",
+        ]
+    );
+    assert_eq!(
+        rules(find(&objects, "Role nmstate/nmstate-handler")),
+        ["pods[]: list", "configmaps[nmstate-config]: get"]
+    );
+    assert_eq!(
+        rules(find(&objects, "ClusterRole nmstate-cert-manager")),
+        ["mutatingwebhookconfigurations[nmstate]: get list watch update"]
+    );
+    assert_eq!(
+        rules(find(&objects, "Role nmstate/nmstate-cert-manager")),
+        [
+            "secrets[nmstate-ca nmstate-webhook]: get list watch update",
+            "secrets[]: create"
+        ]
+    );
+    assert_eq!(
+        rules(find(&objects, "ClusterRole nmstate-metrics")),
+        [
+            "nodenetworkstates nodenetworkconfigurationpolicies nodenetworkconfigurationenactments[]: list watch"
+        ]
+    );
+    // Nobody has the role of another program.
+    for name in ["nmstate-handler", "nmstate-cert-manager", "nmstate-metrics"] {
+        assert_eq!(
+            bound(&objects, "ClusterRole", name),
+            [format!("ClusterRoleBinding {name} {name}")]
+        );
+    }
+    for name in ["nmstate-handler", "nmstate-cert-manager"] {
+        assert_eq!(
+            bound(&objects, "Role", name),
+            [format!("RoleBinding nmstate/{name} {name}")]
+        );
+    }
+    let webhook = objects.iter().find(|object| {
+        let mut subjects = object["subjects"].as_array().into_iter().flatten();
+        subjects.any(|subject| subject["name"] == "nmstate-webhook")
+    });
+    assert_eq!(webhook, None, "it asks for nothing");
+    assert_eq!(pods(&objects, WEBHOOK)["automountServiceAccountToken"], false);
+}
+
+// nmstate#95, on OpenShift
+#[test]
+fn openshift_lets_the_handler_alone_be_privileged() {
+    let objects = rendered(&json!({}), &openshift());
+    let names = names_of(&objects);
+    let of_cert_manager = names.iter().filter(|name| name.contains("cert-manager"));
+    assert_eq!(of_cert_manager.count(), 0, "{names:#?}");
+    let users: Vec<String> = objects
+        .iter()
+        .filter(|object| object["rules"].to_string().contains("securitycontextconstraints"))
+        .map(called)
+        .collect();
+    assert_eq!(users, ["ClusterRole nmstate-handler"]);
+    for workload in [WEBHOOK, METRICS] {
+        let security = &pods(&objects, workload)["securityContext"];
+        assert_eq!(
+            *security,
+            json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } }),
+            "{workload}"
+        );
+    }
+    let metrics = rules(find(&objects, "ClusterRole nmstate-metrics"));
+    assert_eq!(
+        metrics[1..],
+        ["tokenreviews[]: create", "subjectaccessreviews[]: create"]
+    );
 }
 
 // The row of the handler in nmstate §11.
@@ -625,6 +755,14 @@ fn names_and_namespaces_are_those_of_the_environment() {
     .expect("objects");
     let handler = pods(&objects, "DaemonSet monitoring/my-nmstate-handler");
     assert_eq!(handler["serviceAccountName"], "my-nmstate-handler");
+    assert_eq!(
+        rules(find(&objects, "ClusterRole my-nmstate-cert-manager")),
+        ["mutatingwebhookconfigurations[my-nmstate]: get list watch update"]
+    );
+    assert_eq!(
+        rules(find(&objects, "Role monitoring/my-nmstate-cert-manager"))[0],
+        "secrets[my-nmstate-ca my-nmstate-webhook]: get list watch update"
+    );
     assert_eq!(handler["containers"][0]["imagePullPolicy"], "Always");
     assert_eq!(variables(handler)["NNCP_MAX_RETRIES"], "9");
     assert_eq!(

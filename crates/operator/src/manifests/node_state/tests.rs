@@ -18,15 +18,20 @@ fn files() -> Vec<(&'static str, Vec<Value>)> {
         .collect()
 }
 
-fn object(file: &str) -> Value {
+fn objects(file: &str) -> Vec<Value> {
     let found = files().into_iter().find(|(name, _)| *name == file);
     let (_, objects) = found.unwrap_or_else(|| panic!("no {file}"));
+    objects
+}
+
+fn object(file: &str) -> Value {
+    let objects = objects(file);
     assert_eq!(objects.len(), 1, "{file}");
     objects.into_iter().next().expect("an object")
 }
 
 #[test]
-fn the_files_are_those_of_a_release_and_hold_one_object_each() {
+fn the_files_are_those_of_a_release() {
     let found: Vec<(&str, String)> = files()
         .into_iter()
         .map(|(name, objects)| {
@@ -52,18 +57,29 @@ fn the_files_are_those_of_a_release_and_hold_one_object_each() {
         ),
         ("namespace.yaml", "Namespace -/nmstate"),
         ("service_account.yaml", "ServiceAccount nmstate/nmstate-operator"),
-        ("role.yaml", "ClusterRole -/nmstate-operator"),
-        ("role_binding.yaml", "ClusterRoleBinding -/nmstate-operator"),
+        (
+            "role.yaml",
+            "ClusterRole -/nmstate-operator, ClusterRole -/nmstate-operator-namespace",
+        ),
+        (
+            "role_binding.yaml",
+            "ClusterRoleBinding -/nmstate-operator, RoleBinding nmstate/nmstate-operator-namespace",
+        ),
         ("operator.yaml", "Deployment nmstate/nmstate-operator"),
         ("nmstate.io_v1_nmstate_cr.yaml", "NMState -/nmstate"),
     ];
     assert_eq!(found, expected.map(|(name, ids)| (name, ids.to_owned())));
-    let binding = object("role_binding.yaml");
-    assert_eq!(binding["roleRef"]["name"], "nmstate-operator");
-    assert_eq!(
-        binding["subjects"],
-        json!([{ "kind": "ServiceAccount", "name": "nmstate-operator", "namespace": "nmstate" }])
-    );
+    for (binding, role) in objects("role_binding.yaml")
+        .iter()
+        .zip(["nmstate-operator", "nmstate-operator-namespace"])
+    {
+        assert_eq!(binding["roleRef"]["kind"], "ClusterRole");
+        assert_eq!(binding["roleRef"]["name"], role);
+        assert_eq!(
+            binding["subjects"],
+            json!([{ "kind": "ServiceAccount", "name": "nmstate-operator", "namespace": "nmstate" }])
+        );
+    }
 }
 
 #[test]

@@ -59,16 +59,16 @@ fn the_bundle_brings_what_olm_does_not_make() {
         [
             "cluster-network-addons-operator.clusterserviceversion.yaml",
             "network-addons-config.crd.yaml",
+            "nmstate-operator-namespace.clusterrole.yaml",
             "nmstate-operator.clusterrole.yaml",
         ]
     );
-    let role: Value =
-        serde_saphyr::from_str(&files["bundle/manifests/nmstate-operator.clusterrole.yaml"]).expect("YAML");
-    assert_eq!(role["kind"], "ClusterRole");
-    assert_eq!(
-        role["metadata"]["name"],
-        "cluster-network-addons-nmstate-operator"
-    );
+    for name in ["nmstate-operator", "nmstate-operator-namespace"] {
+        let file = &files[&format!("bundle/manifests/{name}.clusterrole.yaml")];
+        let role: Value = serde_saphyr::from_str(file).expect("YAML");
+        assert_eq!(role["kind"], "ClusterRole");
+        assert_eq!(role["metadata"]["name"], format!("cluster-network-addons-{name}"));
+    }
     assert_eq!(
         files["bundle/manifests/network-addons-config.crd.yaml"],
         files["network-addons-config.crd.yaml"]

@@ -189,6 +189,7 @@ fn the_objects_are_those_of_the_manifests() {
         &operator[3],
         &operator[7],
         &operator[8],
+        &operator[9],
         &definition[0],
         &example[0],
     ];

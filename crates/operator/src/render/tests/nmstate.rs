@@ -91,6 +91,7 @@ fn deployment(scc: bool) -> Value {
 fn operator(scc: bool) -> Vec<Value> {
     let definition = api::node_state::crd().expect("a definition");
     let role = "cluster-network-addons-nmstate-operator";
+    let inside = "cluster-network-addons-nmstate-operator-namespace";
     vec![
         namespace(),
         Manifest::of("CustomResourceDefinition", &definition)
@@ -98,6 +99,7 @@ fn operator(scc: bool) -> Vec<Value> {
             .into_value(),
         service_account("nmstate-operator"),
         binding("ClusterRoleBinding", role, role, "nmstate-operator"),
+        binding("RoleBinding", inside, inside, "nmstate-operator"),
         deployment(scc),
     ]
 }

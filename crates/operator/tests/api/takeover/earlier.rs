@@ -173,6 +173,7 @@ fn the_first_generation_is_updated_in_place() {
         [
             "ClusterRoleBinding/cluster-network-addons-nmstate-operator",
             "Deployment/nmstate-operator",
+            "RoleBinding/cluster-network-addons-nmstate-operator-namespace",
             "ServiceAccount/nmstate-operator",
         ]
     );
