@@ -16,6 +16,7 @@
     reason = "documents are written where they are given"
 )]
 
+mod admission;
 mod cert_manager;
 mod client;
 mod fixture;

@@ -133,6 +133,8 @@ fn objects_come_in_order_and_belong_to_the_wish_but_for_what_outlives_it() {
         "MutatingWebhookConfiguration nmstate",
         "ValidatingAdmissionPolicy nncp-validation-policy",
         "ValidatingAdmissionPolicyBinding nncp-validation-policy-binding",
+        "ValidatingAdmissionPolicy nns-spec-policy",
+        "ValidatingAdmissionPolicyBinding nns-spec-policy-binding",
     ];
     assert_eq!(names_of(&objects), expected);
     let owner = json!([{
@@ -567,6 +569,42 @@ fn openshift_lets_the_handler_alone_be_privileged() {
     assert_eq!(
         metrics[1..],
         ["tokenreviews[]: create", "subjectaccessreviews[]: create"]
+    );
+}
+
+// nmstate#97, the object
+#[test]
+fn wishes_in_states_take_the_right_to_write_policies() {
+    let objects = rendered(&json!({}), &Facts::default());
+    let spec = &find(&objects, "ValidatingAdmissionPolicy nns-spec-policy")["spec"];
+    assert_eq!(spec["failurePolicy"], "Fail");
+    assert_eq!(
+        spec["matchConstraints"]["resourceRules"],
+        json!([{
+            "apiGroups": ["nmstate.io"], "apiVersions": ["v1", "v1beta1", "v1alpha1"],
+            "operations": ["CREATE", "UPDATE"], "resources": ["nodenetworkstates"], "scope": "*",
+        }])
+    );
+    let [validation] = spec["validations"].as_array().expect("validations").as_slice() else {
+        panic!("{spec:#}");
+    };
+    assert_eq!(
+        validation["expression"],
+        "!variables.specChanged || \
+         authorizer.group('nmstate.io').resource('nodenetworkconfigurationpolicies').check('create').allowed()"
+    );
+    assert_eq!(
+        validation["message"],
+        "the spec of a NodeNetworkState takes the right to create nodenetworkconfigurationpolicies"
+    );
+    assert_eq!(validation["reason"], "Forbidden");
+    let binding = &find(
+        &objects,
+        "ValidatingAdmissionPolicyBinding nns-spec-policy-binding",
+    )["spec"];
+    assert_eq!(
+        *binding,
+        json!({ "policyName": "nns-spec-policy", "validationActions": ["Deny"] })
     );
 }
 

@@ -1,0 +1,180 @@
+//! Admission policies for what nodes report, and for what is asked of them there (nmstate §7.3), under the roles as they
+//! are deployed.
+
+use std::sync::mpsc;
+
+use axum::http::{Method, Request, header};
+use kube_kit::client;
+use serde_json::{Value, json};
+use stage::until;
+
+use crate::fixture::{Kind, Stage, Task};
+use crate::host::{self, Host};
+use crate::operator::{WISHES, installed, operator, settings, wish};
+
+const NODE: &str = "node01";
+/// How a wish is refused.
+const NEEDS_POLICIES: &str =
+    "the spec of a NodeNetworkState takes the right to create nodenetworkconfigurationpolicies";
+
+/// A cluster on which the operator has deployed everything.
+fn deployed() -> (Stage, Task) {
+    let stage = installed();
+    let running = operator(&stage, settings());
+    stage
+        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .accepted();
+    stage.wait_until_served(Kind::State.path());
+    (stage, running)
+}
+
+/// Sends a request as somebody else, by a token of a pod on a node if there is one; what comes of it, or the refusal.
+pub(crate) fn send_as(
+    stage: &Stage,
+    (user, node): (&str, Option<&str>),
+    method: Method,
+    path: &str,
+    body: &Value,
+) -> Result<Value, String> {
+    let kind = if method == Method::PATCH {
+        "application/merge-patch+json"
+    } else {
+        "application/json"
+    };
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::CONTENT_TYPE, kind);
+    if let Some(node) = node {
+        request = request.header("Impersonate-Extra-authentication.kubernetes.io%2Fnode-name", node);
+    }
+    let body = if body.is_null() {
+        Vec::new()
+    } else {
+        body.to_string().into_bytes()
+    };
+    let request = request.body(body).expect("a request");
+    let (done, outcome) = mpsc::channel();
+    let task = stage.task_as(user, move |client, _| async move {
+        let answer = client.request::<Value>(request).await;
+        let answer = answer.map_err(|error| client::message(&error));
+        done.send(answer).expect("a test");
+    });
+    let answer = outcome.recv().expect("an answer");
+    drop(task);
+    answer
+}
+
+fn state(name: &str, spec: &Value) -> Value {
+    let mut state = json!({
+        "apiVersion": "nmstate.io/v1beta1", "kind": "NodeNetworkState", "metadata": { "name": name },
+    });
+    if !spec.is_null() {
+        state["spec"] = spec.clone();
+    }
+    state
+}
+
+fn mtu(mtu: u32) -> Value {
+    json!({ "desiredState": { "interfaces": [
+        { "name": "eth1", "type": "ethernet", "state": "up", "mtu": mtu },
+    ] } })
+}
+
+/// Two users who may write states; the second one may create policies too.
+fn users(stage: &Stage) -> [(&'static str, Option<&'static str>); 2] {
+    let group = "rbac.authorization.k8s.io";
+    for (resource, verbs, users) in [
+        (
+            "nodenetworkstates",
+            &["get", "create", "update", "patch"][..],
+            &["writer", "author"][..],
+        ),
+        (
+            "nodenetworkconfigurationpolicies",
+            &["create"][..],
+            &["author"][..],
+        ),
+    ] {
+        let role = json!({
+            "apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": { "name": resource },
+            "rules": [{ "apiGroups": ["nmstate.io"], "resources": [resource], "verbs": verbs }],
+        });
+        stage.create(Kind::ClusterRole, &role);
+        let subject = |user: &&str| json!({ "apiGroup": group, "kind": "User", "name": user });
+        let binding = json!({
+            "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": resource },
+            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": resource },
+            "subjects": users.iter().map(subject).collect::<Vec<_>>(),
+        });
+        stage.create(Kind::ClusterRoleBinding, &binding);
+    }
+    [("writer", None), ("author", None)]
+}
+
+/// Waits until a request is refused so: it takes a moment until the API server asks a new policy.
+#[track_caller]
+fn wait_until_refused(text: &str, mut ask: impl FnMut() -> Result<Value, String>) {
+    until(text, || match ask() {
+        Err(refusal) if refusal.contains(text) => Ok(()),
+        other => Err(format!("{other:#?}")),
+    });
+}
+
+#[track_caller]
+fn refused(answer: Result<Value, String>, text: &str) {
+    let refusal = answer.expect_err("it is refused");
+    assert!(refusal.contains(text), "{refusal}");
+}
+
+// nmstate#97
+#[test]
+fn who_may_not_write_policies_asks_nothing_of_a_node_by_its_state() {
+    let (stage, _running) = deployed();
+    let [writer, author] = users(&stage);
+    let states = Kind::State.path();
+    let dry = format!("{states}?dryRun=All");
+    let asking = state("node09", &mtu(4000));
+    wait_until_refused(NEEDS_POLICIES, || {
+        send_as(&stage, writer, Method::POST, &dry, &asking)
+    });
+    // Handlers create the object and report in it, and do what is asked for by those who may.
+    stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    let _handler = stage.handler(NODE, &host);
+    stage.wait_until_reported(NODE);
+    let path = format!("{states}/{NODE}");
+    let larger = json!({ "spec": mtu(4000) });
+    refused(
+        send_as(&stage, writer, Method::PATCH, &path, &larger),
+        NEEDS_POLICIES,
+    );
+    until("the right of the author", || {
+        send_as(&stage, author, Method::PATCH, &path, &larger).map(drop)
+    });
+    stage.wait_until_true(Kind::State, NODE, "Available");
+    assert_eq!(host.applied().len(), 1);
+
+    // Anything but the wish is as it was for everybody.
+    let label = json!({ "metadata": { "labels": { "nmstate.io/force-nns-refresh": "1" } } });
+    send_as(&stage, writer, Method::PATCH, &path, &label).expect("a label");
+    send_as(&stage, writer, Method::PATCH, &path, &larger).expect("the same wish");
+    send_as(&stage, writer, Method::POST, &dry, &state("node09", &Value::Null)).expect("no wish");
+    for other in [
+        json!({ "spec": mtu(9000) }),
+        json!({ "spec": { "managed": false } }),
+        json!({ "spec": null }),
+    ] {
+        refused(
+            send_as(&stage, writer, Method::PATCH, &path, &other),
+            NEEDS_POLICIES,
+        );
+    }
+    // In the other versions too.
+    let old = format!("/apis/nmstate.io/v1alpha1/nodenetworkstates/{NODE}");
+    let other = json!({ "spec": mtu(9000) });
+    refused(
+        send_as(&stage, writer, Method::PATCH, &old, &other),
+        NEEDS_POLICIES,
+    );
+}
