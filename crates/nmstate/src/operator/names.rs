@@ -51,6 +51,8 @@ pub const MONITOR: &str = names::METRICS_SERVICE;
 pub const CERT_MANAGER: &str = "nmstate-cert-manager";
 /// The role of the handler that is for events.
 pub const HANDLER_EVENTS: &str = "nmstate-handler-events";
+/// The admission policy that holds handlers to their own node, and its binding.
+pub const HANDLER_NODE: &str = "nmstate-handler-node";
 /// The role that lets those read node network state who may read the cluster.
 pub const READER: &str = "nmstate-cluster-reader";
 /// The console's plugin, as it is called in its manifests.

@@ -172,6 +172,13 @@ fn complete(
             let ours = json!([kube_kit::object::NMSTATE.group]);
             object.retain("/rules", |rule| rule["apiGroups"] == ours)?;
         }
+        ("ValidatingAdmissionPolicy", names::HANDLER_NODE) => {
+            let namespace = &settings.handler_namespace;
+            let account = settings.name(names::HANDLER);
+            let is_handler =
+                format!("request.userInfo.username == 'system:serviceaccount:{namespace}:{account}'");
+            object.replace("/spec/matchConditions/0/expression", is_handler)?;
+        }
         ("Service", names::MONITOR) if facts.openshift => object.insert(
             "/metadata/annotations",
             names::SERVING_CERTIFICATE,
@@ -405,9 +412,10 @@ fn place_infrastructure(workload: &mut Object<'_>, spec: &NMStateSpec) -> Result
 
 /// Puts the namespaces and the names of this installation in the place of those in the manifests.
 fn place_names(object: &mut Value, settings: &Settings) {
-    const NAMED: [&str; 9] = [
+    const NAMED: [&str; 10] = [
         names::HANDLER,
         names::HANDLER_EVENTS,
+        names::HANDLER_NODE,
         names::WEBHOOK,
         names::METRICS,
         names::CERT_MANAGER,
@@ -426,7 +434,9 @@ fn place_names(object: &mut Value, settings: &Settings) {
             };
             text.clone_from(place);
         }
-        "name" | "secretName" | "serviceAccountName" | "resourceNames" if NAMED.contains(&text.as_str()) => {
+        "name" | "policyName" | "secretName" | "serviceAccountName" | "resourceNames"
+            if NAMED.contains(&text.as_str()) =>
+        {
             *text = settings.name(text);
         }
         _ => {}

@@ -8,7 +8,7 @@ use kube_kit::client;
 use serde_json::{Value, json};
 use stage::until;
 
-use crate::fixture::{Kind, Stage, Task};
+use crate::fixture::{ACCOUNT, Kind, Stage, Task};
 use crate::host::{self, Host};
 use crate::operator::{WISHES, installed, operator, settings, wish};
 
@@ -177,4 +177,68 @@ fn who_may_not_write_policies_asks_nothing_of_a_node_by_its_state() {
         send_as(&stage, writer, Method::PATCH, &old, &other),
         NEEDS_POLICIES,
     );
+}
+
+fn enactment(name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "nmstate.io/v1beta1", "kind": "NodeNetworkConfigurationEnactment",
+        "metadata": { "name": name, "labels": { "nmstate.io/policy": "p", "nmstate.io/node": node } },
+    })
+}
+
+// nmstate#98
+#[test]
+fn a_handler_writes_about_its_own_node_alone() {
+    const FOREIGN: &str = "the handler of node node01 writes the state and the enactments of its own node";
+    let (stage, _running) = deployed();
+    stage.wait_until_served(Kind::Enactment.path());
+    let handler = (ACCOUNT, Some(NODE));
+    let (states, enactments) = (Kind::State.path(), Kind::Enactment.path());
+    let none = Value::Null;
+    wait_until_refused(FOREIGN, || {
+        let dry = format!("{states}?dryRun=All");
+        send_as(&stage, handler, Method::POST, &dry, &state("node02", &none))
+    });
+    let of_others = [
+        enactment("node02.p", "node02"),
+        // Of a node whose name begins like this one's.
+        enactment("node01.lab.p", "node01.lab"),
+    ];
+    for of_another in &of_others {
+        refused(
+            send_as(&stage, handler, Method::POST, enactments, of_another),
+            FOREIGN,
+        );
+        stage.create(Kind::Enactment, of_another);
+    }
+    stage.create(Kind::State, &state("node02", &none));
+    let change = |kind: Kind, name: &str, part: &str| {
+        let mut object = stage.get(kind, name).expect("the object");
+        object["metadata"]["annotations"] = json!({ "a": "b" });
+        object["status"] = json!({ "conditions": [] });
+        let path = format!("{}/{name}{part}", kind.path());
+        send_as(&stage, handler, Method::PUT, &path, &object)
+    };
+    refused(change(Kind::State, "node02", ""), FOREIGN);
+    refused(change(Kind::State, "node02", "/status"), FOREIGN);
+    for name in ["node02.p", "node01.lab.p"] {
+        refused(change(Kind::Enactment, name, "/status"), FOREIGN);
+        let path = format!("{enactments}/{name}");
+        refused(send_as(&stage, handler, Method::DELETE, &path, &none), FOREIGN);
+    }
+
+    // About its own it writes everything; and a token that names no node is not held to one.
+    let own = [(handler, "p"), ((ACCOUNT, None), "q")];
+    for (handler, policy) in own {
+        let name = format!("{NODE}.{policy}");
+        send_as(&stage, handler, Method::POST, enactments, &enactment(&name, NODE)).expect("created");
+        change(Kind::Enactment, &name, "/status").expect("its status");
+        let path = format!("{enactments}/{name}");
+        send_as(&stage, handler, Method::DELETE, &path, &none).expect("deleted");
+    }
+    send_as(&stage, handler, Method::POST, states, &state(NODE, &none)).expect("created");
+    change(Kind::State, NODE, "").expect("changed");
+    change(Kind::State, NODE, "/status").expect("its status");
+    let path = format!("{enactments}/node02.p");
+    send_as(&stage, (ACCOUNT, None), Method::DELETE, &path, &none).expect("deleted");
 }

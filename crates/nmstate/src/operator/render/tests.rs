@@ -135,6 +135,8 @@ fn objects_come_in_order_and_belong_to_the_wish_but_for_what_outlives_it() {
         "ValidatingAdmissionPolicyBinding nncp-validation-policy-binding",
         "ValidatingAdmissionPolicy nns-spec-policy",
         "ValidatingAdmissionPolicyBinding nns-spec-policy-binding",
+        "ValidatingAdmissionPolicy nmstate-handler-node",
+        "ValidatingAdmissionPolicyBinding nmstate-handler-node",
     ];
     assert_eq!(names_of(&objects), expected);
     let owner = json!([{
@@ -606,6 +608,32 @@ fn wishes_in_states_take_the_right_to_write_policies() {
         *binding,
         json!({ "policyName": "nns-spec-policy", "validationActions": ["Deny"] })
     );
+}
+
+// nmstate#98, the object
+#[test]
+fn handlers_are_held_to_their_node_by_their_account() {
+    let condition = |objects: &[Value], name: &str| {
+        let policy = &find(objects, &format!("ValidatingAdmissionPolicy {name}"))["spec"];
+        policy["matchConditions"][0]["expression"].clone()
+    };
+    let objects = rendered(&json!({}), &Facts::default());
+    assert_eq!(
+        condition(&objects, "nmstate-handler-node"),
+        "request.userInfo.username == 'system:serviceaccount:nmstate:nmstate-handler'"
+    );
+    let settings = settings(&[("HANDLER_NAMESPACE", "other"), ("HANDLER_PREFIX", "my")]);
+    let (wish, files) = (wish(&json!({})), Files::embedded());
+    let objects = render(&wish, &settings, &Facts::default(), &files).expect("objects");
+    assert_eq!(
+        condition(&objects, "my-nmstate-handler-node"),
+        "request.userInfo.username == 'system:serviceaccount:other:my-nmstate-handler'"
+    );
+    let binding = find(
+        &objects,
+        "ValidatingAdmissionPolicyBinding my-nmstate-handler-node",
+    );
+    assert_eq!(binding["spec"]["policyName"], "my-nmstate-handler-node");
 }
 
 // The row of the handler in nmstate §11.
