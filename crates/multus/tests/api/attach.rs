@@ -419,7 +419,8 @@ fn a_namespace_whose_plugins_hang_keeps_no_other_from_starting() {
 fn a_call_that_takes_too_long_is_given_up_and_what_it_attaches_later_is_detached() {
     // multus#109
     let mut node = Node::new();
-    node.patience = Duration::from_secs(2);
+    // As long as a busy machine takes for calls that do not hang.
+    node.patience = Duration::from_secs(15);
     node.start(&json!({"connectionLimit": 1}));
     node.nad("slow", &json!({"cniVersion": "0.3.1", "type": "b"}));
     let uid = node.pod("slow", &json!({NETWORKS: "slow"}));
@@ -427,7 +428,7 @@ fn a_call_that_takes_too_long_is_given_up_and_what_it_attaches_later_is_detached
     let sandbox = node.sandbox("c1", "slow", Some(&uid));
     let error = node.fail("ADD", &sandbox);
     let text = error["msg"].as_str().unwrap();
-    assert!(text.contains("the work was given up after 2 s"), "{text}");
+    assert!(text.contains("the work was given up after 15 s"), "{text}");
     // Its place, its sandbox and the gate are free again.
     let uid = node.pod("web", &json!({}));
     node.succeed("ADD", &node.sandbox("c2", "web", Some(&uid)));
