@@ -10,6 +10,20 @@
 {{ regexReplaceAll "[^a-zA-Z0-9_.-]+" .Chart.AppVersion "_" | trunc 63 }}
 {{- end -}}
 
+{{/* Something, if an image is chosen whose role is wider than that of ours. */}}
+{{- define "weft.establishedRights" -}}
+{{- with .Values.operandImages -}}
+{{ .multus }}{{ .multusDynamicNetworks }}{{ .linuxBridgeMarker }}{{ .ovs }}{{ .kubeMacPool }}
+{{- end -}}
+{{- end -}}
+
+{{/* Something, if somebody may wish for node state: a configuration that is not the chart's, or spec.nmstate of its own. */}}
+{{- define "weft.nodeState" -}}
+{{- with .Values.networkAddonsConfig -}}
+{{- if or (not .create) (hasKey .spec "nmstate") -}}{{ $.Values.nodeState | ternary "yes" "" }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The log level as the operator's environment has it. */}}
 {{- define "weft.logLevel" -}}
 {{ get (dict "debug" "-1" "info" "0" "warn" "1" "error" "2") .Values.logLevel }}

@@ -73,15 +73,16 @@ fn permissions(role: &Value) -> Permissions {
     all
 }
 
-/// Reads `group/resource,resource: verb verb` lines.
+/// Reads `group!resource,resource: verb verb of name,name` lines; most have no names.
 fn expected(table: &str) -> Permissions {
     let mut all = Permissions::new();
     for line in table.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (what, verbs) = line.split_once(": ").expect("resources and verbs");
         let (group, resources) = what.split_once('!').expect("group and resources");
+        let (verbs, names) = verbs.split_once(" of ").unwrap_or((verbs, ""));
         for resource in resources.split(',') {
             for verb in verbs.split(' ') {
-                all.insert(format!("{group}/{resource} {verb}"));
+                all.insert(format!("{group}/{resource} {verb} {names}").trim_end().to_owned());
             }
         }
     }

@@ -216,7 +216,10 @@ fn the_first_failure_is_told_while_others_are_at_it() {
     );
     let told = began.elapsed();
     // 2 s are promised; a machine that is busy with other tests takes longer. No periodic look would be this early.
-    assert!(told < Duration::from_secs(20), "a failure was told after {told:?}");
+    assert!(
+        told < Duration::from_secs(20),
+        "a failure was told after {told:?}"
+    );
     assert_eq!(gate.state().now, 1, "the other is still at it");
     gate.open();
     wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);

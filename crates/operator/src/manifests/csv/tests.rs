@@ -83,7 +83,9 @@ fn it_installs_what_the_manifests_install() {
     let shipped = |kind: &str| objects.iter().find(|object| object["kind"] == kind).expect("it");
     let cluster_roles = objects.iter().filter(|object| {
         object["kind"] == "ClusterRole"
-            && !object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("cluster-network-addons-nmstate-operator"))
+            && !object["metadata"]["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("cluster-network-addons-nmstate-operator"))
     });
     let rules = cluster_roles.map(|role| role["rules"].as_array().cloned().expect("rules"));
     let all = rules.collect::<Vec<_>>().concat();
