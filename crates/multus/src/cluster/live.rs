@@ -26,6 +26,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const WRITE_ATTEMPTS: u32 = 5;
 const WRITE_PAUSE: Duration = Duration::from_millis(10);
 
+/// Why a status was not written.
+enum NotWritten {
+    /// The pod has changed since it was read.
+    Conflict(String),
+    Other(String),
+}
+
 /// The API server, asked anew each time.
 pub struct Live {
     client: Client,
@@ -99,12 +106,15 @@ impl Live {
         }
     }
 
-    async fn put_status(&self, pod: &Pod, body: &PodBody) -> Result<(), LookupError> {
+    async fn put_status(&self, pod: &Pod, body: &PodBody) -> Result<(), NotWritten> {
         let name = Name::new(&*pod.namespace, &*pod.name);
         match timeout(REQUEST, pod::replace_status(&self.client, &name, body)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(LookupError(message(&error))),
-            Err(_) => Err(LookupError("no answer from the API server".into())),
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
+                Err(NotWritten::Conflict(status.message.clone()))
+            }
+            Ok(Err(error)) => Err(NotWritten::Other(message(&error))),
+            Err(_) => Err(NotWritten::Other("no answer from the API server".into())),
         }
     }
 
@@ -134,13 +144,16 @@ impl Live {
     /// Writes the network status of a pod, by an update of `pods/status`: patching is more than the role allows. Nothing
     /// is written when the pod has this status already.
     pub async fn write_status(&self, pod: &Pod, status: &str) -> Result<(), WriteError> {
-        let mut body = pod.body.clone();
+        let mut watched = pod.body.clone();
         let mut cause = String::new();
-        for attempt in 0..WRITE_ATTEMPTS {
-            if attempt > 0 {
-                sleep(WRITE_PAUSE).await;
+        let mut pause = Duration::ZERO;
+        for _ in 0..WRITE_ATTEMPTS {
+            if !pause.is_zero() {
+                sleep(pause).await;
             }
-            let current = match body.take() {
+            pause = WRITE_PAUSE;
+            let was_watched = watched.is_some();
+            let current = match watched.take() {
                 Some(body) => body,
                 None => match self.body(&pod.namespace, &pod.name).await {
                     Ok(Some(body)) => Arc::new(body),
@@ -167,8 +180,12 @@ impl Live {
                 .await
             {
                 Ok(()) => return Ok(()),
-                // A conflict, mostly: what was known of the pod is old. Read it and try again.
-                Err(error) => cause = error.0,
+                // The watch is behind: kubelet writes the status of a pod that starts. The next read is not.
+                Err(NotWritten::Conflict(conflict)) if was_watched => {
+                    cause = conflict;
+                    pause = Duration::ZERO;
+                }
+                Err(NotWritten::Conflict(failure) | NotWritten::Other(failure)) => cause = failure,
             }
         }
         Err(WriteError::Failed {
@@ -176,5 +193,72 @@ impl Live {
             name: pod.name.clone(),
             cause,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use std::sync::Mutex;
+
+    fn pod_at(version: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "status": {},
+            "metadata": {"namespace": "ns", "name": "p", "uid": "u", "resourceVersion": version}})
+    }
+
+    fn body_at(version: &str) -> PodBody {
+        PodBody::parse(&pod_at(version).to_string()).unwrap()
+    }
+
+    /// An API server whose pod is at version 2, and what it was asked.
+    fn server() -> (Live, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let log = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await?;
+                let written: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let version = written["metadata"]["resourceVersion"]
+                    .as_str()
+                    .unwrap_or_default();
+                kube_kit::lock(&log).push(format!("{} {version}", parts.method).trim_end().to_owned());
+                let (code, answer) = match (parts.method, version) {
+                    (Method::PUT, "2") | (Method::GET, _) => (200, pod_at("2")),
+                    _ => (
+                        409,
+                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "message": "modified", "reason": "Conflict", "code": 409}),
+                    ),
+                };
+                let answer = Response::builder()
+                    .status(code)
+                    .body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, tower::BoxError>(answer?)
+            }
+        });
+        let client = Client::new(service, "default");
+        (Live::new(client, None), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_behind_costs_a_read_and_no_pause() {
+        // multus#111
+        let (live, asked) = server();
+        let pod = Pod {
+            namespace: "ns".into(),
+            name: "p".into(),
+            uid: "u".into(),
+            body: Some(Arc::new(body_at("1"))),
+            ..Pod::default()
+        };
+        let begun = Instant::now();
+        live.write_status(&pod, "[]").await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(*kube_kit::lock(&asked), ["PUT 1", "GET", "PUT 2"]);
     }
 }
