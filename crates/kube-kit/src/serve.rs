@@ -1,7 +1,9 @@
 //! Small HTTP servers beside a component's work: probes for the kubelet, figures for Prometheus; with TLS or without.
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{Extensions, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::registry::Registry;
@@ -49,6 +51,25 @@ impl Peer {
         let peer = extensions.get::<Self>();
         peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Self(address)| *address)
     }
+}
+
+/// The common name of the certificate that the client showed, in the extensions of each of its requests: where the server
+/// [asks for one](Tls::set_authorities), and the client has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientName(pub Arc<str>);
+
+/// Lets through to `router` only requests of clients whose certificate has this common name; others hear 401.
+pub fn only_for(router: Router, name: &str) -> Router {
+    let name: Arc<str> = name.into();
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let name = Arc::clone(&name);
+        async move {
+            match request.extensions().get::<ClientName>() {
+                Some(ClientName(client)) if *client == name => next.run(request).await,
+                _ => (StatusCode::UNAUTHORIZED, "a client certificate is needed").into_response(),
+            }
+        }
+    }))
 }
 
 /// What clients of a server may take.

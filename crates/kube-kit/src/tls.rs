@@ -14,9 +14,10 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsag
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, ServerConfig};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ServerConfig, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite, version};
+use rustls::{CipherSuite, NamedGroup, ProtocolVersion, RootCertStore, SupportedCipherSuite, version};
 use thiserror::Error;
 
 use crate::lock;
@@ -51,6 +52,12 @@ pub enum Error {
         #[source]
         source: pem::Error,
     },
+    /// A certificate of an authority can't be used.
+    #[error("cannot use a certificate of the authorities")]
+    Authority(#[source] rustls::Error),
+    /// Authorities can't vouch for clients.
+    #[error("cannot use the certificates of the authorities")]
+    Authorities(#[from] VerifierBuilderError),
     /// Certificate and key can't be used, or not together.
     #[error("cannot use the certificate and its key")]
     Use(#[from] rustls::Error),
@@ -218,6 +225,39 @@ impl Identity {
     }
 }
 
+/// The authorities whose clients a server believes.
+#[derive(Debug, Clone)]
+pub struct Authorities(Arc<dyn ClientCertVerifier>);
+
+impl Authorities {
+    /// Reads certificates of authorities as PEM. Clients without a certificate stay welcome, for probes; a certificate of
+    /// another authority ends the handshake.
+    ///
+    /// # Errors
+    /// When there is no certificate, or one can't be read.
+    pub fn from_pem(certificates: &[u8]) -> Result<Self, Error> {
+        let what = "certificates of the authorities";
+        let cannot_read = |source| Error::Pem { what, source };
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(certificates) {
+            let certificate = certificate.map_err(cannot_read)?;
+            roots.add(certificate).map_err(Error::Authority)?;
+        }
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .allow_unauthenticated()
+            .build()?;
+        Ok(Self(verifier))
+    }
+}
+
+/// The common name of a certificate.
+pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let name = certificate.subject().iter_common_name().next()?;
+    name.as_str().ok().map(str::to_owned)
+}
+
 /// The TLS settings of a server. Clones share them; a change counts from the next handshake on, and leaves connections
 /// that stand alone.
 #[derive(Debug, Clone)]
@@ -228,6 +268,7 @@ struct Settings {
     http2: bool,
     profile: Profile,
     identity: Identity,
+    authorities: Option<Authorities>,
     config: Arc<ServerConfig>,
 }
 
@@ -250,13 +291,31 @@ impl Tls {
 
     fn speaking(identity: Identity, http2: bool) -> Result<Self, Error> {
         let profile = Profile::default();
-        let config = config(http2, &profile, &identity)?;
+        let config = config(http2, &profile, &identity, None)?;
         Ok(Self(Arc::new(Mutex::new(Settings {
             http2,
             profile,
             identity,
+            authorities: None,
             config,
         }))))
+    }
+
+    /// Asks clients for certificates of these authorities.
+    ///
+    /// # Errors
+    /// When TLS can't be set up so; the settings stay.
+    pub fn set_authorities(&self, authorities: Authorities) -> Result<(), Error> {
+        let mut settings = lock(&self.0);
+        let Settings {
+            http2,
+            profile,
+            identity,
+            ..
+        } = &*settings;
+        settings.config = config(*http2, profile, identity, Some(&authorities))?;
+        settings.authorities = Some(authorities);
+        Ok(())
     }
 
     /// Changes versions and ciphers. Says in the log which ciphers are missing, once a change.
@@ -268,7 +327,12 @@ impl Tls {
         if settings.profile == profile {
             return Ok(());
         }
-        settings.config = config(settings.http2, &profile, &settings.identity)?;
+        settings.config = config(
+            settings.http2,
+            &profile,
+            &settings.identity,
+            settings.authorities.as_ref(),
+        )?;
         let ciphers: Vec<_> = profile.tls12.iter().map(SupportedCipherSuite::suite).collect();
         tracing::info!(
             tls12 = names(&ciphers),
@@ -285,7 +349,12 @@ impl Tls {
     /// When TLS can't be set up with it; the settings stay.
     pub fn set_identity(&self, identity: Identity) -> Result<(), Error> {
         let mut settings = lock(&self.0);
-        settings.config = config(settings.http2, &settings.profile, &identity)?;
+        settings.config = config(
+            settings.http2,
+            &settings.profile,
+            &identity,
+            settings.authorities.as_ref(),
+        )?;
         settings.identity = identity;
         Ok(())
     }
@@ -301,16 +370,24 @@ fn names(ciphers: &[CipherSuite]) -> String {
     names.join(",")
 }
 
-fn config(http2: bool, profile: &Profile, identity: &Identity) -> Result<Arc<ServerConfig>, Error> {
+fn config(
+    http2: bool,
+    profile: &Profile,
+    identity: &Identity,
+    authorities: Option<&Authorities>,
+) -> Result<Arc<ServerConfig>, Error> {
     let versions: &[_] = if profile.tls12.is_empty() {
         &[&version::TLS13]
     } else {
         &[&version::TLS13, &version::TLS12]
     };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(profile.provider()))
-        .with_protocol_versions(versions)?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&identity.0))));
+    let builder =
+        ServerConfig::builder_with_provider(Arc::new(profile.provider())).with_protocol_versions(versions)?;
+    let builder = match authorities {
+        Some(Authorities(verifier)) => builder.with_client_cert_verifier(Arc::clone(verifier)),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&identity.0))));
     let offered: &[_] = if http2 { &[HTTP_2, HTTP_1] } else { &[HTTP_1] };
     config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
     config.ignore_client_order = true;

@@ -121,6 +121,7 @@ impl Metrics {
             names: tls::service_names(names::METRICS_SERVICE, namespace),
             profile,
             http2: false,
+            authorities: None,
             limits: Limits::default(),
         };
         Ok(server.serve(bind, router, &Readiness::new()).await?)

@@ -19,9 +19,9 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use kube_kit::serve::{Bind, Certified, Limits, NoServer, Readiness, Serving};
-use kube_kit::tls::Profile;
+use kube_kit::serve::{Bind, Certified, Limits, NoServer, Readiness, Serving, only_for};
 use kube_kit::tls::ciphers::in_full;
+use kube_kit::tls::{Authorities, Profile};
 
 use crate::{messages, names};
 
@@ -60,6 +60,17 @@ pub struct Settings {
     pub certificates: PathBuf,
     /// Versions and ciphers.
     pub profile: Profile,
+    /// As whom the API server is known, where anybody may not ask for reviews.
+    pub client: Option<Client>,
+}
+
+/// A client that is known by its certificate.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Who issues it.
+    pub authorities: Authorities,
+    /// Its common name.
+    pub name: String,
 }
 
 /// A server that runs until it is stopped or dropped.
@@ -76,7 +87,12 @@ impl Webhooks {
             bind,
             certificates,
             profile,
+            client,
         } = settings;
+        let router = match &client {
+            Some(Client { name, .. }) => only_for(router, name),
+            None => router,
+        };
         let certified = Readiness::new();
         let router = Router::new()
             .merge(router.layer(from_fn({
@@ -89,6 +105,7 @@ impl Webhooks {
             names: vec![names::SERVICE.to_owned()],
             profile,
             http2: true,
+            authorities: client.map(|client| client.authorities),
             limits: Limits::webhook(),
         };
         let serving = server.serve(&bind, router, &certified).await?;

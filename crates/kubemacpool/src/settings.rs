@@ -4,13 +4,13 @@ use std::num::ParseIntError;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kube_kit::tls::Profile;
+use kube_kit::tls::{Authorities, Profile};
 
 use crate::mac::{InvalidMac, Mac};
 use crate::metrics::{Bind, InvalidBind};
 use crate::names::{self, env};
 use crate::range::{InvalidRange, NoShare, Range};
-use crate::server::{self, InvalidVersion};
+use crate::server::{self, Client, InvalidVersion};
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +47,13 @@ pub struct Args {
     /// Refuse an object that asks for an address which another one has, instead of a warning
     #[arg(long)]
     pub reject_duplicates: bool,
+    /// Certificates, as PEM, of the authorities that issue the API server's client certificate. With it, only the API
+    /// server may ask for reviews. Read at the start
+    #[arg(long, value_name = "FILE", requires = "client_name")]
+    pub client_ca_file: Option<PathBuf>,
+    /// Common name of the API server's client certificate
+    #[arg(long, value_name = "NAME", requires = "client_ca_file")]
+    pub client_name: Option<String>,
 }
 
 /// What `weft kubemacpool --help` says last.
@@ -138,6 +145,15 @@ pub enum InvalidSettings {
     /// The flag names no version.
     #[error(transparent)]
     Tls(#[from] InvalidVersion),
+    /// The file of the client's authorities is of no use.
+    #[error("cannot use the authorities of --client-ca-file {}", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The flag says no address.
     #[error(transparent)]
     Metrics(#[from] InvalidBind),
@@ -187,16 +203,32 @@ impl Settings {
             wait_time: Duration::from_secs(args.wait_time.into()).max(SHORTEST_WAIT),
             reject_duplicates: args.reject_duplicates,
             metrics: args.metrics_addr.parse()?,
-            webhooks: webhooks(profile),
+            webhooks: webhooks(profile, client(args)?),
         })
     }
 }
 
-fn webhooks(profile: Profile) -> server::Settings {
+fn client(args: &Args) -> Result<Option<Client>, InvalidSettings> {
+    let (Some(path), Some(name)) = (&args.client_ca_file, &args.client_name) else {
+        return Ok(None);
+    };
+    let invalid = |cause| InvalidSettings::Authorities {
+        path: path.clone(),
+        cause,
+    };
+    let certificates = std::fs::read(path).map_err(|error| invalid(error.into()))?;
+    Ok(Some(Client {
+        authorities: Authorities::from_pem(&certificates).map_err(|error| invalid(error.into()))?,
+        name: name.clone(),
+    }))
+}
+
+fn webhooks(profile: Profile, client: Option<Client>) -> server::Settings {
     server::Settings {
         bind: Bind::Everywhere(names::WEBHOOK_PORT),
         certificates: names::SERVING_CERTIFICATES.into(),
         profile,
+        client,
     }
 }
 

@@ -175,6 +175,7 @@ impl Running {
             names: tls::service_names(names::METRICS_SERVICE, &settings.namespace),
             profile: settings.profile,
             http2: false,
+            authorities: None,
             limits: Limits::default(),
         };
         let serving = server.serve(&settings.bind, router, &Readiness::new()).await;

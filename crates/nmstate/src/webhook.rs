@@ -84,6 +84,7 @@ pub async fn start(settings: Settings) -> Result<Serving, NoServer> {
         names: vec![names::WEBHOOK_SERVICE.to_owned()],
         profile,
         http2: false,
+        authorities: None,
         limits: Limits::webhook(),
     };
     let serving = server.serve(&bind, router, &certified).await?;

@@ -27,9 +27,9 @@ use tower::ServiceExt as _;
 
 use super::connection::{Connection, Stream};
 use super::crowd::{Crowd, Member};
-use super::{Limits, Peer};
+use super::{ClientName, Limits, Peer};
 use crate::shutdown::Shutdown;
-use crate::tls::Tls;
+use crate::tls::{self, Tls};
 
 /// Pause after a connection that could not be accepted, for want of file descriptors for instance.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -43,6 +43,13 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 const WINDOW: u32 = 128 * 1024;
 /// What HTTP/2 is called where protocols are agreed upon (RFC 7301, RFC 9113).
 const HTTP2: &[u8] = b"h2";
+
+/// A connection that is ready for requests.
+struct Shaken {
+    stream: Stream,
+    http2: bool,
+    name: Option<ClientName>,
+}
 
 /// What all connections of a server share.
 #[derive(Clone)]
@@ -122,20 +129,24 @@ fn is_of_the_client(error: &io::Error) -> bool {
 impl Shared {
     async fn connection(&self, tcp: TcpStream, member: &Arc<Member>) -> Result<(), String> {
         tcp.set_nodelay(true).map_err(|error| error.to_string())?;
-        let (stream, http2) = match &self.tls {
-            None => (Stream::Plain(tcp), false),
+        let Shaken { stream, http2, name } = match &self.tls {
+            None => Shaken {
+                stream: Stream::Plain(tcp),
+                http2: false,
+                name: None,
+            },
             Some(tls) => tokio::time::timeout(self.limits.handshake, self.handshake(tcp, tls))
                 .await
                 .map_err(|_| "no TLS handshake in time")?
                 .map_err(|error| format!("no TLS handshake: {error}"))?,
         };
         let connection = Connection::new(stream, http2, Arc::clone(member), self.limits);
-        self.requests(connection, member)
+        self.requests(connection, member, name)
             .await
             .map_err(|error| error.to_string())
     }
 
-    async fn handshake(&self, tcp: TcpStream, tls: &Tls) -> io::Result<(Stream, bool)> {
+    async fn handshake(&self, tcp: TcpStream, tls: &Tls) -> io::Result<Shaken> {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), tcp).await?;
         // Not before the client has begun: a change of the settings counts for it.
         let mut rest = pin!(hello.into_stream(tls.config()));
@@ -148,19 +159,30 @@ impl Shared {
             Poll::Ready(stream) => stream?,
             Poll::Pending => rest.await?,
         };
-        let http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
-        Ok((Stream::Encrypted(Box::new(stream)), http2))
+        let (_, session) = stream.get_ref();
+        let certificate = session.peer_certificates().and_then(<[_]>::first);
+        Ok(Shaken {
+            http2: session.alpn_protocol() == Some(HTTP2),
+            name: certificate
+                .and_then(tls::common_name)
+                .map(|name| ClientName(name.into())),
+            stream: Stream::Encrypted(Box::new(stream)),
+        })
     }
 
     async fn requests(
         &self,
         connection: Connection,
         member: &Arc<Member>,
+        name: Option<ClientName>,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let service = service_fn(|request: Request<Incoming>| {
             let (router, answer) = (self.router.clone(), member.answer());
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Peer(member.peer()));
+            if let Some(name) = &name {
+                request.extensions_mut().insert(name.clone());
+            }
             async move {
                 let _answer = answer;
                 router.oneshot(request).await

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::{Error, Limits, Readiness, Server};
 use crate::tls::files::Files;
-use crate::tls::{self, Identity, Profile, Tls};
+use crate::tls::{self, Authorities, Identity, Profile, Tls};
 
 /// Where a server listens, as Go's programs write it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -96,6 +96,8 @@ pub struct Certified {
     pub profile: Profile,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
+    /// Authorities of clients that are known by their certificates, if any are.
+    pub authorities: Option<Authorities>,
     /// What clients may take.
     pub limits: Limits,
 }
@@ -117,6 +119,7 @@ impl Certified {
             names,
             profile,
             http2,
+            authorities,
             limits,
         } = self;
         let mut files = certificates.map(Files::new);
@@ -135,6 +138,9 @@ impl Certified {
             Tls::new(identity)?
         };
         tls.set_profile(profile)?;
+        if let Some(authorities) = authorities {
+            tls.set_authorities(authorities)?;
+        }
         let server = match bind {
             Bind::Off => return Ok(None),
             Bind::Everywhere(port) => Server::on_port_tls_within(*port, router, &tls, limits).await?,

@@ -5,9 +5,10 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion, version};
 use tls_client::Anybody;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -26,6 +27,8 @@ struct Peer {
     versions: Vec<&'static SupportedProtocolVersion>,
     /// A cipher that it does not speak.
     without: Option<&'static str>,
+    /// The certificate that it shows, with its key as PEM.
+    shown: Option<(CertificateDer<'static>, String)>,
 }
 
 impl Peer {
@@ -34,6 +37,7 @@ impl Peer {
             trusted: trusted.map(|pair| pair.certificate.clone()),
             versions: vec![&version::TLS12, &version::TLS13],
             without: None,
+            shown: None,
         }
     }
 
@@ -42,6 +46,14 @@ impl Peer {
             trusted: None,
             versions: vec![version],
             without: None,
+            shown: None,
+        }
+    }
+
+    fn showing(pair: &Pair) -> Self {
+        Self {
+            shown: Some((pair.certificate.clone(), pair.key.clone())),
+            ..Self::of(None)
         }
     }
 
@@ -63,12 +75,19 @@ impl Peer {
             Some(certificate) => {
                 let mut roots = RootCertStore::empty();
                 roots.add(certificate.clone()).expect("a certificate");
-                config.with_root_certificates(roots).with_no_client_auth()
+                config.with_root_certificates(roots)
             }
             None => config
                 .dangerous()
-                .with_custom_certificate_verifier(Anybody::new(provider))
-                .with_no_client_auth(),
+                .with_custom_certificate_verifier(Anybody::new(provider)),
+        };
+        let config = match &self.shown {
+            Some((certificate, key)) => {
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+                let chain = vec![certificate.clone()];
+                config.with_client_auth_cert(chain, key).expect("a certificate")
+            }
+            None => config.with_no_client_auth(),
         };
         let stream = TcpStream::connect(address).await?;
         let name = ServerName::try_from(NAME).expect("a name");
@@ -104,9 +123,14 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::named(NAME)
+    }
+
+    fn named(name: &str) -> Self {
         // The kind of key that the Secrets hold.
         let key = KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).expect("a key");
-        let params = CertificateParams::new([NAME.to_owned()]).expect("parameters");
+        let mut params = CertificateParams::new([NAME.to_owned()]).expect("parameters");
+        params.distinguished_name.push(DnType::CommonName, name);
         let certificate = params.self_signed(&key).expect("a certificate");
         Self {
             pem: certificate.pem(),
@@ -126,10 +150,15 @@ async fn decide(request: Request) -> Verdict {
 }
 
 async fn start(directory: &Path, profile: Profile, pool: &Readiness) -> Webhooks {
+    start_for(None, directory, profile, pool).await
+}
+
+async fn start_for(client: Option<Client>, directory: &Path, profile: Profile, pool: &Readiness) -> Webhooks {
     let settings = Settings {
         bind: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into(),
         certificates: directory.to_owned(),
         profile,
+        client,
     };
     let router = admission::router(names::MUTATE_PODS, decide);
     Webhooks::start(settings, pool.clone(), router)
@@ -183,6 +212,36 @@ async fn probes_tell_whether_requests_can_be_answered() {
     assert_eq!(parts(&ask("/readyz").await), not_ready, "no pool");
     assert_eq!(parts(&ask("/healthz").await), ("200", "ok"));
     server.stop().await;
+}
+
+// kubemacpool#94
+#[tokio::test]
+async fn only_the_named_client_asks_for_reviews_where_authorities_are_given() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pool = Readiness::new();
+    pool.set(true);
+    Pair::new().write(directory.path());
+    let [server, other, stranger] = ["kube-apiserver", "node01", "kube-apiserver"].map(Pair::named);
+    let authorities = [&*server.pem, &*other.pem].concat();
+    let client = Client {
+        authorities: Authorities::from_pem(authorities.as_bytes()).expect("authorities"),
+        name: "kube-apiserver".to_owned(),
+    };
+    let webhooks = start_for(Some(client), directory.path(), Profile::default(), &pool).await;
+    let ask = async |peer: &Peer, request: &str| {
+        let answer = peer.ask(webhooks.address(), request).await;
+        answer.map(|(answer, ..)| parts(&answer).0.to_owned())
+    };
+    let (nobody, known) = (Peer::of(None), Peer::showing(&server));
+    assert_eq!(ask(&known, &review("")).await.expect("an answer"), "200");
+    for peer in [&nobody, &Peer::showing(&other)] {
+        assert_eq!(ask(peer, &review("")).await.expect("an answer"), "401");
+        // Nobody gives the kubelet a certificate for probes.
+        let probe = "GET /healthz HTTP/1.1\r\n\r\n";
+        assert_eq!(ask(peer, probe).await.expect("an answer"), "200");
+    }
+    let refused = ask(&Peer::showing(&stranger), &review("")).await;
+    refused.expect_err("a certificate of a strange authority");
 }
 
 #[tokio::test]

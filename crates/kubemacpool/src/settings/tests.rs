@@ -159,3 +159,29 @@ fn a_replica_is_known_by_the_number_of_its_pod() {
     assert!(error.contains("there is no replica 3 of 3"), "{error}");
     share("manager-0", "0").expect_err("nobody");
 }
+
+// kubemacpool#94
+#[test]
+fn authorities_of_the_client_come_with_its_name_and_can_be_read() {
+    let flags = |flags: &[&str]| {
+        let argv = ["kubemacpool"].iter().chain(flags);
+        Command::try_parse_from(argv).map_err(|error| error.kind())
+    };
+    let missing = clap::error::ErrorKind::MissingRequiredArgument;
+    assert_eq!(flags(&["--client-ca-file=/ca"]).map(|_| ()), Err(missing));
+    assert_eq!(flags(&["--client-name=kube-apiserver"]).map(|_| ()), Err(missing));
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("ca.pem");
+    std::fs::write(&file, "nonsense").expect("a file");
+    for path in [file, directory.path().join("none")] {
+        let path = path.display();
+        let error = read(&[&format!("--client-ca-file={path}"), "--client-name=x"], &[]);
+        let error = error.map(|_| ()).expect_err("no authorities");
+        assert!(
+            error.starts_with(&format!(
+                "cannot use the authorities of --client-ca-file {path}: "
+            )),
+            "{error}"
+        );
+    }
+}

@@ -55,6 +55,7 @@ impl Managing {
                 bind: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
                 certificates: stage.certificate().dir().to_owned(),
                 profile: Profile::default(),
+                client: None,
             },
         };
         change(&mut settings);

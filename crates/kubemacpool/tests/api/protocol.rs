@@ -62,6 +62,7 @@ fn serve(stage: &Stage, pool: &Readiness) -> (Task, u16) {
             bind: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
             certificates,
             profile: Profile::default(),
+            client: None,
         };
         let spoken = |request: HttpRequest, next: Next| async move {
             // The API server speaks HTTP/2 to whoever offers it on its own machine.
