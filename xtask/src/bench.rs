@@ -20,19 +20,19 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Memory of every process of ours on the nodes, sizes of image and programs
+    /// Memory of Weft's processes on the demo's cluster, sizes of the image and its programs
     Footprint,
-    /// Time that our CNI plugins take, against Debian's and the bare kernel; needs root
+    /// ADD and DEL of Weft's CNI plugins, compared with Debian's and with the bare kernel; needs root
     Cni(cni::Args),
-    /// Multus: ADD and DEL through shim and daemon against calling the plugin, memory of both; needs root
+    /// ADD and DEL through multus, compared with calling the plugin directly; its memory; needs root
     Attach(attach::Args),
-    /// Pods a second until Ready, with networks and without, on the demo's cluster
+    /// Pods that become Ready per second, with and without networks, on the demo's cluster
     Pods(pods::Args),
-    /// The operator: time to deploy and to repair, requests while nothing happens, memory among foreign objects
+    /// The operator: time to deploy and to repair, requests while idle, memory among many objects; needs root
     Operator(operator::Args),
-    /// The MAC pool: reviews over TLS, starts among virtual machines, memory, API calls; needs root
+    /// The MAC pool: reviews over TLS, starts with many virtual machines, memory, API requests; needs root
     Macpool(macpool::Args),
-    /// Node network state: memory, processor time while nothing happens, host to report, policy to Available; needs root
+    /// Node network state: memory, idle processor time, time to report a change and to apply a policy; needs root
     Nmstate(nmstate::Args),
 }
 

@@ -16,13 +16,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Bring it up, or what is missing of it
+    /// Start the cluster, or the parts of it that do not run
     Up,
-    /// Remove it with everything that belongs to it; caches stay
+    /// Remove the cluster and everything in it; caches stay
     Down,
-    /// Show its programs and nodes; fails when it is not up
+    /// Show the cluster's programs and nodes; fails when the cluster is not up
     Status,
-    /// Print the path of its kubeconfig
+    /// Print the path of the cluster's kubeconfig
     Kubeconfig,
     /// Import the images of a docker archive into every node
     Load {
@@ -37,9 +37,9 @@ enum Command {
         #[arg(last = true)]
         command: Vec<OsString>,
     },
-    /// Run the kubectl that belongs to it
+    /// Run the kubectl that belongs to the cluster
     Kubectl {
-        /// What follows `kubectl`
+        /// Arguments of kubectl
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
@@ -58,7 +58,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             cluster.down(&mut Steps::new())?;
             let remains = cluster.remains();
             if !remains.is_empty() {
-                bail!("something is left:\n  {}", remains.join("\n  "));
+                bail!("some of the cluster is left:\n  {}", remains.join("\n  "));
             }
             Ok(())
         }
@@ -96,8 +96,8 @@ pub(crate) fn up(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     cluster.up(steps).with_context(|| {
         format!(
             "bringing up the cluster failed at: {}\n\
-             it is safe to run the same command again; `cargo xtask cluster logs` shows what its programs say,\n\
-             `cargo xtask cluster down` starts over",
+             it is safe to run the same command again; `cargo xtask cluster logs` lists the logs of the cluster's\n\
+             programs, `cargo xtask cluster down` removes the cluster",
             steps.current()
         )
     })?;
@@ -125,7 +125,7 @@ fn status(cluster: &Cluster) -> anyhow::Result<()> {
         cluster.kubectl().run(["get", "nodes", "--output", "wide"])?
     );
     if !cluster.is_up() {
-        bail!("the cluster is not whole; `cargo xtask cluster up` repairs it");
+        bail!("the cluster is incomplete; `cargo xtask cluster up` repairs it");
     }
     Ok(())
 }

@@ -11,10 +11,10 @@ use crate::board::Board;
 use crate::install::{self, BRIDGE, NAMESPACE, apply, example, wait_for};
 use crate::{build, explain, image, manifests};
 
-/// Whether to show or to remove.
+/// What the demo is to do.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Remove the cluster of the demo with everything in it
+    /// Remove the demo's cluster and everything in it
     #[arg(long)]
     down: bool,
 }
@@ -26,20 +26,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     steps.step(if args.down {
         "removing the demo"
     } else {
-        "looking at what is there already"
+        "looking for what exists already"
     });
     let cluster = Cluster::from_env()?;
     if args.down {
         cluster.down(&mut steps)?;
-        steps.step("done; caches for the next time stay, and can be removed with their directory");
+        steps.step("done; the caches stay for the next time, in WEFT_HOME (default: ~/.cache/weft)");
         return Ok(());
     }
     show(&cluster, &mut steps).map_err(|error| {
         let failed = steps.current().to_owned();
         drop(std::mem::take(&mut steps));
         eprint!("{}", explain::cluster(&cluster, &[NAMESPACE, "default"]));
-        let next = "what to do: `cargo xtask demo` goes on where it stopped, `cargo xtask cluster logs` shows what the\n\
-                    cluster's programs say, `cargo xtask demo --down` starts over";
+        let next = "what to do: `cargo xtask demo` continues where it stopped, `cargo xtask cluster logs` lists the logs of\n\
+                    the cluster's programs, `cargo xtask demo --down` removes the cluster";
         error.context(format!("the demo failed at the step: {failed}\n{next}"))
     })
 }
@@ -60,7 +60,7 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     let alpha = attached(&kubectl, steps, "alpha")?;
     let beta = attached(&kubectl, steps, "beta")?;
 
-    steps.step("pinging from pod to pod, from node to node, over net1");
+    steps.step("pinging pod beta from pod alpha, on the other node, over net1");
     let ping = [
         "exec",
         "alpha",
@@ -96,7 +96,7 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
 
 /// Builds the image beside all that the cluster lacks: both take minutes when it is the first time.
 fn prepare(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<image::Built> {
-    steps.step("building Weft, beside what the cluster lacks");
+    steps.step("building Weft, and bringing in what the cluster needs");
     let board = Board::new();
     thread::scope(|scope| {
         let cluster = scope.spawn(|| cluster.prepare(&mut board.lane("cluster")));
@@ -107,7 +107,7 @@ fn prepare(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<image::Built>
         drop(lane);
         cluster
             .join()
-            .map_err(|_| anyhow!("the preparation of the cluster ended by a defect"))??;
+            .map_err(|_| anyhow!("the preparation of the cluster panicked"))??;
         Ok(built)
     })
 }
@@ -135,7 +135,7 @@ impl Attachment {
             .into_iter()
             .flatten()
             .find(|network| network["interface"] == "net1");
-        let net1 = net1.ok_or_else(|| format!("its {STATUS} knows no net1: {status}"))?;
+        let net1 = net1.ok_or_else(|| format!("its {STATUS} lists no net1: {status}"))?;
         Ok(Self {
             pod: text(&pod["metadata"]["name"]),
             node: text(&pod["spec"]["nodeName"]),
@@ -188,8 +188,8 @@ fn story(alpha: &Attachment, beta: &Attachment, answers: &str, neighbour: &str) 
         text.push_str(&format!("\nnetwork-status of {}:\n{status:#}\n", pod.pod));
     }
     text.push_str(
-        "\nThe image of the demo is a development build, which is made sooner. `cargo xtask bench footprint` puts the \
-         one\nthat ships in its place, and tells its size and the memory of what runs.\n",
+        "\nThe demo runs a development build, which compiles faster. `cargo xtask bench footprint` replaces it by the\n\
+         release build, and prints the size of the image and the memory of Weft's processes.\n",
     );
     text
 }

@@ -39,13 +39,15 @@ pub(crate) fn install(
         rolled_out(deployment, &built.reference)
     })?;
 
-    steps.step("asking for multus and linuxBridge: examples/network-addons-config.yaml");
+    steps.step(
+        "creating a NetworkAddonsConfig with multus and linuxBridge: examples/network-addons-config.yaml",
+    );
     // The definition of the kind may have been served for a moment only.
     wait::until("the kind NetworkAddonsConfig to be known", PATIENCE, || {
         steps.tick("waiting for the API server to know NetworkAddonsConfig");
         apply(&kubectl, &[example("network-addons-config.yaml")]).map_err(|error| format!("{error:#}"))
     })?;
-    steps.step("waiting until it is Available");
+    steps.step("waiting until the NetworkAddonsConfig is Available");
     let config = ["networkaddonsconfig", "cluster"];
     wait_for(
         &kubectl,

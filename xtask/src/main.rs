@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Everything one does with this repository beyond `cargo build`.
+/// Build, test, run and measure Weft
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", disable_help_subcommand = true)]
 struct Cli {
@@ -28,13 +28,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show everything: from a fresh clone to pods that talk over a secondary network
+    /// Build Weft, start a two-node cluster, and connect two pods over a secondary network
     Demo(demo::Args),
-    /// Bring up, use and remove a real two-node Kubernetes on this machine
+    /// Start, use and remove a two-node Kubernetes cluster on this machine
     Cluster(cluster_command::Args),
     /// Build the container image, without a container engine
     Image(image::Args),
-    /// Write what one applies to install the operator
+    /// Write the manifests that install the operator
     Manifests(manifests::Args),
     /// Run all checks and tests, or some tiers of them
     Test(test::Args),
@@ -42,7 +42,7 @@ enum Command {
     Deny(deny::Args),
     /// Show which numbered cases of docs/behaviour are proven by tests
     Cases(cases::Args),
-    /// Measure
+    /// Measure time, memory and sizes
     Bench(bench::Args),
 }
 
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
-            // What failed comes last, near the prompt; a backtrace would tell a newcomer nothing.
+            // The failed step comes last, near the prompt; a backtrace would tell a newcomer nothing.
             for cause in error.chain().skip(1).collect::<Vec<_>>().iter().rev() {
                 eprintln!("{cause}\n");
             }
@@ -66,7 +66,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Cluster(args) => cluster_command::run(args)?,
         Command::Image(args) => image::run(&args)?,
         Command::Manifests(args) => manifests::run(args)?,
-        Command::Test(args) => return Ok(test::run(&args)),
+        Command::Test(args) => return test::run(&args),
         Command::Deny(args) => deny::run(&args)?,
         Command::Cases(args) => cases::run(&args)?,
         Command::Bench(args) => bench::run(&args)?,

@@ -7,6 +7,8 @@
 //!           └───────────────────┴────> vm
 //! ```
 //!
+//! An interrupted run ends everything that it started ([`supervisor`]).
+//!
 //! Tiers run side by side: tests on clusters wait most of the time, and the others give way to them. Licences and sources
 //! of dependencies are checked beside them.
 
@@ -20,6 +22,7 @@ mod load;
 mod prepare;
 mod report;
 mod run;
+mod supervisor;
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
@@ -42,37 +45,40 @@ use crate::cases;
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The tiers to run, all of them by default
+    /// Tiers to run; all of them by default
     #[arg(value_enum)]
     tiers: Vec<Tier>,
-    /// Run only tests whose name, after that of their package, has this in it: `operator::api`, `webhook`
+    /// Run only tests whose name `PACKAGE::PROGRAM::TEST` contains this, such as `operator::api`; may be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// Run only what the change since this revision can affect; without one, what is not committed
+    /// Run only tests that the changes since this revision can affect; without a revision, the uncommitted changes
     #[arg(long, value_name = "REVISION", num_args = 0..=1, default_missing_value = "HEAD")]
     changed: Option<String>,
-    /// Run the tests so many times, until one fails
+    /// Run the tests this many times, or until one fails; the counts at the end are those of the last time
     #[arg(long, value_name = "TIMES", default_value = "1")]
     repeat: NonZero<u32>,
-    /// Keep the processors busy meanwhile
+    /// Keep all processors busy while the tests run
     #[arg(long)]
     load: bool,
-    /// Keep the clusters of the e2e tier; they are also kept after a failure
+    /// Keep the clusters of the e2e tier; a cluster on which a test failed is kept anyway
     #[arg(long)]
     keep: bool,
-    /// Test the image that ships on the clusters, instead of one of the development build
+    /// Run the release build's image on the clusters, instead of the development build's
     #[arg(long)]
     shipped: bool,
-    /// Count a test that is skipped as failed when no other test proves the cases that it cites
+    /// Fail when a test is skipped and no other test proves the cases that it cites
     #[arg(long)]
     no_skips: bool,
+    /// Run the tests in this process: the supervisor started it
+    #[arg(long, hide = true)]
+    supervised: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask test                              everything, as CI does
   cargo xtask test unit api                     two tiers
-  cargo xtask test --changed                    what the change can affect
+  cargo xtask test unit --changed               what uncommitted changes can affect, of one tier
   cargo xtask test api --only kubemacpool       the MAC pool against an API server
   cargo xtask test --only a_vlan --repeat 50 --load
                                                 hunt a test that fails now and then";
@@ -80,15 +86,15 @@ Examples:
 /// Kinds of tests by what they need, least powerful first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Tier {
-    /// Pure tests and the checks of the code itself; need nothing
+    /// Pure tests, formatting, lints and citations; needs nothing
     Unit,
-    /// Plugins and netlink against the kernel, in network namespaces of their own; need root
+    /// Plugins and netlink against the kernel, in network namespaces of their own; needs root
     Namespaces,
-    /// Components against a real API server; need Kubernetes' programs
+    /// Components against a real API server; builds Kubernetes' programs the first time
     Api,
-    /// What this machine's kernel lacks, in a virtual machine; needs Debian
+    /// Tests that need a full kernel, in a virtual machine; needs Debian on `x86_64`
     Vm,
-    /// Everything on two-node clusters; needs root
+    /// The whole product on two-node clusters; needs root
     E2e,
 }
 
@@ -175,8 +181,17 @@ impl Selection {
     }
 }
 
+/// Runs the tests under a supervisor, which also cleans up after an interrupted run.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.supervised {
+        Ok(run_here(args))
+    } else {
+        supervisor::run(args.keep)
+    }
+}
+
 /// Runs the tests and prints the counts as the last line.
-pub(crate) fn run(args: &Args) -> ExitCode {
+fn run_here(args: &Args) -> ExitCode {
     let board = Board::new();
     let ticks = Ticks::now();
     let mut selection = Selection {
@@ -195,9 +210,19 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             }
         }
     }
-    let _load = args.load.then(Load::start);
+    let _load = match args.load.then(Load::start).transpose() {
+        Ok(load) => load,
+        Err(error) => {
+            board.print(&format!("{error:#}\n"));
+            return ExitCode::FAILURE;
+        }
+    };
     let mut ended = Ended::default();
-    for _ in 0..args.repeat.get() {
+    let times = args.repeat.get();
+    for time in 1..=times {
+        if times > 1 {
+            board.print(&format!("\nrepetition {time} of {times}\n"));
+        }
         ended = Run::of(args, &selection, &board).all();
         if ended.totals().failed > 0 {
             break;

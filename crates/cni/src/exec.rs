@@ -1,5 +1,6 @@
 //! Running plugins that are binaries (multus §10.3, cni-plugins §1.6).
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::env::{Variables, Verb};
 use crate::error::Error;
+use crate::interpreter;
 use crate::limit;
 use crate::names::CNI_COMMAND;
 use crate::plugin::Call;
@@ -146,7 +148,7 @@ impl Invoker {
 /// own, and is killed with that group when its time is over. It is killed, too, when it prints too much.
 ///
 /// # Errors
-/// When it can't be started, and when it had to be killed.
+/// When it can't be started, for want of an interpreter perhaps, and when it had to be killed.
 pub fn run(command: &mut Command, input: &[u8], limit: Option<Duration>) -> io::Result<Output> {
     command
         .stdin(Stdio::piped())
@@ -155,7 +157,26 @@ pub fn run(command: &mut Command, input: &[u8], limit: Option<Duration>) -> io::
     if limit.is_some() {
         command.process_group(0);
     }
-    limit::communicate(command.spawn()?, input, limit)
+    let child = command
+        .spawn()
+        .map_err(|error| explained(command.get_program(), error))?;
+    limit::communicate(child, input, limit)
+}
+
+/// Why a program can't be started. The kernel says the same of a missing program and of a missing interpreter.
+fn explained(program: &OsStr, error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::NotFound {
+        return error;
+    }
+    let Some(interpreter) = interpreter::missing(Path::new(program)) else {
+        return error;
+    };
+    let text = format!(
+        "it needs the interpreter {}, which does not exist in this file system: if multus runs the host's plugins in its \
+         container, set chrootDir to the host's root",
+        interpreter.to_string_lossy().escape_debug()
+    );
+    io::Error::new(io::ErrorKind::NotFound, text)
 }
 
 /// The error of a plugin that failed: its own if it printed one, else what can be said of it.

@@ -18,6 +18,7 @@ pub mod env;
 pub mod error;
 pub mod exec;
 pub mod files;
+mod interpreter;
 pub mod json;
 mod limit;
 pub mod mac;

@@ -14,9 +14,6 @@ use serde_json::value::RawValue;
 use crate::json::{self, Node, Object};
 use crate::result::{CniResult, Dns, Interface};
 
-/// What stands for the gateway of a default route that has none.
-const NO_GATEWAY: &str = "<nil>";
-
 /// Keys of an entry.
 mod field {
     pub(super) const NAME: &str = "name";
@@ -54,7 +51,7 @@ pub struct NetworkStatus {
     pub dns: Dns,
     /// What is known of the device behind the interface, as JSON (multus §5.6).
     pub device_info: Option<Box<RawValue>>,
-    /// The gateways of the network's default routes; `<nil>` for a route without one.
+    /// The gateways of the network's default routes. A route without a gateway has none here.
     pub gateway: Vec<String>,
 }
 
@@ -177,9 +174,7 @@ fn default_entry<'a>(
 
 fn gateways(result: &CniResult) -> Vec<String> {
     let default = result.routes.iter().filter(|route| route.is_default());
-    default
-        .map(|route| route.gw.map_or_else(|| NO_GATEWAY.to_owned(), address))
-        .collect()
+    default.filter_map(|route| route.gw.map(address)).collect()
 }
 
 /// IPv4 in IPv6 is printed as IPv4, as readers know it from Go.

@@ -14,7 +14,7 @@
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use kube_kit::shutdown::Shutdown;
-use program::glog;
+use program::{glog, logging};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::exit;
@@ -63,8 +63,19 @@ pub struct Args {
     pub kubeconfig: Option<PathBuf>,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "accepted and ignored")]
+    #[allow(missing_docs, reason = "the flags of klog")]
     pub log_flags: glog::Flags,
+}
+
+impl Args {
+    /// What is logged: with `-v` of 4 and more how the controller comes to its decisions, too.
+    pub fn log_level(&self) -> &'static str {
+        if self.log_flags.is_verbose() {
+            names::VERBOSE_LOG
+        } else {
+            logging::DEFAULT
+        }
+    }
 }
 
 /// Runs the controller until it is asked to end. Exits the process itself where the code has a meaning (multus.md §13).
@@ -153,4 +164,25 @@ pub async fn serve(
     }
     probes.abort();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::FromArgMatches as _;
+
+    #[test]
+    fn v_of_four_and_more_logs_decisions() {
+        // multus#123
+        for (flags, level) in [
+            (&[][..], logging::DEFAULT),
+            (&["-v", "3"], logging::DEFAULT),
+            (&["-v", "5"], names::VERBOSE_LOG),
+        ] {
+            let command = Args::augment_args(clap::Command::new("dynamic-networks"));
+            let matches = command.try_get_matches_from([&["dynamic-networks"], flags].concat());
+            let args = Args::from_arg_matches(&matches.unwrap()).unwrap();
+            assert_eq!(args.log_level(), level, "{flags:?}");
+        }
+    }
 }

@@ -5,7 +5,10 @@
 //!                     ▲                                        │ conflict: read again
 //!                     └────────────────────────────────────────┘
 //! ```
+//!
+//! An object that another client keeps changing back is written with back-off, and the error names that client.
 
+mod contest;
 mod error;
 
 pub use error::{Attempt, Cause, Error};
@@ -14,6 +17,7 @@ use crate::cache::{Cache, Lookup};
 use crate::lock;
 use crate::merge::{self, Change, Difference, Policy};
 use crate::object::{self, Kind, ObjectId};
+use contest::{Contest, Verdict};
 use kube::Client;
 use kube::core::{Request, params};
 use serde_json::Value;
@@ -21,6 +25,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -61,6 +66,8 @@ pub struct Applier {
     cache: Cache,
     /// What writes came back with, so that a server that fills in more than we know of is not written to for ever.
     learned: Mutex<HashMap<ObjectId, Learned>>,
+    /// Recent writes, for the back-off.
+    contests: Mutex<HashMap<ObjectId, Contest>>,
 }
 
 #[derive(Debug)]
@@ -82,6 +89,7 @@ impl Applier {
             policy,
             cache,
             learned: Mutex::new(HashMap::new()),
+            contests: Mutex::default(),
         }
     }
 
@@ -103,7 +111,8 @@ impl Applier {
     /// Makes the live object the rendered one, writing only when they differ (operator.md §9.1).
     ///
     /// # Errors
-    /// When the object is refused, by us or by the API server, or somebody else keeps writing it.
+    /// When the object is refused, by us or by the API server, or another client keeps writing it at the same time, or
+    /// keeps changing it back.
     pub async fn apply(&self, rendered: &Value) -> Result<Applied, Error> {
         let id = ObjectId::of(rendered);
         let failed = |cause| Error {
@@ -145,21 +154,66 @@ impl Applier {
         let fingerprint = fingerprint(rendered);
         let known = self.known(id, fingerprint);
         let change = merge::plan_knowing(rendered, live, &self.policy, &known).map_err(Cause::Refused)?;
+        if change != Change::Unchanged {
+            self.may_write(kind, id, rendered, fingerprint).await?;
+        }
         let (applied, stored) = match change {
             Change::Unchanged => return Ok(Applied::Unchanged),
             Change::Create(object) => (Applied::Created, self.create(kind, id, &object).await?),
             Change::Update(object) => (Applied::Updated, self.replace(kind, id, &object).await?),
             Change::Recreate(object) => {
                 if let Some(live) = live {
-                    self.remove(kind, id, uid(live)).await?;
+                    self.remove(kind, id, live).await?;
                 }
                 (Applied::Recreated, self.create(kind, id, &object).await?)
             }
         };
         self.learn(id, fingerprint, rendered, &stored);
         self.cache.put(&stored);
+        self.wrote(id);
         tracing::info!(object = %id, ?applied, "applied");
         Ok(applied)
+    }
+
+    /// Puts off another write of the same rendering while another client reverts each, and names it.
+    async fn may_write(
+        &self,
+        kind: Kind,
+        id: &ObjectId,
+        rendered: &Value,
+        fingerprint: u64,
+    ) -> Result<(), Cause> {
+        let verdict = lock(&self.contests)
+            .entry(id.clone())
+            .or_default()
+            .ask(fingerprint, Instant::now());
+        let opponent = match verdict {
+            Verdict::Write => return Ok(()),
+            Verdict::Wait(Some(opponent)) => opponent,
+            Verdict::Wait(None) => {
+                // The cache drops `managedFields`.
+                let live = self.read(kind, id).await?;
+                let differences = live
+                    .as_ref()
+                    .and_then(|live| merge::differences(rendered, live, &self.policy).ok());
+                let first = differences.iter().flatten().next();
+                let path = first.map_or("it", |difference| difference.path.as_str());
+                let opponent = contest::opponent(live.as_ref(), path);
+                tracing::warn!(object = %id, opponent, "another client reverts each write, retrying with back-off");
+                if let Some(contest) = lock(&self.contests).get_mut(id) {
+                    contest.name(opponent.clone());
+                }
+                opponent
+            }
+        };
+        Err(Cause::Contested(opponent))
+    }
+
+    fn wrote(&self, id: &ObjectId) {
+        let now = Instant::now();
+        let mut contests = lock(&self.contests);
+        contests.retain(|other, contest| other == id || !contest.is_over(now));
+        contests.entry(id.clone()).or_default().wrote(now);
     }
 
     fn known(&self, id: &ObjectId, fingerprint: u64) -> Vec<Difference> {
@@ -232,7 +286,7 @@ impl Applier {
     /// Deletes an object if one of its owners is of this kind (operator.md §9.2).
     ///
     /// # Errors
-    /// When the API server refuses or does not answer.
+    /// When the API server refuses or does not answer, or others keep making the object anew.
     pub async fn delete_if_owned(&self, id: &ObjectId, owner_kind: &str) -> Result<Deleted, Error> {
         self.delete_when(id, |live| object::owned_by(live, owner_kind))
             .await
@@ -241,7 +295,7 @@ impl Applier {
     /// Deletes an object, whoever owns it.
     ///
     /// # Errors
-    /// When the API server refuses or does not answer.
+    /// When the API server refuses or does not answer, or others keep making the object anew.
     pub async fn delete(&self, id: &ObjectId) -> Result<Deleted, Error> {
         self.delete_when(id, |_| true).await
     }
@@ -255,7 +309,8 @@ impl Applier {
         let Some(kind) = id.known_kind() else {
             return Ok(Deleted::UnknownKind);
         };
-        for _ in 0..ATTEMPTS {
+        let mut attempt = 1;
+        loop {
             // The cache may not select what an older version made: deleting asks.
             let live = match self.read(kind, id).await {
                 Ok(Some(live)) => live,
@@ -266,17 +321,18 @@ impl Applier {
             if !may(&live) {
                 return Ok(Deleted::NotOwned);
             }
-            match self.remove(kind, id, uid(&live)).await {
+            match self.remove(kind, id, &live).await {
                 Ok(()) => {
+                    // A later creation reverts no other client.
+                    lock(&self.contests).remove(id);
                     tracing::info!(object = %id, "deleted");
                     return Ok(Deleted::Deleted);
                 }
                 // Another object of this name by now: look who owns it.
-                Err(cause) if cause.is_conflict() => {}
+                Err(cause) if cause.is_conflict() && attempt < ATTEMPTS => attempt += 1,
                 Err(cause) => return Err(failed(cause)),
             }
         }
-        Ok(Deleted::NotOwned)
     }
 
     /// Applies a merge patch to an object or one of its subresources (`status`) and returns what it became.
@@ -340,9 +396,9 @@ impl Applier {
     }
 
     /// Deletes this very object; one of the same name that was made since is left alone (409).
-    async fn remove(&self, kind: Kind, id: &ObjectId, uid: Option<String>) -> Result<(), Cause> {
+    async fn remove(&self, kind: Kind, id: &ObjectId, live: &Value) -> Result<(), Cause> {
         let preconditions = params::Preconditions {
-            uid,
+            uid: uid(live),
             resource_version: None,
         };
         let parameters = params::DeleteParams::default().preconditions(preconditions);
@@ -350,10 +406,13 @@ impl Applier {
             .send(id, requests(kind, id).delete(&id.name, &parameters))
             .await
         {
-            Ok(_) => Ok(()),
-            Err(cause) if cause.is_not_found() => Ok(()),
-            Err(cause) => Err(cause),
+            // A finalizer holds it: it stays until the watch reports its end.
+            Ok(answer) if answer.pointer("/metadata/deletionTimestamp").is_some() => self.cache.put(&answer),
+            Ok(_) => self.cache.bury(id, live),
+            Err(cause) if cause.is_not_found() => self.cache.bury(id, live),
+            Err(cause) => return Err(cause),
         }
+        Ok(())
     }
 
     async fn send<E: Into<RequestError>>(
@@ -388,4 +447,55 @@ fn fingerprint(rendered: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     rendered.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::{self, Inventory, Ledger};
+    use crate::object::CONFIG_MAP;
+    use axum::http::{Method, Request as HttpRequest, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::{BoxError, service_fn};
+
+    const OWNER: &str = "NetworkAddonsConfig";
+
+    /// An API server that has another object, of the same name and owner, each time that one is to be deleted.
+    fn restless() -> Client {
+        let service = service_fn(|request: HttpRequest<Body>| async move {
+            let (code, body) = if request.method() == Method::DELETE {
+                let conflict = json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409,
+                    "message": "the UID in the precondition does not match",
+                });
+                (409_u16, conflict)
+            } else {
+                let object = json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": { "name": "a", "uid": "1", "ownerReferences": [{ "kind": OWNER }] },
+                });
+                (200, object)
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Response::builder()
+                .status(code)
+                .body(body)
+                .map_err(BoxError::from)
+        });
+        Client::new(service, "default")
+    }
+
+    // operator#89
+    #[tokio::test]
+    async fn delete_of_an_object_that_is_made_anew_all_the_time_keeps_it_on_record() {
+        let applier = Applier::new(restless(), Policy::owned_by(OWNER));
+        let id = CONFIG_MAP.object(Some("ns"), "a");
+        let error = applier.delete_if_owned(&id, OWNER).await.expect_err("a conflict");
+        assert!(error.is_conflict(), "{error}");
+        let recorded = Inventory::of([id.clone()]);
+        let ledger = Ledger::new(CONFIG_MAP.object(Some("ns"), "record"));
+        let pruned = inventory::prune(&applier, &ledger, &recorded, &[id], OWNER).await;
+        assert_eq!((pruned.recorded, pruned.failures.len()), (recorded, 1));
+    }
 }

@@ -1,15 +1,26 @@
 //! Live objects of many kinds as JSON, kept by watches: what [`crate::apply`] compares with instead of asking.
+//!
+//! The cache knows the writes of its own process at once: an object that it created is there, and an object that it deleted
+//! is gone, even while the watch lags.
 
 use crate::lock;
 use crate::object::{Kind, ObjectId};
-use crate::watch::{self, Change, Options, Stop, Store, Watch};
+use crate::watch::{self, Change, Options, Stop, Store, Trouble, Watch};
 use futures::StreamExt;
 use futures::stream::SelectAll;
 use kube::Client;
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long a watch may fail before users are told: an API server may restart meanwhile.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Words of a message about a missing right.
+pub const REFUSED: &str = "not allowed to";
 
 /// An object as it was last told about, shared and never changed.
 pub type Object = Arc<Value>;
@@ -33,6 +44,7 @@ pub struct Cache(Arc<Mutex<Vec<Watched>>>);
 struct Watched {
     kind: Kind,
     namespace: Option<String>,
+    options: Options,
     store: Store<ObjectId, Object>,
     trim: fn(&mut Value),
     /// Whether [`Cache::is_synced`] waits for it.
@@ -65,7 +77,7 @@ impl Cache {
         trim: fn(&mut Value),
     ) -> Watch<ObjectId, Object> {
         let watch = Self::start(client, kind, namespace, options, trim);
-        self.add(kind, namespace, trim, true, &watch);
+        self.add(kind, namespace, options, trim, true, &watch);
         watch
     }
 
@@ -80,7 +92,7 @@ impl Cache {
         trim: fn(&mut Value),
     ) -> Watch<ObjectId, Object> {
         let watch = Self::start(client, kind, namespace, options, trim);
-        self.add(kind, namespace, trim, false, &watch);
+        self.add(kind, namespace, options, trim, false, &watch);
         watch
     }
 
@@ -97,7 +109,7 @@ impl Cache {
         };
         let api = kube::Api::all_with(client, &kind.api_resource());
         let watch = watch::start_metadata(api, options, key(kind), project);
-        self.add(kind, None, keep_all, true, &watch);
+        self.add(kind, None, options, keep_metadata, true, &watch);
         watch
     }
 
@@ -125,6 +137,7 @@ impl Cache {
         &self,
         kind: Kind,
         namespace: Option<&str>,
+        options: &Options,
         trim: fn(&mut Value),
         awaited: bool,
         watch: &Watch<ObjectId, Object>,
@@ -132,6 +145,7 @@ impl Cache {
         lock(&self.0).push(Watched {
             kind,
             namespace: namespace.map(str::to_owned),
+            options: options.clone(),
             store: watch.store(),
             trim,
             awaited,
@@ -156,6 +170,21 @@ impl Cache {
         lock(&self.0)
             .iter()
             .all(|watched| !watched.awaited || watched.store.is_synced())
+    }
+
+    /// The resource of each watch, its namespace where it has one, and whether it is up to date. A kind that is not served
+    /// counts as an error only where it is awaited.
+    pub(crate) fn health(&self, patience: Duration) -> Vec<(String, String, bool)> {
+        let health = |watched: &Watched| {
+            let is_up = match watched.store.trouble(patience) {
+                None => true,
+                Some(Trouble::NotServed) => !watched.awaited,
+                Some(_) => false,
+            };
+            let namespace = watched.namespace.clone().unwrap_or_default();
+            (resource(watched.kind), namespace, is_up)
+        };
+        lock(&self.0).iter().map(health).collect()
     }
 
     /// Whether a kind is known to be served: it is watched, and its first list is complete.
@@ -194,21 +223,26 @@ impl Cache {
             .collect()
     }
 
-    /// Takes in the answer to a write of our own.
+    /// Stores the answer to our own write, wherever the selector of a watch selects the object.
     pub(crate) fn put(&self, object: &Value) {
         let id = ObjectId::of(object);
-        let version = object
-            .pointer("/metadata/resourceVersion")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let version = text(object, "resourceVersion");
         for watched in self.covering(&id) {
-            // Only what passed the watch's selector before: whether a new object passes it, the watch knows.
-            if watched.store.contains(&id) {
+            if watched.options.select(object) == Some(true) || watched.store.contains(&id) {
                 let mut object = object.clone();
                 drop_managed_fields(&mut object);
                 (watched.trim)(&mut object);
                 watched.store.put(id.clone(), version, Arc::new(object));
             }
+        }
+    }
+
+    /// Removes an object that we deleted. `last` is the object before that.
+    pub(crate) fn bury(&self, id: &ObjectId, last: &Value) {
+        let (uid, version) = (text(last, "uid"), text(last, "resourceVersion"));
+        for watched in self.covering(id) {
+            let is_it = |object: &Object| text(object, "uid") == uid;
+            watched.store.bury(id.clone(), uid, version, is_it);
         }
     }
 
@@ -220,6 +254,83 @@ impl Cache {
         };
         lock(&self.0).iter().filter(covers).cloned().collect()
     }
+}
+
+impl Watched {
+    fn blocked(&self, patience: Duration) -> Option<Blocked> {
+        Some(Blocked {
+            resource: resource(self.kind),
+            namespace: self.namespace.clone(),
+            trouble: self.store.trouble(patience)?,
+            name: self.options.name().map(str::to_owned),
+        })
+    }
+}
+
+/// The awaited watches of these caches that have been refused, failing or stale for `patience`, each once.
+pub fn blocked<'a>(caches: impl IntoIterator<Item = &'a Cache>, patience: Duration) -> Vec<Blocked> {
+    let mut all = BTreeSet::new();
+    for cache in caches {
+        let watched = lock(&cache.0);
+        let awaited = watched.iter().filter(|watched| watched.awaited);
+        all.extend(awaited.filter_map(|watched| watched.blocked(patience)));
+    }
+    // A right to the whole kind is a right to each object of it.
+    let is_covered = |blocked: &&Blocked| {
+        let whole = Blocked {
+            name: None,
+            ..(*blocked).clone()
+        };
+        blocked.name.is_some() && all.contains(&whole)
+    };
+    all.iter()
+        .filter(|blocked| !is_covered(blocked))
+        .cloned()
+        .collect()
+}
+
+/// A watch that is refused, fails or is stale. Its text names the missing right.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Blocked {
+    /// As in rules of roles, and its group: `daemonsets.apps`.
+    resource: String,
+    namespace: Option<String>,
+    trouble: Trouble,
+    /// Where one object alone is watched.
+    name: Option<String>,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut what = self.resource.clone();
+        if let Some(name) = &self.name {
+            what.push_str(&format!(" {name}"));
+        }
+        if let Some(namespace) = &self.namespace {
+            what.push_str(&format!(" in namespace {namespace}"));
+        }
+        match &self.trouble {
+            Trouble::Refused(verb) => write!(f, "{REFUSED} {verb} {what}"),
+            Trouble::NotServed => write!(f, "the API server does not serve {what}"),
+            Trouble::Failed(verb, error) => write!(f, "cannot {verb} {what}: {error}"),
+            Trouble::Silent => write!(f, "the API server has not answered the list of {what}"),
+            Trouble::Behind => write!(f, "the watch of {what} is stale: it lacks recent writes"),
+        }
+    }
+}
+
+/// A kind as in rules of roles, and its group: `daemonsets.apps`.
+fn resource(kind: Kind) -> String {
+    if kind.group.is_empty() {
+        return kind.plural.to_owned();
+    }
+    format!("{}.{}", kind.plural, kind.group)
+}
+
+/// A text of an object's metadata; empty where there is none.
+fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    let text = object.get("metadata").and_then(|metadata| metadata.get(key));
+    text.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// How the objects of a kind are named by their metadata.
@@ -279,6 +390,16 @@ pub fn drop_status(object: &mut Value) {
     }
 }
 
+/// Keeps kind and metadata alone, without annotations.
+fn keep_metadata(object: &mut Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|key, _| ["apiVersion", "kind", "metadata"].contains(&key.as_str()));
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.shift_remove("annotations");
+    }
+}
+
 fn drop_managed_fields(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.shift_remove("managedFields");
@@ -310,5 +431,37 @@ mod tests {
         );
         assert!(cache.list(object::NAMESPACE).is_empty());
         assert!(cache.is_synced());
+    }
+
+    #[test]
+    fn blocked_watch_names_the_missing_right() {
+        let blocked = |kind, namespace: Option<&str>, name: Option<&str>, trouble| Blocked {
+            resource: resource(kind),
+            namespace: namespace.map(str::to_owned),
+            trouble,
+            name: name.map(str::to_owned),
+        };
+        let definitions = object::CUSTOM_RESOURCE_DEFINITION;
+        for (blocked, expected) in [
+            (
+                blocked(definitions, None, None, Trouble::Refused("list")),
+                "not allowed to list customresourcedefinitions.apiextensions.k8s.io",
+            ),
+            (
+                blocked(object::SECRET, Some("ns"), Some("s"), Trouble::Refused("watch")),
+                "not allowed to watch secrets s in namespace ns",
+            ),
+            (
+                blocked(
+                    object::ROLE,
+                    Some("ns"),
+                    None,
+                    Trouble::Failed("list", "no leader".to_owned()),
+                ),
+                "cannot list roles.rbac.authorization.k8s.io in namespace ns: no leader",
+            ),
+        ] {
+            assert_eq!(blocked.to_string(), expected);
+        }
     }
 }

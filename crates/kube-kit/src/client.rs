@@ -15,13 +15,21 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tower::layer::layer_fn;
 use tower::retry::RetryLayer;
+use tower::timeout::{TimeoutLayer, error::Elapsed};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use crate::metrics::Requests;
 
+/// First part of every component's user agent. API servers use it as the field manager of updates.
+pub(crate) const PRODUCT: &str = "weft";
+
 /// Longer than the longest silence of a healthy watch (290 s and a margin of 5 s), so that it only ever ends requests
 /// whose answer was lost.
 const SILENCE: Duration = Duration::from_secs(310);
+
+/// How long the API server may take to begin its answer, also that to a watch. It gives up itself after a minute
+/// (`--request-timeout`); without a limit of ours, a controller with one worker waits for [`SILENCE`] where it does not.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long a connection may be silent before the kernel asks whether the other end is still there, and how often it asks
 /// then.
@@ -92,22 +100,26 @@ pub async fn counted_client_from(
 /// When no configuration is found, or it is unusable.
 pub async fn configuration(component: &str, kubeconfig: Option<&Path>) -> Result<Config, Error> {
     let mut config = config(kubeconfig).await?;
-    let agent = HeaderValue::from_str(&format!("weft/{component}")).map_err(Error::UserAgent)?;
+    let agent = HeaderValue::from_str(&format!("{PRODUCT}/{component}")).map_err(Error::UserAgent)?;
     config.headers.push((USER_AGENT, agent));
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
     Ok(config)
 }
 
-/// A client whose requests are counted.
+/// A client whose requests are counted, and fail without the beginning of an answer within a minute.
 ///
 /// # Errors
 /// When TLS or authentication can't be set up from the configuration.
 pub fn counted(config: Config, requests: &Requests) -> Result<Client, kube::Error> {
+    counted_within(config, requests, PATIENCE)
+}
+
+fn counted_within(config: Config, requests: &Requests, patience: Duration) -> Result<Client, kube::Error> {
     let host = config.cluster_url.authority().map(ToString::to_string);
     let host = host.as_deref().unwrap_or_default();
     if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
-        // People's ways to a cluster, which the library knows best.
+        // People's ways to a cluster, which the library knows best. They may have to log in meanwhile: no limit.
         let layer = layer_fn(|service| requests.count(host, service));
         return Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build());
     }
@@ -115,6 +127,8 @@ pub fn counted(config: Config, requests: &Requests) -> Result<Client, kube::Erro
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
+    // Where the head and the body of a request are written apart, the body would wait for the acknowledgement of the head.
+    tcp.set_nodelay(true);
     tcp.set_keepalive(Some(IDLE));
     tcp.set_keepalive_interval(Some(ASKED_AGAIN));
     tcp.set_tcp_user_timeout(Some(LOST));
@@ -132,12 +146,25 @@ pub fn counted(config: Config, requests: &Requests) -> Result<Client, kube::Erro
         .option_layer(retry)
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
+        .map_err(move |error: BoxError| {
+            if error.is::<Elapsed>() {
+                NoAnswer(patience).into()
+            } else {
+                error
+            }
+        })
+        .layer(TimeoutLayer::new(patience))
         .map_err(BoxError::from)
         .service(http);
     let layer = layer_fn(|service| requests.count(host, service));
     let builder = ClientBuilder::new(service, config.default_namespace);
     Ok(builder.with_layer(&layer).build())
 }
+
+/// The API server did not begin to answer a request in time.
+#[derive(Debug, Error)]
+#[error("no answer from the API server within {} seconds", .0.as_secs())]
+struct NoAnswer(Duration);
 
 /// A client that is whatever client `current` holds at the moment of each request: credentials are replaced that way. What
 /// was begun by an earlier one, such as a watch, goes on by it.
@@ -232,5 +259,18 @@ mod tests {
         assert!(found, "{table}");
         drop(held);
         asks.abort();
+    }
+
+    #[tokio::test]
+    async fn client_gives_a_server_up_that_does_not_answer() {
+        // The kernel accepts connections; no program reads them.
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let port = listener.local_addr().expect("an address").port();
+        let url = format!("http://127.0.0.1:{port}").parse().expect("a URL");
+        let patience = Duration::from_secs(1);
+        let client = counted_within(Config::new(url), &Requests::default(), patience).expect("a client");
+        let error = client.apiserver_version().await.expect_err("no answer");
+        assert_eq!(message(&error), "no answer from the API server within 1 seconds");
+        drop(listener);
     }
 }

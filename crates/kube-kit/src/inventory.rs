@@ -9,6 +9,7 @@
 
 use crate::apply::{Applier, Deleted, Error};
 use crate::object::ObjectId;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use thiserror::Error;
 
@@ -17,7 +18,17 @@ pub const KEY: &str = "inventory";
 
 /// Objects that we made, in the order in which they were rendered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Inventory(Vec<ObjectId>);
+pub struct Inventory(Vec<Entry>);
+
+/// An object on record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    #[serde(flatten)]
+    id: ObjectId,
+    /// The component that it was rendered for; none in records of versions that did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    component: Option<String>,
+}
 
 /// The recorded inventory is not one.
 #[derive(Debug, Error)]
@@ -25,11 +36,23 @@ pub struct Inventory(Vec<ObjectId>);
 pub struct Malformed(#[source] serde_json::Error);
 
 impl Inventory {
-    /// What these objects are.
+    /// What these objects are, of no component.
     pub fn of(objects: impl IntoIterator<Item = ObjectId>) -> Self {
+        Self::collect(objects.into_iter().map(|id| Entry { id, component: None }))
+    }
+
+    /// What these objects of a component are.
+    pub fn of_component(component: &str, objects: impl IntoIterator<Item = ObjectId>) -> Self {
+        Self::collect(objects.into_iter().map(|id| Entry {
+            id,
+            component: Some(component.to_owned()),
+        }))
+    }
+
+    fn collect(entries: impl Iterator<Item = Entry>) -> Self {
         let mut inventory = Self::default();
-        for id in objects {
-            inventory.add(id);
+        for entry in entries {
+            inventory.add(entry);
         }
         inventory
     }
@@ -39,20 +62,20 @@ impl Inventory {
     /// # Errors
     /// When it is not a JSON list of object identities. Unknown keys are ignored.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
-        serde_json::from_str::<Vec<ObjectId>>(text)
-            .map(Self::of)
+        serde_json::from_str::<Vec<Entry>>(text)
+            .map(|entries| Self::collect(entries.into_iter()))
             .map_err(Malformed)
     }
 
-    /// Compact JSON: a list of `{"group","version","kind","namespace","name"}`.
+    /// Compact JSON: a list of `{"group","version","kind","namespace","name","component"}`.
     pub fn to_json(&self) -> String {
         // Strings in a list: writing them cannot fail.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
     /// The objects in their order.
-    pub fn objects(&self) -> &[ObjectId] {
-        &self.0
+    pub fn objects(&self) -> impl Iterator<Item = &ObjectId> {
+        self.0.iter().map(|entry| &entry.id)
     }
 
     /// Whether there are none.
@@ -60,16 +83,29 @@ impl Inventory {
         self.0.is_empty()
     }
 
-    /// Whether the object is in it, in whatever version.
-    pub fn contains(&self, id: &ObjectId) -> bool {
-        self.0.iter().any(|known| known.same(id))
+    fn find(&self, id: &ObjectId) -> Option<&Entry> {
+        self.0.iter().find(|known| known.id.same(id))
     }
 
-    fn add(&mut self, id: ObjectId) {
-        match self.0.iter_mut().find(|known| known.same(&id)) {
-            // The version in which it is spoken about now.
-            Some(known) => *known = id,
-            None => self.0.push(id),
+    /// Whether the object is in it, in whatever version.
+    pub fn contains(&self, id: &ObjectId) -> bool {
+        self.find(id).is_some()
+    }
+
+    /// The component that an object was rendered for; `None` where the record does not say it.
+    pub fn component(&self, id: &ObjectId) -> Option<&str> {
+        self.find(id)?.component.as_deref()
+    }
+
+    fn add(&mut self, entry: Entry) {
+        match self.0.iter_mut().find(|known| known.id.same(&entry.id)) {
+            Some(known) => {
+                // The version in which it is spoken about now.
+                known.id = entry.id;
+                // Of a rendering and the record before it, the rendering is asked first.
+                known.component = known.component.take().or(entry.component);
+            }
+            None => self.0.push(entry),
         }
     }
 
@@ -77,21 +113,21 @@ impl Inventory {
     /// was recorded: the same text whatever happened before, so that nothing has to be written when nothing is new.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
-        Self::of(self.0.iter().chain(&other.0).cloned())
+        Self::collect(self.0.iter().chain(&other.0).cloned())
     }
 
     /// Without this object.
     #[must_use]
     pub fn without(&self, id: &ObjectId) -> Self {
-        Self(self.0.iter().filter(|known| !known.same(id)).cloned().collect())
+        let others = self.0.iter().filter(|known| !known.id.same(id));
+        Self(others.cloned().collect())
     }
 
     /// What to delete after applying: recorded, no longer rendered and not protected, webhook configurations first
     /// (without their server they would block everybody), otherwise in the order in which they were rendered.
     pub fn prune(&self, rendered: &Self, protected: impl Fn(&ObjectId) -> bool) -> Vec<ObjectId> {
         let gone = self
-            .0
-            .iter()
+            .objects()
             .filter(|id| !rendered.contains(id) && !protected(id));
         let (webhooks, others): (Vec<_>, Vec<_>) =
             gone.cloned().partition(ObjectId::is_webhook_configuration);
@@ -201,11 +237,35 @@ mod tests {
         );
         assert_eq!(Inventory::parse(&all.to_json()).expect("an inventory"), all);
         let newer = r#"[{"version":"v1","kind":"Service","namespace":"ns","name":"s","component":"x"}]"#;
-        assert_eq!(
-            Inventory::parse(newer).expect("an inventory").objects(),
-            [SERVICE.object(Some("ns"), "s")]
-        );
+        let service = SERVICE.object(Some("ns"), "s");
+        let newer = Inventory::parse(newer).expect("an inventory");
+        assert_eq!(newer, Inventory::of_component("x", [service.clone()]));
+        assert_eq!(newer.component(&service), Some("x"));
         assert!(Inventory::parse("{}").is_err());
+    }
+
+    // operator#88
+    #[test]
+    fn inventory_keeps_components_over_a_crash_and_an_upgrade() {
+        let id = |name: &str| CONFIG_MAP.object(Some("ns"), name);
+        let rendered = Inventory::of_component("multus", [id("a")]);
+        let written = rendered.to_json();
+        assert_eq!(
+            written,
+            r#"[{"group":"","version":"v1","kind":"ConfigMap","namespace":"ns","name":"a","component":"multus"}]"#
+        );
+        // An object that went from one component to another belongs to the one that renders it.
+        let recorded = Inventory::of_component("ovs", [id("a"), id("b")]).union(&Inventory::of([id("c")]));
+        let planned = rendered.union(&recorded);
+        let components = ["a", "b", "c"].map(|name| planned.component(&id(name)));
+        assert_eq!(components, [Some("multus"), Some("ovs"), None]);
+        assert_eq!(
+            Inventory::parse(&planned.to_json()).expect("an inventory"),
+            planned
+        );
+        // A record of an earlier version gets its components when they are rendered.
+        let earlier = Inventory::of([id("a")]);
+        assert_eq!(rendered.union(&earlier), rendered);
     }
 
     #[test]
@@ -225,7 +285,7 @@ mod tests {
         // The process may die at any point after this is written.
         let recorded = before.union(&rendered);
         let plan = recorded.prune(&rendered, |_| false);
-        assert_eq!(plan, inventory(&["a", "c"]).objects());
+        assert_eq!(plan, ["a", "c"].map(|name| CONFIG_MAP.object(Some("ns"), name)));
         let after_one = recorded.without(&plan[0]);
         assert_eq!(
             after_one.union(&rendered).prune(&rendered, |_| false),

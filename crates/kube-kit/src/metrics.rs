@@ -1,5 +1,6 @@
 //! Figures that every controller has, under the names by which dashboards know them: reconciles and their queue as
-//! controller-runtime and client-go count them, requests to the API server, and the process.
+//! controller-runtime and client-go count them, requests to the API server, and the process; and watches, under a name of
+//! our own.
 //!
 //! Each kind of figures is a cheap handle whose clones share them, with a `register` that adds them to a registry.
 //! Names of counters get their `_total` when they are written.
@@ -15,9 +16,11 @@ use prometheus_client::registry::Registry;
 
 mod process;
 mod requests;
+mod watches;
 
 pub use process::Process;
 pub use requests::Requests;
+pub use watches::Watches;
 
 /// Limits in seconds for the time that a reconcile takes.
 const RECONCILE_TIMES: [f64; 13] = [

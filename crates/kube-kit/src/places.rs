@@ -20,7 +20,7 @@ struct State<Owner: Clone + Ord> {
     waiting: VecDeque<Waiting<Owner>>,
 }
 
-/// Who has how many places: the rule alone, for those who don't wait.
+/// The places of each owner: the rule, without the queue.
 #[derive(Clone, Debug)]
 pub struct Shares<Owner: Clone + Ord> {
     all: usize,

@@ -30,7 +30,7 @@ mod tests;
 
 /// Protocols that clients may choose from, as ALPN names them.
 const HTTP_1: &[u8] = b"http/1.1";
-const HTTP_2: &[u8] = b"h2";
+pub(crate) const HTTP_2: &[u8] = b"h2";
 
 /// How long a certificate that signs itself is valid. Nobody can check it, so its end must never be what stops a server.
 const VALIDITY: Duration = Duration::from_hours(24 * 365 * 10);

@@ -3,21 +3,29 @@
 //!
 //! ```text
 //! list (pages of 50) ─┐                    ┌─> Store: key -> trimmed value, read synchronously
-//!                     ├─> guard ─> project ┤
-//! watch (from there) ─┘                    └─> Change: which key, in order
+//!                     ├─> guard ─> project ┤     ▲
+//! watch (from there) ─┘                    │     └── answers to our own writes
+//!                                          └─> Change: which key, in order
 //! ```
 
+mod events;
 mod guard;
+mod health;
+mod options;
 mod store;
 
 pub use guard::{DeserializeGuard, Invalid};
+pub use health::Trouble;
+pub use options::Options;
 pub use store::Store;
+
+use events::Event;
 
 use futures::{Stream, StreamExt};
 use kube::api::Api;
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{self, DefaultBackoff, Event};
+use kube::runtime::watcher::{DefaultBackoff, Error};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::pin::{Pin, pin};
@@ -27,73 +35,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// Objects asked for at a time: the first list decides how much memory the process holds ever after.
-const PAGE: u32 = 50;
-
 /// How often to ask for a kind that the API server does not serve. [`Watch::retry`] asks at once.
 const ABSENT: Duration = Duration::from_mins(5);
-
-/// Which objects to watch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
-    /// A label selector, such as `app=multus`.
-    pub labels: Option<String>,
-    /// A field selector, such as `spec.nodeName=node1`.
-    pub fields: Option<String>,
-    /// How often to ask for a kind that the API server does not serve; every five minutes where nothing is said.
-    pub absent: Option<Duration>,
-    /// Objects asked for at a time by the first list; 50 where nothing is said.
-    pub page: Option<u32>,
-}
-
-impl Options {
-    /// All objects.
-    pub fn all() -> Self {
-        Self::default()
-    }
-
-    /// Only objects with these labels.
-    #[must_use]
-    pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.labels = Some(selector.into());
-        self
-    }
-
-    /// Only objects with these fields.
-    #[must_use]
-    pub fn fields(mut self, selector: impl Into<String>) -> Self {
-        self.fields = Some(selector.into());
-        self
-    }
-
-    /// Asks so often for a kind that the API server does not serve.
-    #[must_use]
-    pub fn absent(mut self, pause: Duration) -> Self {
-        self.absent = Some(pause);
-        self
-    }
-
-    /// Only the object of this name.
-    #[must_use]
-    pub fn named(self, name: &str) -> Self {
-        self.fields(format!("metadata.name={name}"))
-    }
-
-    /// So many objects at a time: more are listed faster and take more memory meanwhile, less so the less of them is
-    /// read.
-    #[must_use]
-    pub fn page(mut self, objects: u32) -> Self {
-        self.page = Some(objects);
-        self
-    }
-
-    fn config(&self) -> watcher::Config {
-        let mut config = watcher::Config::default().page_size(self.page.unwrap_or(PAGE));
-        config.label_selector.clone_from(&self.labels);
-        config.field_selector.clone_from(&self.fields);
-        config
-    }
-}
 
 /// What happened to a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,7 +137,7 @@ where
     T: Send + 'static,
 {
     let what = api.resource_url().to_owned();
-    let events = watcher::watcher(api, options.config());
+    let events = events::events(api, options.list(), options.watch());
     run(what, options.absent.unwrap_or(ABSENT), events, key, project)
 }
 
@@ -210,7 +153,8 @@ where
     T: Send + 'static,
 {
     let what = api.resource_url().to_owned();
-    let events = watcher::watcher(api, options.config()).map(|event| event.map(guarded));
+    let events = events::events(api, options.list(), options.watch());
+    let events = events.map(|event| event.map(guarded));
     run(what, options.absent.unwrap_or(ABSENT), events, key, project)
 }
 
@@ -220,16 +164,18 @@ fn guarded<K>(event: Event<K>) -> Event<DeserializeGuard<K>> {
     match event {
         Event::Init => Event::Init,
         Event::InitApply(object) => Event::InitApply(guard(object)),
+        Event::InitDone(version) => Event::InitDone(version),
+        Event::Started => Event::Started,
         Event::Apply(object) => Event::Apply(guard(object)),
         Event::Delete(object) => Event::Delete(guard(object)),
-        Event::InitDone => Event::InitDone,
+        Event::Bookmark(version) => Event::Bookmark(version),
     }
 }
 
 fn run<K, Key, T>(
     what: String,
     absent: Duration,
-    events: impl Stream<Item = watcher::Result<Event<DeserializeGuard<K>>>> + Send + 'static,
+    events: impl Stream<Item = Result<Event<DeserializeGuard<K>>, Error>> + Send + 'static,
     key: impl Fn(&ObjectMeta) -> Key + Send + 'static,
     project: impl FnMut(K) -> T + Send + 'static,
 ) -> Watch<Key, T>
@@ -255,13 +201,18 @@ where
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    // A list that has only begun is no success: its next page may fail again and again.
-                    if !matches!(event, Event::Init | Event::InitApply(_)) {
+                    // A list that has only begun is no success: its next page may fail again and again. Nor is a watch
+                    // that has reported nothing yet.
+                    if !matches!(event, Event::Init | Event::InitApply(_) | Event::Started) {
                         backoff.reset();
+                    }
+                    if !matches!(event, Event::Init | Event::InitApply(_)) {
+                        follower.store.recovered();
                     }
                     follower.follow(event);
                 }
                 Err(error) => {
+                    follower.store.failed(Trouble::of(&error));
                     let pause = pause_after(&what, &error, absent, &mut backoff);
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
@@ -320,31 +271,23 @@ impl Name {
     }
 }
 
+/// The pause before a list that replaces a watch whose version has expired, as after a restart of the API server.
+const EXPIRED: Duration = Duration::from_secs(1);
+
 /// How long to wait after an error, told to the log.
-fn pause_after(
-    what: &str,
-    error: &watcher::Error,
-    absent: Duration,
-    backoff: &mut DefaultBackoff,
-) -> Duration {
-    let is_absent =
-        matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404);
-    if is_absent {
+fn pause_after(what: &str, error: &Error, absent: Duration, backoff: &mut DefaultBackoff) -> Duration {
+    if matches!(error, Error::InitialListFailed(_)) && health::code(error) == 404 {
         tracing::debug!(what, "not served, watching later");
         return absent;
     }
-    let pause = backoff.next().unwrap_or(ABSENT);
-    tracing::warn!(what, error = %cause(error), retry = ?pause, "watch failed");
-    pause
-}
-
-fn cause(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => crate::client::message(error),
-        other => other.to_string(),
+    if matches!(error, Error::WatchError(_)) && health::code(error) == 410 {
+        // The API server answers, so that the pauses of an outage do not count.
+        tracing::info!(what, "the version of the watch has expired, listing again");
+        return EXPIRED;
     }
+    let pause = backoff.next().unwrap_or(ABSENT);
+    tracing::warn!(what, error = health::cause(error), retry = ?pause, "watch failed");
+    pause
 }
 
 /// Carries events into the store and tells about what changed.
@@ -368,19 +311,28 @@ where
     {
         match event {
             Event::Init => self.store.begin(),
-            Event::InitApply(object) | Event::Apply(object) => self.apply(object),
+            Event::InitApply(object) => self.apply(object),
+            Event::InitDone(version) => {
+                self.tell_deleted(self.store.complete(&version));
+                self.tell(Change::Synced);
+            }
+            Event::Started => {}
+            Event::Apply(object) => {
+                self.apply(object);
+                self.tell_deleted(self.store.overtaken());
+            }
             Event::Delete(object) => {
                 let metadata = kube::Resource::meta(&object);
                 let key = (self.key)(metadata);
-                if self.store.remove(&key, metadata.resource_version.as_deref()) {
+                let version = metadata.resource_version.as_deref();
+                if self.store.remove(&key, version, metadata.uid.as_deref()) {
                     self.tell(Change::Deleted(key));
                 }
+                self.tell_deleted(self.store.overtaken());
             }
-            Event::InitDone => {
-                for key in self.store.complete() {
-                    self.tell(Change::Deleted(key));
-                }
-                self.tell(Change::Synced);
+            Event::Bookmark(version) => {
+                self.store.reach(&version);
+                self.tell_deleted(self.store.overtaken());
             }
         }
     }
@@ -394,10 +346,14 @@ where
         let metadata = kube::Resource::meta(&object);
         let key = (self.key)(metadata);
         let version = metadata.resource_version.clone().unwrap_or_default();
+        let uid = metadata.uid.clone();
         match object.0 {
             Ok(object) => {
                 let project = &mut self.project;
-                if self.store.insert(key.clone(), &version, || project(object)) {
+                let news = self
+                    .store
+                    .insert(key.clone(), &version, uid.as_deref(), || project(object));
+                if news {
                     self.tell(Change::Applied(key));
                 }
             }
@@ -414,6 +370,12 @@ where
         }
     }
 
+    fn tell_deleted(&self, keys: Vec<Key>) {
+        for key in keys {
+            self.tell(Change::Deleted(key));
+        }
+    }
+
     fn tell(&self, change: Change<Key>) {
         // Nobody listens when only the store is wanted.
         let _ = self.sender.send(change);
@@ -424,6 +386,21 @@ where
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn expired_watch_is_listed_again_without_the_pauses_of_an_outage() {
+        let mut backoff = DefaultBackoff::default();
+        let unreachable = Error::NoResourceVersion;
+        for _ in 0..8 {
+            pause_after("things", &unreachable, ABSENT, &mut backoff);
+        }
+        let status =
+            |code: u16| serde_json::from_value(serde_json::json!({ "code": code, "message": "" })).unwrap();
+        let expired = Error::WatchError(Box::new(status(410)));
+        assert_eq!(pause_after("things", &expired, ABSENT, &mut backoff), EXPIRED);
+        let failed = Error::WatchError(Box::new(status(500)));
+        assert!(pause_after("things", &failed, ABSENT, &mut backoff) > EXPIRED * 5);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_list_that_fails_again_and_again_is_asked_for_ever_less_often() {
@@ -437,7 +414,7 @@ mod tests {
                     return Some((Ok(Event::<DeserializeGuard<DynamicObject>>::Init), true));
                 }
                 counted.fetch_add(1, Ordering::Relaxed);
-                Some((Err(watcher::Error::NoResourceVersion), false))
+                Some((Err(Error::NoResourceVersion), false))
             }
         });
         let _watch = run("things".to_owned(), ABSENT, attempts, Name::of, drop);

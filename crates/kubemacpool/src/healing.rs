@@ -1,8 +1,11 @@
 //! Admissions whose objects were not seen: somebody behind us refused them, or something was missed (kubemacpool §10.7).
 //!
-//! When the oldest one has waited long enough, the object itself is asked for, and what it has counts. Nothing is polled,
-//! and a look-up that fails holds up no other.
+//! When the oldest one has waited long enough, the object itself is asked for, and what it has counts. Nothing is polled. In
+//! each round an object is asked for once, and so are the objects of a namespace; a look-up that fails or takes long holds up
+//! no other.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::api::ListParams;
@@ -10,6 +13,7 @@ use kube::{Api, ResourceExt};
 use kube_kit::client::message;
 use kube_kit::path;
 use kube_kit::watch::DeserializeGuard;
+use tokio::task::JoinSet;
 
 use crate::kubevirt::{Pod, VirtualMachine};
 use crate::pool::{Claimant, Holding, Kind, Owner, Pending, Pool};
@@ -23,6 +27,8 @@ mod tests;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How soon a look-up that failed is tried again.
 const RETRY: Duration = Duration::from_secs(3);
+/// Look-ups at the same time.
+const AT_ONCE: usize = 8;
 
 /// Looks after admissions, for ever.
 pub async fn run(core: Core, wait: Duration) {
@@ -33,22 +39,42 @@ pub async fn run(core: Core, wait: Duration) {
             continue;
         };
         let overdue = state::lock(&core.shared).pool.overdue(by);
-        let mut told = false;
-        for (number, pending) in overdue {
-            let found = look(&core, &pending).await;
-            let now = Instant::now();
-            let pool = &mut state::lock(&core.shared).pool;
-            match found {
+        look_after(&core, overdue, wait).await;
+        core.moved.notify_one();
+    }
+}
+
+/// Looks after these admissions.
+async fn look_after(core: &Core, overdue: Vec<(u64, Pending)>, wait: Duration) {
+    let mut questions = questions(overdue).into_iter();
+    let mut looks = JoinSet::new();
+    let mut told = false;
+    loop {
+        while looks.len() < AT_ONCE
+            && let Some((question, admissions)) = questions.next()
+        {
+            let core = core.clone();
+            looks.spawn(async move { (look(&core, &question).await, admissions) });
+        }
+        let Some(looked) = looks.join_next().await else {
+            return;
+        };
+        // A panic ends the process.
+        let Ok((found, admissions)) = looked else { continue };
+        let now = Instant::now();
+        let pool = &mut state::lock(&core.shared).pool;
+        for (number, pending) in admissions {
+            let owner = described(&pending.claimant);
+            match &found {
                 Ok(found) => {
-                    let (owner, admitted) = (described(&pending.claimant), pending.timestamp);
+                    let admitted = pending.timestamp;
                     tracing::info!(owner, %admitted, "an admission that nothing was seen of is looked after");
                     match found {
-                        Some(Found { uid, holdings }) => pool.found(number, &uid, &holdings, now),
+                        Some(Found { uid, holdings }) => pool.found(number, uid, holdings, now),
                         None => pool.settle(number),
                     }
                 }
                 Err(error) => {
-                    let owner = described(&pending.claimant);
                     // While the API server does not answer, once a round says it.
                     if !std::mem::replace(&mut told, true) {
                         tracing::warn!(owner, error, "cannot look whether an admitted object exists");
@@ -57,8 +83,28 @@ pub async fn run(core: Core, wait: Duration) {
                 }
             }
         }
-        core.moved.notify_one();
     }
+}
+
+/// A look-up.
+#[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Question {
+    Object(Owner),
+    /// All objects of a kind in a namespace: one of them may be the one that had no name.
+    Namespace(Kind, Arc<str>),
+}
+
+/// The look-ups of a round, each once, with the admissions that wait for it.
+fn questions(overdue: Vec<(u64, Pending)>) -> BTreeMap<Question, Vec<(u64, Pending)>> {
+    let mut questions: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (number, pending) in overdue {
+        let question = match &pending.claimant {
+            Claimant::Named(owner) => Question::Object(owner.clone()),
+            Claimant::Unnamed { kind, namespace, .. } => Question::Namespace(*kind, Arc::clone(namespace)),
+        };
+        questions.entry(question).or_default().push((number, pending));
+    }
+    questions
 }
 
 /// How long to do nothing. An admission to come is not due before its wait is over, so that there is no need to be told
@@ -83,11 +129,11 @@ struct Found {
 }
 
 /// The object as it is now, if there is one; in place of one without a name, all that may be it.
-async fn look(core: &Core, pending: &Pending) -> Result<Option<Found>, String> {
+async fn look(core: &Core, question: &Question) -> Result<Option<Found>, String> {
     let asked = async {
-        match &pending.claimant {
-            Claimant::Named(owner) => ask(core, owner).await,
-            Claimant::Unnamed { kind, namespace, .. } => unseen(core, *kind, namespace).await,
+        match question {
+            Question::Object(owner) => ask(core, owner).await,
+            Question::Namespace(kind, namespace) => unseen(core, *kind, namespace).await,
         }
     };
     let found = tokio::time::timeout(PATIENCE, asked).await;

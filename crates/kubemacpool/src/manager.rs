@@ -77,6 +77,7 @@ impl Manager {
             readiness: Readiness::new(),
             notices: Notices::new(),
             moved: Arc::new(Notify::new()),
+            hint: Arc::new(Notify::new()),
         };
         let certificates = Path::new(names::METRICS_CERTIFICATES);
         let profile = webhooks.profile.clone();

@@ -48,7 +48,7 @@ use ledger::{Ledger, Who};
 pub struct RangeIsFull;
 
 /// How many addresses may be taken by admissions whose objects were not seen yet, in all. Clients share them: one client
-/// has half of them at most. So nobody who only asks fills a range of many addresses, or the memory.
+/// has half of them at most. Forged reviews therefore fill neither a large range nor the memory.
 const UNSEEN: usize = 131_072;
 
 /// All addresses that are taken, and the next one to hand out.

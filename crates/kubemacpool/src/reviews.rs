@@ -61,6 +61,7 @@ impl Reviews {
     }
 
     async fn machine(&self, request: &Request) -> Verdict {
+        self.core.hint.notify_one();
         let review = match machines::Review::read(request) {
             Ok(review) => review,
             Err(verdict) => return verdict,

@@ -171,7 +171,7 @@ impl State {
         let owner = Owner::pod(namespace, name);
         let macs: Vec<_> = asked.iter().map(|holding| holding.mac).collect();
         if asked.is_empty() || self.belongs_to_machine(pod) {
-            self.pool.remove(&owner);
+            self.release(&owner);
         } else {
             if let Some(machine) = machine_of(pod) {
                 let launchers = self.launchers.entry(machine).or_default();
@@ -206,15 +206,23 @@ impl State {
     /// A pod is gone.
     pub fn pod_gone(&mut self, namespace: &str, name: &str) {
         let owner = Owner::pod(namespace, name);
-        let released = self.pool.remove(&owner);
+        let released = self.release(&owner);
         if !released.is_empty() {
             tracing::info!(pod = %owner, macs = macs(&released), "released mac from pod");
+        }
+        self.collisions.remove(&Reference::pod(namespace, name));
+    }
+
+    /// Takes a pod's addresses from it; one without any waits for no virtual machine.
+    fn release(&mut self, pod: &Owner) -> Vec<Holding> {
+        let released = self.pool.remove(pod);
+        if !released.is_empty() {
             self.launchers.retain(|_, pods| {
-                pods.retain(|pod| *pod != owner);
+                pods.retain(|launcher| launcher != pod);
                 !pods.is_empty()
             });
         }
-        self.collisions.remove(&Reference::pod(namespace, name));
+        released
     }
 
     /// A virtual machine was seen. Tells whether it is to be freed of the finalizer of earlier programs; that is told

@@ -30,10 +30,18 @@ use crate::notices::{Fullness, Notices};
 use crate::pool::Owner;
 use crate::state::{self, Part, Shared, State};
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 /// Objects asked for at a time: so little is read of each that five hundred take a few megabytes.
 const PAGE: u32 = 500;
-/// How often to ask whether there are virtual machines, while there are none.
+/// The first pause between two look-ups of the kind of virtual machines while it is not served; each later one is twice as
+/// long.
 const DISCOVERY: Duration = Duration::from_secs(5);
+/// The longest pause. A review or a pod of a virtual machine ends it.
+const SELDOM: Duration = Duration::from_mins(5);
+/// How often to list a kind that is not served any more.
+const ABSENT: Duration = Duration::from_mins(1);
 /// How soon to ask again when the API server does not say.
 const RETRY: Duration = Duration::from_secs(1);
 /// How soon to try again what somebody else came first with.
@@ -54,6 +62,8 @@ pub struct Core {
     pub notices: Notices,
     /// Whether addresses were taken or given back.
     pub moved: Arc<Notify>,
+    /// There was a review or a pod of a virtual machine.
+    pub hint: Arc<Notify>,
 }
 
 impl Core {
@@ -121,7 +131,12 @@ impl Core {
 
     async fn pods(self) {
         let core = self.clone();
-        let watch = self.start(move |pod: Pod| core.change(|state| state.pod_seen(&pod)));
+        let watch = self.start(move |pod: Pod| {
+            if pod.is_launcher() || pod.instance().is_some() {
+                core.hint.notify_one();
+            }
+            core.change(|state| state.pod_seen(&pod));
+        });
         let gone = |state: &mut State, name: &Name| state.pod_gone(&name.namespace, &name.name);
         let synced = |pods: &Watch<Name, ()>| {
             tracing::info!(pods = pods.store().len(), "completed pod listing");
@@ -190,7 +205,7 @@ impl Core {
 
     /// Watches virtual machines and their instances, each from when it is found out that the kind is served.
     async fn kubevirt(self) {
-        let (mut machines, mut instances, mut asked) = (false, false, false);
+        let (mut machines, mut instances, mut asked) = (false, false, 0_u32);
         while !(machines && instances) {
             let served = match tokio::time::timeout(PATIENCE, self.served()).await {
                 Ok(Ok(served)) => served,
@@ -208,7 +223,7 @@ impl Core {
             if !machines && has(kubevirt::MACHINES) {
                 machines = true;
                 state::lock(&self.shared).found_kubevirt();
-                if asked {
+                if asked > 0 {
                     tracing::info!("found kubevirt restarting the manager");
                 }
                 tokio::spawn(self.clone().machines());
@@ -217,16 +232,19 @@ impl Core {
                 instances = true;
                 tokio::spawn(self.clone().instances());
             }
-            if !asked {
+            if asked == 0 {
                 for (part, watched) in [(Part::Machines, machines), (Part::Instances, instances)] {
                     if !watched {
                         self.complete(part);
                     }
                 }
             }
-            asked = true;
+            asked = asked.saturating_add(1);
             if !(machines && instances) {
                 tokio::time::sleep(DISCOVERY).await;
+                let rest = pause(asked).saturating_sub(DISCOVERY);
+                // Look again in either case.
+                let _ = tokio::time::timeout(rest, self.hint.notified()).await;
             }
         }
     }
@@ -246,7 +264,7 @@ impl Core {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
     {
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
-        let all = Options::all().page(PAGE).absent(DISCOVERY);
+        let all = Options::all().page(PAGE).absent(ABSENT);
         watch::start_named(api, &all, apply)
     }
 
@@ -303,6 +321,12 @@ impl Core {
         }
         state::lock(&self.shared).unbound(&machine);
     }
+}
+
+/// The pause after so many look-ups (1 and up).
+fn pause(asked: u32) -> Duration {
+    let doublings = asked.saturating_sub(1).min(16);
+    DISCOVERY.saturating_mul(1 << doublings).min(SELDOM)
 }
 
 /// By an update, for nothing else is allowed.

@@ -27,6 +27,8 @@ pub enum Feature {
     NftablesNat,
     /// Masquerading by nftables.
     NftablesMasquerade,
+    /// The driver of a kind of links, by its configuration symbol.
+    Driver(&'static str),
 }
 
 impl Feature {
@@ -41,6 +43,7 @@ impl Feature {
             Feature::NftablesBridge => "CONFIG_NF_TABLES_BRIDGE",
             Feature::NftablesNat => "CONFIG_NFT_NAT",
             Feature::NftablesMasquerade => "CONFIG_NFT_MASQ",
+            Feature::Driver(symbol) => symbol,
         }
     }
 }
@@ -157,6 +160,11 @@ impl Error {
             self.errno(),
             Some(Errno::NODEV | Errno::NOENT | Errno::SRCH | Errno::ADDRNOTAVAIL | Errno::NXIO)
         )
+    }
+
+    /// Something else still refers to the object.
+    pub fn is_in_use(&self) -> bool {
+        self.errno() == Some(Errno::BUSY)
     }
 
     /// The object exists already.

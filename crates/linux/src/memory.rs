@@ -30,11 +30,12 @@ pub fn give_back() -> io::Result<()> {
     unsafe {
         libc::malloc_trim(0);
     }
-    for Range { start, end } in unwritten(&fs::read_to_string(MAPPINGS)?) {
+    let own_code = (give_back as *const ()).addr();
+    for Range { start, end } in unwritten(&fs::read_to_string(MAPPINGS)?, own_code) {
         #[allow(unsafe_code, reason = "the kernel is told about memory by its address")]
-        // SAFETY: the mapping is a file's, private, read-only, and none of its pages was ever written, nor is one in
-        // swap that was: whoever reads it, now or later, gets the same bytes from the file again. It is the program's
-        // or a library's, which nobody unmaps or lets be written meanwhile.
+        // SAFETY: the mapping is private, read-only, and none of its pages was ever written, nor is one in swap that was:
+        // whoever reads it, now or later, gets the same bytes from the file again. The file is this program's own, this
+        // code among it: the mapping can't be unmapped or become another one while the program runs.
         let told = unsafe {
             madvise(
                 std::ptr::without_provenance_mut(start),
@@ -48,35 +49,54 @@ pub fn give_back() -> io::Result<()> {
     Ok(())
 }
 
-/// The private mappings of files that can't be written and never were. Pages that were, before the mapping was protected
-/// (addresses that were relocated), are anonymous ones or in swap.
-fn unwritten(smaps: &str) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
-    let mut current = None;
+/// The private, read-only mappings of the file that is mapped at `address`, if none of their pages was ever written. Pages
+/// that were written before the mapping was protected (addresses that were relocated) are anonymous ones or in swap.
+fn unwritten(smaps: &str, address: usize) -> Vec<Range<usize>> {
+    let mut found: Vec<Mapping<'_>> = Vec::new();
+    let mut current: Option<Mapping<'_>> = None;
+    let mut wanted = None;
     for line in smaps.lines() {
         match line.split_once(' ') {
             Some(("Anonymous:", size)) => current = current.filter(|_| is_none(size)),
             // It comes after the other.
             Some(("Swap:", size)) => found.extend(current.take().filter(|_| is_none(size))),
-            Some((range, rest)) if !range.ends_with(':') => current = of_a_file(range, rest),
+            Some((range, rest)) if !range.ends_with(':') => {
+                current = Mapping::read(range, rest);
+                if let Some(mapping) = &current
+                    && mapping.range.contains(&address)
+                {
+                    wanted = Some(mapping.file);
+                }
+            }
             _ => {}
         }
     }
-    found
+    found.retain(|mapping| Some(mapping.file) == wanted);
+    found.into_iter().map(|mapping| mapping.range).collect()
 }
 
 fn is_none(size: &str) -> bool {
     size.trim() == "0 kB"
 }
 
-/// `55d0-55d4 r-xp 00001000 08:01 1234 /path`: the range, if it is a private mapping of a file that can't be written.
-fn of_a_file(range: &str, rest: &str) -> Option<Range<usize>> {
-    let mut fields = rest.split_whitespace();
-    let is_private = matches!(fields.next(), Some("r-xp" | "r--p"));
-    let inode = fields.nth(2)?;
-    let (start, end) = range.split_once('-')?;
-    let address = |text| usize::from_str_radix(text, 16).ok();
-    (is_private && inode != "0").then_some(address(start)?..address(end)?)
+/// A private mapping of a file that can't be written.
+struct Mapping<'a> {
+    range: Range<usize>,
+    /// Device and inode.
+    file: (&'a str, &'a str),
+}
+
+impl<'a> Mapping<'a> {
+    /// Reads `55d0-55d4 r-xp 00001000 08:01 1234 /path`.
+    fn read(range: &str, rest: &'a str) -> Option<Self> {
+        let mut fields = rest.split_whitespace();
+        let is_private = matches!(fields.next(), Some("r-xp" | "r--p"));
+        let file = (fields.nth(1)?, fields.next()?);
+        let (start, end) = range.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        let range = address(start)?..address(end)?;
+        (is_private && file.1 != "0").then_some(Self { range, file })
+    }
 }
 
 #[cfg(test)]
@@ -84,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_file_has_too_is_given_back() {
+    fn only_what_the_programs_file_has_too_is_given_back() {
         let mapping = |about: &str, anonymous: u8, swap: u8| {
             format!("{about}\nRss: 64 kB\nAnonymous: {anonymous} kB\nSwap: {swap} kB\nVmFlags: rd mr mw me\n")
         };
@@ -103,6 +123,13 @@ mod tests {
             ),
             mapping("00920000-00930000 rw-p 00510000 fe:00 11            /weft", 0, 0),
             mapping("00a00000-00b00000 rw-p 00000000 00:00 0             [heap]", 0, 0),
+            // Others may be unmapped at any moment, and their addresses used for something else.
+            mapping(
+                "7f000000-7f100000 r-xp 00000000 fe:00 13            /library",
+                0,
+                0,
+            ),
+            mapping("7f100000-7f200000 r--p 00000000 fe:01 11            /file", 0, 0),
             mapping("7ffc0000-7ffd0000 r-xp 00000000 00:00 0             [vdso]", 0, 0),
             mapping(
                 "7ffe0000-7fff0000 r--s 00000000 fe:00 12            /shared",
@@ -111,7 +138,12 @@ mod tests {
             ),
         ]
         .concat();
-        assert_eq!(unwritten(&smaps), [0x40_0000..0x50_0000, 0x50_0000..0x90_0000]);
+        let program = [0x40_0000..0x50_0000, 0x50_0000..0x90_0000];
+        assert_eq!(unwritten(&smaps, 0x60_0000), program);
+        let (heap, nothing) = (0xa0_0000, 0x10);
+        for address in [heap, nothing] {
+            assert!(unwritten(&smaps, address).is_empty());
+        }
     }
 
     #[test]

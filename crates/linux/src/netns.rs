@@ -7,12 +7,16 @@ use std::{
 };
 
 use rustix::{
-    fs::{fstat, fstatfs},
-    net::{self, AddressFamily, SocketType},
-    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
+    fs::{Mode, OFlags, StatFs, fstat, fstatfs, open, statfs},
+    net::{self, AddressFamily, SocketFlags, SocketType},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
-use crate::{Errno, Error, Result, error::text, thread};
+use crate::{
+    Errno, Error, Result,
+    error::text,
+    thread::{self, Own},
+};
 
 /// Magic numbers of the file systems that namespace files live on.
 const NSFS: u32 = 0x6e73_6673;
@@ -58,29 +62,18 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// Opens the namespace at `path` (a bind mount, or a file below `/proc/<pid>/ns`).
+    /// Opens the namespace at `path` (a bind mount, or a file below `/proc/<pid>/ns`). Others may have chosen the path, and
+    /// the open of a pipe waits: the file system is looked at before, and once more when the file is open.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let statfs = |errno| OpenError::Statfs {
+        let failed = |errno| OpenError::Statfs {
             path: path.to_owned(),
             errno,
         };
-        let file =
-            File::open(path).map_err(|error| statfs(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        let kind = fstatfs(&file).map_err(statfs)?;
-        // The field's type differs between platforms; the numbers fit 32 bits.
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "magic numbers have 32 bits"
-        )]
-        let magic = kind.f_type as u32;
-        if magic != NSFS && magic != PROCFS {
-            return Err(OpenError::NotNamespace {
-                path: path.to_owned(),
-                magic,
-            });
-        }
-        Ok(NetNs { file: file.into() })
+        require_namespace(path, &statfs(path).map_err(failed)?)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = open(path, flags, Mode::empty()).map_err(failed)?;
+        require_namespace(path, &fstatfs(&file).map_err(failed)?)?;
+        Ok(NetNs { file })
     }
 
     /// The namespace that the calling thread is in.
@@ -116,7 +109,11 @@ impl NetNs {
     /// files and paths are used again. `None` before Linux 5.14.
     pub fn cookie(&self) -> Option<u64> {
         let socket = self
-            .run(|| net::socket(AddressFamily::UNIX, SocketType::DGRAM, None))
+            .run(|| {
+                // A program that another thread starts now must not keep the namespace alive.
+                let flags = SocketFlags::CLOEXEC;
+                net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+            })
             .ok()?
             .ok()?;
         let mut cookie = 0_u64;
@@ -152,6 +149,24 @@ impl AsFd for NetNs {
     }
 }
 
+/// An error if a file system has no namespaces.
+fn require_namespace(path: &Path, kind: &StatFs) -> Result<(), OpenError> {
+    // The field's type differs between platforms; the numbers fit 32 bits.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "magic numbers have 32 bits"
+    )]
+    let magic = kind.f_type as u32;
+    if magic == NSFS || magic == PROCFS {
+        return Ok(());
+    }
+    Err(OpenError::NotNamespace {
+        path: path.to_owned(),
+        magic,
+    })
+}
+
 /// Returns the thread to its namespace when dropped.
 struct WayBack(NetNs);
 
@@ -170,8 +185,7 @@ fn enter(namespace: &NetNs) -> Result<()> {
 
 /// Puts the calling thread, for good, into a network namespace of its own.
 pub fn unshare_network() -> Result<()> {
-    thread::unshare(UnshareFlags::NEWNET)
-        .map_err(|errno| Error::kernel("create network namespace", "", errno))
+    thread::unshare(Own::Network).map_err(|errno| Error::kernel("create network namespace", "", errno))
 }
 
 #[cfg(test)]
@@ -189,6 +203,25 @@ mod tests {
         let plain = NetNs::open(Path::new("/sys/kernel")).unwrap_err();
         assert_eq!(plain.to_string(), "unknown FS magic on \"/sys/kernel\": 62656572");
         assert!(plain.is_gone());
+    }
+
+    #[test]
+    fn a_pipe_or_socket_in_the_place_of_a_namespace_is_not_opened() {
+        // cni-plugins#78
+        let folder = std::env::temp_dir().join(format!("weft-netns-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let [pipe, socket] = ["pipe", "socket"].map(|name| folder.join(name));
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, Mode::RWXU, 0).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for path in [&pipe, &socket] {
+            let error = NetNs::open(path).unwrap_err();
+            assert!(
+                matches!(error, OpenError::NotNamespace { .. }) && error.is_gone(),
+                "{error}"
+            );
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -13,10 +13,12 @@ use rustix::{
     fs::{CWD, Mode, OFlags, openat},
     mount::{MountPropagationFlags, mount_change},
     process::{chdir, chroot, fchdir},
-    thread::UnshareFlags,
 };
 
-use crate::{Error, Result, thread};
+use crate::{
+    Error, Result,
+    thread::{self, Own},
+};
 
 /// The open door of a cgroup: its `cgroup.procs`.
 #[derive(Debug)]
@@ -57,13 +59,15 @@ impl Door {
 /// that can't return ends, or the process with it, as with [`NetNs::run`](crate::netns::NetNs::run).
 pub fn with_root<T>(root: &Path, visit: impl FnOnce() -> T) -> Result<T> {
     let failed = |errno| Error::kernel(ROOT, root.display().to_string(), errno);
-    let way_back = WayBack {
-        root: place("/").map_err(failed)?,
-        directory: place(".").map_err(failed)?,
-    };
-    thread::unshare(UnshareFlags::FS).map_err(failed)?;
+    let before = place("/").map_err(failed)?;
+    let directory = place(".").map_err(failed)?;
+    thread::unshare(Own::Directories).map_err(failed)?;
     chroot(root).map_err(failed)?;
-    let _way_back = way_back;
+    // Made only now: before unshare, going back would move the directories of all threads.
+    let _way_back = WayBack {
+        root: before,
+        directory,
+    };
     chdir("/").map_err(failed)?;
     Ok(visit())
 }
@@ -89,7 +93,7 @@ struct WayBack {
 impl Drop for WayBack {
     fn drop(&mut self) {
         // What was started meanwhile shares root and directory until then.
-        let done = thread::unshare(UnshareFlags::FS)
+        let done = thread::unshare(Own::Directories)
             .and_then(|()| fchdir(&self.root))
             .and_then(|()| chroot("."))
             .and_then(|()| fchdir(&self.directory));
@@ -103,7 +107,7 @@ impl Drop for WayBack {
 /// others: for tests and benchmarks.
 pub fn unshare_mounts() -> Result<()> {
     const DOING: &str = "create mount namespace";
-    thread::unshare(UnshareFlags::NEWNS)
+    thread::unshare(Own::Mounts)
         .and_then(|()| mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC))
         .map_err(|errno| Error::kernel(DOING, "", errno))
 }

@@ -39,15 +39,30 @@ pub(crate) fn give_up(wanted: &str, error: &Error) {
     }
 }
 
+/// A thing that threads share and a thread can have of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Own {
+    /// Root and working directory.
+    Directories,
+    /// The mount namespace.
+    Mounts,
+    /// The network namespace.
+    Network,
+}
+
 /// Gives the calling thread something of its own that it shared with others, for good.
-pub(crate) fn unshare(what: UnshareFlags) -> Result<(), Errno> {
-    debug_assert!(!what.contains(UnshareFlags::FILES));
+pub(crate) fn unshare(what: Own) -> Result<(), Errno> {
+    let flags = match what {
+        Own::Directories => UnshareFlags::FS,
+        Own::Mounts => UnshareFlags::NEWNS,
+        Own::Network => UnshareFlags::NEWNET,
+    };
     #[allow(
         unsafe_code,
-        reason = "only CLONE_FILES makes unshare unsafe, and it is not asked for"
+        reason = "only CLONE_FILES makes unshare unsafe, and there is no variant for it"
     )]
     // SAFETY: the table of file descriptors stays as it is.
     unsafe {
-        rustix::thread::unshare_unsafe(what)
+        rustix::thread::unshare_unsafe(flags)
     }
 }

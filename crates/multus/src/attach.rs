@@ -18,7 +18,7 @@ use crate::scratch::{self, Scratch};
 use cni::Error;
 use cni::cache::{Cache, Entry, Key};
 use cni::chain::{Attachment, Chain, Runner};
-use cni::error::internal;
+use cni::error::{code, internal};
 use cni::json::Object;
 use cni::result::CniResult;
 use cni::version::Version;
@@ -321,28 +321,39 @@ impl<R: Runner> Attacher<'_, R> {
         })
     }
 
-    /// What the scratch file says; `None` when there is none. One that can't be used is set aside, and is none.
-    pub fn scratch_delegates(&self) -> Stored {
+    /// What the scratch file says. Looking changes nothing.
+    ///
+    /// An error when the file can't be read now: its content may be good.
+    pub fn scratch_delegates(&self) -> Result<Stored, Error> {
         let Some(scratch) = self.scratch() else {
-            return Stored::Missing;
+            return Ok(Stored::Missing);
         };
-        let text = match scratch.read() {
-            Ok(Some(text)) => text,
-            Ok(None) => return Stored::Missing,
-            Err(error) => return self.set_aside(&scratch, &error.to_string()),
+        let decoded = match scratch.read() {
+            Ok(Some(text)) => scratch::decode(&text).map_err(|error| kube_kit::client::chain(&error)),
+            Ok(None) => return Ok(Stored::Missing),
+            // The next read would say the same.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => Err(error.to_string()),
+            Err(error) => {
+                let text = format!("Multus: cannot read {}: {error}", scratch.path().display());
+                return Err(Error::new(code::IO, text));
+            }
         };
-        match scratch::decode(&text) {
+        Ok(match decoded {
             Ok(delegates) => Stored::Delegates(delegates),
-            Err(error) => self.set_aside(&scratch, &kube_kit::client::chain(&error)),
-        }
+            Err(error) => {
+                tracing::error!(sandbox = %self.sandbox, error, "unusable scratch file");
+                Stored::Corrupt
+            }
+        })
     }
 
-    fn set_aside(&self, scratch: &Scratch, why: &str) -> Stored {
-        tracing::error!(sandbox = %self.sandbox, why, "unusable scratch file, set aside");
-        if let Err(error) = scratch.set_aside() {
-            tracing::error!(sandbox = %self.sandbox, %error, "cannot set it aside");
+    /// Sets a scratch file aside that is [of no use](Stored::Corrupt), for people to look at.
+    pub fn set_scratch_aside(&self) {
+        if let Some(scratch) = self.scratch()
+            && let Err(error) = scratch.set_aside()
+        {
+            tracing::error!(sandbox = %self.sandbox, %error, "cannot set the scratch file aside");
         }
-        Stored::Corrupt
     }
 
     /// The networks of this sandbox that the result cache knows, the master first.

@@ -2,10 +2,11 @@
 //! is behind or has not begun. Nothing waits for a watch: a daemon that has just started works with single reads.
 
 mod live;
+mod refusal;
 
 use crate::devices::claims::{PodClaims, PodSpec};
 use crate::request::PodRef;
-use api::net_attach_def::NetworkAttachmentDefinition;
+use api::net_attach_def::{NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec};
 use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, RESOURCE_NAME_ANNOTATION};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
@@ -17,9 +18,13 @@ use serde::Deserialize;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 pub use live::Live;
+
+/// How often the API server is asked whether it accepts a daemon again that it refused, and how long it may take to say.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+const REFUSED_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Kubelet's own annotation on pods that it did not get from the API server.
 const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
@@ -119,6 +124,11 @@ pub trait ClusterView: Send + Sync {
 
     /// Writes the network status of a pod. That the pod is gone meanwhile is fine.
     fn write_status(&self, pod: &Pod, status: &str) -> impl Future<Output = Result<(), WriteError>> + Send;
+
+    /// Whether the API server refuses this process, so that nothing can be attached.
+    fn is_refused(&self) -> bool {
+        false
+    }
 }
 
 /// Why the status of a pod can't be written.
@@ -170,12 +180,9 @@ impl Cluster {
         };
         let pods =
             watch::start_named::<WatchedPod, _>(kube::Api::all(client.clone()), &options, Pod::from).quiet();
-        let nads = watch::start_named::<NetworkAttachmentDefinition, _>(
-            kube::Api::all(client.clone()),
-            &Options::all(),
-            Nad::from,
-        )
-        .quiet();
+        let nads =
+            watch::start_named::<WatchedNad, _>(kube::Api::all(client.clone()), &Options::all(), Nad::from)
+                .quiet();
         let live = Live::new(client.clone(), node);
         Self {
             client,
@@ -193,6 +200,24 @@ impl Cluster {
     /// What the watch knows of NADs.
     pub fn nads(&self) -> Store<Name, Nad> {
         self.nads.store()
+    }
+
+    /// Asks again and again whenever the API server refuses us, until it does not any more. Never ends.
+    pub async fn outlast_refusals(&self, node: Option<&str>) {
+        loop {
+            self.live.refusal.raised().await;
+            tracing::error!(
+                "the API server refuses this daemon (401): it answers DEL alone until it is accepted again or replaced"
+            );
+            loop {
+                sleep(REFUSED_PAUSE).await;
+                if self.access(REFUSED_PATIENCE, node).await != Access::Unknown {
+                    break;
+                }
+            }
+            self.live.refusal.end();
+            tracing::info!("the API server does not refuse this daemon any more");
+        }
     }
 
     /// Whether the API server still lets us in.
@@ -236,6 +261,10 @@ impl ClusterView for Cluster {
 
     async fn write_status(&self, pod: &Pod, status: &str) -> Result<(), WriteError> {
         self.live.write_status(pod, status).await
+    }
+
+    fn is_refused(&self) -> bool {
+        self.live.refusal.is_raised()
     }
 }
 
@@ -285,15 +314,23 @@ impl From<WatchedPod> for Pod {
     }
 }
 
-impl From<NetworkAttachmentDefinition> for Nad {
-    fn from(nad: NetworkAttachmentDefinition) -> Self {
+/// What is read of a NAD. The API server takes one without `spec`: then its configuration is a file on the node.
+#[derive(Debug, Clone, Deserialize, kube::Resource)]
+#[resource(inherit = NetworkAttachmentDefinition)]
+pub(crate) struct WatchedNad {
+    metadata: ObjectMeta,
+    spec: Option<NetworkAttachmentDefinitionSpec>,
+}
+
+impl From<WatchedNad> for Nad {
+    fn from(nad: WatchedNad) -> Self {
         let resource = nad
             .metadata
             .annotations
             .as_ref()
             .and_then(|all| all.get(RESOURCE_NAME_ANNOTATION));
         Self {
-            config: nad.spec.config.into(),
+            config: nad.spec.unwrap_or_default().config.into(),
             resource_name: resource.map(|name| name.as_str().into()),
         }
     }
@@ -328,6 +365,21 @@ mod tests {
         assert_eq!(pending.body.unwrap().uid(), "u");
         let fresh = pod(json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u"}}));
         assert!(fresh.body.is_some());
+    }
+
+    #[test]
+    fn nad_without_spec_has_an_empty_configuration() {
+        // multus#113
+        for spec in [json!({}), json!({"spec": null}), json!({"spec": {}})] {
+            let mut nad =
+                json!({"metadata": {"name": "a", "annotations": {RESOURCE_NAME_ANNOTATION: "x/y"}}});
+            nad.as_object_mut()
+                .unwrap()
+                .extend(spec.as_object().cloned().unwrap());
+            let nad: Nad = serde_json::from_value::<WatchedNad>(nad).unwrap().into();
+            assert_eq!(&*nad.config, "");
+            assert_eq!(nad.resource_name.as_deref(), Some("x/y"));
+        }
     }
 
     #[test]

@@ -154,7 +154,12 @@ fn is_false(value: &bool) -> bool {
 pub fn generate(path: &Path, text: &[u8], daemon: &DaemonConfig) -> Result<String, Error> {
     let primary = Primary::parse(path, text)?;
     let passed = &daemon.passed;
-    check_versions(&passed.cni_version, &primary.cni_version)?;
+    let primary_version = if daemon.force_cni_version {
+        &passed.cni_version
+    } else {
+        &primary.cni_version
+    };
+    check_versions(&passed.cni_version, primary_version)?;
 
     let overridden = daemon.override_network_name && !primary.name.is_empty();
     let generated = Generated {
@@ -314,6 +319,27 @@ mod tests {
             )
             .is_ok()
         );
+    }
+
+    #[test]
+    fn forced_version_needs_none_of_the_primary() {
+        // multus#116 (what is generated)
+        for primary in [
+            json!({"cniVersion": "0.3.1", "name": "a", "type": "a"}),
+            json!({"name": "a", "type": "a"}),
+        ] {
+            let keys = json!({"cniVersion": "0.4.0", "forceCNIVersion": true});
+            let text = generated(&primary, &keys).unwrap();
+            let value: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(value["cniVersion"], "0.4.0");
+            assert_eq!(value["clusterNetwork"], "/host/etc/cni/net.d/10-kindnet.conflist");
+            assert_eq!(value.get("forceCNIVersion"), None);
+        }
+        let error = generated(
+            &json!({"name": "a", "type": "a"}),
+            &json!({"forceCNIVersion": true}),
+        );
+        assert!(matches!(error, Err(Error::TopVersion)));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::metrics::Metrics;
 use crate::net_conf::{MultusConfig, Own};
 use crate::request::{NodeVerb, PodVerb, Request, Sandbox};
 use crate::resolve::Resolver;
+use crate::scratch::Scratch;
 use crate::workers::{self, Place, Workers};
 use cni::Error;
 use cni::cache::Cache;
@@ -145,7 +146,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
     ) -> Result<Option<String>, Error> {
         match verb {
             PodVerb::Add => {
-                let result = self.add(sandbox.clone(), config, &is_gone).await?;
+                let added = self.add(sandbox.clone(), config, &is_gone).await;
+                if added.is_err() && self.is_refused() {
+                    self.undo_refused(&sandbox, config).await;
+                }
+                let result = added?;
                 if is_gone() {
                     self.undo(&sandbox, config).await?;
                 }
@@ -161,6 +166,23 @@ impl<C: ClusterView + 'static> Daemon<C> {
         tracing::warn!("nobody waits for the answer any more, detaching again: {sandbox}");
         self.del(sandbox, config, Manner::UntilDone).await?;
         Err(of_pod(sandbox, "nobody waited for the answer, detached again"))
+    }
+
+    /// Detaches what an ADD attached before the API server refused the daemon: the shim repeats the call, and the next
+    /// daemon would find the interfaces there.
+    async fn undo_refused(&self, sandbox: &Sandbox, config: &[u8]) {
+        let known = self.net_conf(config).ok();
+        let scratch = known.and_then(|config| Scratch::new(&config.cni_dir, &sandbox.container_id));
+        if scratch.is_some_and(|scratch| scratch.path().exists())
+            && let Err(error) = self.del(sandbox, config, Manner::UntilDone).await
+        {
+            tracing::error!(%sandbox, %error, "cannot undo an attachment that the API server did not take");
+        }
+    }
+
+    /// Whether the API server refuses the daemon: another one is to do what it is asked for.
+    pub fn is_refused(&self) -> bool {
+        self.cluster.is_refused()
     }
 
     /// Works on a sandbox when nobody else does, and logs it.
@@ -202,7 +224,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     async fn check(&self, sandbox: Sandbox, config: &[u8]) -> Result<(), Error> {
         let config = self.net_conf(config)?;
         self.on_sandbox(&self.workers, sandbox, config, |attacher| {
-            match attacher.scratch_delegates() {
+            match attacher.scratch_delegates()? {
                 Stored::Delegates(delegates) => attacher.check(&delegates),
                 Stored::Missing | Stored::Corrupt => {
                     let inline = attacher.config.delegates.iter();

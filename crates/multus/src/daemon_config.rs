@@ -63,6 +63,8 @@ pub struct DaemonConfig {
     pub master_cni: Option<String>,
     /// Whether the primary's network name becomes ours.
     pub override_network_name: bool,
+    /// Whether the primary's plugins are called with our CNI version, whatever version its file has.
+    pub force_cni_version: bool,
     /// The default network is ready when this file is there.
     pub readiness_indicator: Option<PathBuf>,
     /// Where to log to, and how much.
@@ -112,6 +114,7 @@ pub struct Passed {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[allow(clippy::struct_excessive_bools, reason = "the established keys")]
 struct Keys {
     chroot_dir: String,
     socket_dir: String,
@@ -124,6 +127,8 @@ struct Keys {
     #[serde(rename = "multusMasterCNI")]
     multus_master_cni: String,
     override_network_name: bool,
+    #[serde(rename = "forceCNIVersion")]
+    force_cni_version: bool,
     readinessindicatorfile: String,
     kubelet_root_dir: String,
     cri_socket_path: String,
@@ -194,6 +199,7 @@ impl DaemonConfig {
             autoconfig_dir: keys.multus_autoconfig_dir.into(),
             master_cni: Some(keys.multus_master_cni).filter(|name| !name.is_empty()),
             override_network_name: keys.override_network_name,
+            force_cni_version: keys.force_cni_version,
             readiness_indicator: path(&keys.readinessindicatorfile),
             log: Log::of(
                 &keys.log_level,
@@ -265,6 +271,11 @@ impl DaemonConfig {
     /// Where the state is: what calls are given unless the runtime's configuration alone names a directory.
     pub fn cni_dir(&self) -> PathBuf {
         path(&self.passed.cni_dir).unwrap_or_else(|| names::CNI_DIR.into())
+    }
+
+    /// First directory of plugins, unless the runtime's configuration alone names one.
+    pub fn bin_dir(&self) -> PathBuf {
+        path(&self.passed.bin_dir).unwrap_or_else(|| names::BIN_DIR.into())
     }
 
     /// Whether the daemon itself waits for and watches the readiness file, rather than each request.

@@ -1,17 +1,24 @@
-//! The end of a daemon: whether multus was removed from the cluster, and what is left for the shim, should the daemon
-//! never come back (multus.md §7.6).
+//! The end of a daemon: whether multus was removed from the cluster or leaves the node, and what is left for the shim,
+//! should the daemon never come back (multus.md §7.6).
 
-use crate::cluster::{Access, Cluster};
+use crate::cluster::{Access, Cluster, ClusterView as _, LookupError, ReadError};
 use crate::daemon_config::DaemonConfig;
 use crate::names;
 use crate::own_pod::OwnPod;
+use crate::placement::{DaemonSet, Node};
 use crate::socket::{Place, identity};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_kit::client::chain;
+use kube_kit::object::{DAEMON_SET, NODE};
+use kube_kit::watch::Name;
+use kube_kit::{path, pod};
 use plugins::multus_shim::ended;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long the API server may take to say that we have no access any more: only then multus was removed.
 const REFUSAL_WAIT: Duration = Duration::from_secs(2);
@@ -19,6 +26,10 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(2);
 /// deleted by force has two seconds in all.
 const END_WAIT: Duration = Duration::from_millis(1500);
 const END_PAUSE: Duration = Duration::from_millis(20);
+/// How long the API server may take to say whether our DaemonSet still wants a pod on this node.
+const PLACEMENT_WAIT: Duration = Duration::from_secs(3);
+/// How long after the first look a second one confirms that it does not.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// Where nodes have their CNI configurations.
 const USUAL_DIRS: [&str; 2] = [names::CNI_CONFIG_DIR, "/etc/kubernetes/cni/net.d"];
 const MOUNTS: &str = "/proc/self/mountinfo";
@@ -51,6 +62,72 @@ async fn ends_in_order(cluster: &Cluster, own: &OwnPod) -> bool {
             _ => return false,
         }
     }
+}
+
+/// Our pod, as far as it says who manages it.
+#[derive(Debug, Deserialize)]
+struct ManagedPod {
+    metadata: ObjectMeta,
+}
+
+impl ManagedPod {
+    /// The name of the DaemonSet that manages it, if it is the pod with this UID.
+    fn daemon_set(&self, uid: &str) -> Option<&str> {
+        let owners = self.metadata.owner_references.iter().flatten();
+        let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+        let owner = controllers.find(|owner| owner.kind == DAEMON_SET.kind)?;
+        (self.metadata.uid.as_deref() == Some(uid)).then_some(owner.name.as_str())
+    }
+}
+
+/// Whether no other daemon comes to this node: our DaemonSet is deleted, or does not want a pod here any more. A rolling
+/// update is neither. No whenever the API server does not say so in time.
+pub(crate) async fn is_unwanted(cluster: &Cluster, node: Option<&str>, own: Option<&OwnPod>) -> bool {
+    let (Some(node), Some(own)) = (node, own) else {
+        return false;
+    };
+    match timeout(PLACEMENT_WAIT, has_no_place(cluster, node, own)).await {
+        Ok(Ok(unwanted)) => unwanted,
+        Ok(Err(error)) => {
+            tracing::info!(%error, "cannot read whether the DaemonSet still wants a pod on this node");
+            false
+        }
+        Err(_) => {
+            tracing::info!("no answer in time whether the DaemonSet still wants a pod on this node");
+            false
+        }
+    }
+}
+
+async fn has_no_place(cluster: &Cluster, node: &str, own: &OwnPod) -> Result<bool, LookupError> {
+    let pod: ManagedPod = parse(&cluster.read(&pod::path(&own.name)?).await?)?;
+    let Some(name) = pod.daemon_set(&own.uid) else {
+        return Ok(false);
+    };
+    let daemon_set = DAEMON_SET.path_of(&Name::new(own.name.namespace.as_str(), name))?;
+    let node = format!("{}/{}", NODE.path(None), path::segment(node)?);
+    if !wants_none(cluster, &daemon_set, &node).await? {
+        return Ok(false);
+    }
+    // A DaemonSet may be deleted to be created again.
+    sleep(SECOND_LOOK).await;
+    wants_none(cluster, &daemon_set, &node).await
+}
+
+/// Whether the DaemonSet at a path of the API server is gone, or wants no pod on the node at the other path.
+async fn wants_none(cluster: &Cluster, daemon_set: &str, node: &str) -> Result<bool, LookupError> {
+    let (daemon_set, node) = tokio::join!(cluster.read(daemon_set), cluster.read(node));
+    let daemon_set: DaemonSet = match daemon_set {
+        Ok(text) => parse(&text)?,
+        Err(ReadError::NotFound(_)) => return Ok(true),
+        Err(error) => return Err(error.into()),
+    };
+    let node: Node = parse(&node?)?;
+    Ok(!daemon_set.wants(&node))
+}
+
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, LookupError> {
+    serde_json::from_str(text).map_err(|error| LookupError(error.to_string()))
 }
 
 /// Leaves the note that the daemon of this place ends orderly and keeps `00-multus.conf`, if it is there.
@@ -124,6 +201,23 @@ mod tests {
         610 22 254:1 /first /host/etc/cni/net.d rw - ext4 /dev/vda1 rw\n\
         611 22 254:1 /opt/cni/net.d /host/etc/cni/net.d rw,relatime master:1 - ext4 /dev/vda1 rw\n\
         short\n";
+
+    #[test]
+    fn the_daemon_set_of_a_pod_is_its_controller() {
+        // multus#114
+        let name = |owners: serde_json::Value, uid: &str| {
+            let pod = json!({"metadata": {"uid": "u", "ownerReferences": owners}});
+            let pod: ManagedPod = serde_json::from_value(pod).unwrap();
+            pod.daemon_set(uid).map(str::to_owned)
+        };
+        let owner = |kind: &str, controller: bool| json!({"apiVersion": "apps/v1", "kind": kind, "name": "multus", "uid": "s", "controller": controller});
+        let daemon_set = || json!([owner("ConfigMap", false), owner("DaemonSet", true)]);
+        assert_eq!(name(daemon_set(), "u").as_deref(), Some("multus"));
+        assert_eq!(name(daemon_set(), "another pod"), None);
+        assert_eq!(name(json!([owner("DaemonSet", false)]), "u"), None);
+        assert_eq!(name(json!([owner("ReplicaSet", true)]), "u"), None);
+        assert_eq!(name(json!([]), "u"), None);
+    }
 
     #[test]
     fn what_is_mounted_where() {

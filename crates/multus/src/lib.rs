@@ -15,12 +15,15 @@
 //!
 //! The file sends the runtime to the shim, so it appears only when the API serves. It stays when the daemon ends: during
 //! a restart or a rolling update the shim waits, while without the file pods would become ready without their secondary
-//! networks. It goes when multus is removed from the cluster. The daemon tells the two apart when it is asked to end, by
-//! one request to the API server: the objects that give it access (binding, service account) are removed before its
-//! DaemonSet, so 401 or 403 means removal. Every other outcome, no answer included, keeps the file.
+//! networks. It goes when multus is removed from the cluster or leaves the node. A daemon that is asked to end asks the API
+//! server about both:
 //!
-//! A node that multus leaves while it stays on others looks like a restart to the daemon. So an end that keeps the file
-//! leaves a note beside the socket, with the time and the file's path on the host, and the shim removes both when no
+//! - Access. The objects that give it access (binding, service account) are removed before its DaemonSet, so 401 or 403
+//!   means that multus is removed.
+//! - Placement. Its DaemonSet is gone, or would create no pod on this node.
+//!
+//! Every other outcome, no answer included, keeps the file, and then the node may have been left all the same. So the
+//! daemon leaves a note beside the socket, with the time and the file's path on the host, and the shim removes both when no
 //! daemon has answered for long after it ([`plugins::multus_shim::ended`]). A daemon that starts listens, then removes the
 //! note, then writes the file: a shim that decided before that either finds the socket answering or removes a file that
 //! is put back. A daemon that was killed leaves no note, and the file stays.
@@ -52,6 +55,7 @@ pub mod delegate;
 pub mod device_info;
 pub mod devices;
 pub mod explain;
+mod host_root;
 pub mod in_process;
 mod leaving;
 pub mod locks;
@@ -63,6 +67,7 @@ pub mod names;
 pub mod net_conf;
 pub mod netns;
 pub mod own_pod;
+mod placement;
 pub mod records;
 pub mod request;
 pub mod resolve;
@@ -159,7 +164,9 @@ fn is_serving(config: &DaemonConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn start(config: DaemonConfig) -> Result<(), Stop> {
+async fn start(mut config: DaemonConfig) -> Result<(), Stop> {
+    // Panics of calls and of plugins are contained.
+    kube_kit::process::end_on_panic();
     let uid = rustix::process::geteuid();
     if !uid.is_root() {
         let uid = uid.as_raw();
@@ -168,6 +175,12 @@ async fn start(config: DaemonConfig) -> Result<(), Stop> {
             code: 1,
             cause: anyhow::anyhow!(text),
         });
+    }
+    if config.chroot_dir.is_none()
+        && let Some(root) = host_root::find(&config.bin_dir())
+    {
+        tracing::info!(root = %root.display(), "no chrootDir: plugins run in the root of the host's first process");
+        config.chroot_dir = Some(root);
     }
     let node = env::var(names::NODE_NAME).ok().filter(|node| !node.is_empty());
     let shutdown = Shutdown::on_signals()
@@ -221,6 +234,8 @@ pub async fn serve(
     let closing = Shutdown::new();
     let server = spawn_server(listener, &api, &closing);
     look_after(&daemon, phase.subscribe());
+    let (refusable, watched) = (Arc::clone(&cluster), node.map(str::to_owned));
+    tokio::spawn(async move { refusable.outlast_refusals(watched.as_deref()).await });
     tracing::info!("multus-daemon started");
 
     let ended = tokio::select! {
@@ -229,7 +244,14 @@ pub async fn serve(
     };
     phase.send_replace(Phase::Draining);
     if ended.is_ok() && config.conf_source == ConfSource::Auto {
-        let removed = !place.is_taken() && leaving::is_removed(&cluster, node, own).await;
+        let (removed, unwanted) = if place.is_taken() {
+            (false, false)
+        } else {
+            tokio::join!(
+                leaving::is_removed(&cluster, node, own),
+                leaving::is_unwanted(&cluster, node, own)
+            )
+        };
         // It may have come meanwhile.
         if place.is_taken() {
             tracing::info!("another daemon took over: {} stays", names::CONF_FILE);
@@ -238,6 +260,9 @@ pub async fn serve(
                 "multus was removed from the cluster: removing {}",
                 names::CONF_FILE
             );
+            remove_conf(&config);
+        } else if unwanted {
+            tracing::info!("multus leaves this node: removing {}", names::CONF_FILE);
             remove_conf(&config);
         } else {
             leaving::leave_note(&config, &place);

@@ -13,7 +13,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Limits in seconds: plugins take milliseconds, those that wait for the network (DHCP, a pod that is not known yet)
 /// seconds, and runtimes give up after minutes.
@@ -54,6 +54,29 @@ struct NetworkLabels {
     result: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StepLabels {
+    step: &'static str,
+}
+
+/// The steps of ADD, in their order.
+pub mod step {
+    /// The pod and its networks are looked up.
+    pub const LOOK_UP: &str = "look-up";
+    /// The call waits for a place.
+    pub const QUEUE: &str = "queue";
+    /// A thread takes the work on, and hands its result back.
+    pub const THREAD: &str = "thread";
+    /// The networks are written down.
+    pub const RECORD: &str = "record";
+    /// Plugins attach the networks.
+    pub const PLUGINS: &str = "plugins";
+    /// The pod's network status is written.
+    pub const STATUS: &str = "status";
+    /// The disk has the record; plugins and status run meanwhile.
+    pub const DISK: &str = "disk";
+}
+
 /// Calls that were given up. Clones share the figures.
 #[derive(Debug, Clone, Default)]
 pub struct Overdue {
@@ -90,6 +113,7 @@ pub struct Metrics {
     in_flight: Family<InFlightLabels, Gauge>,
     calls: Family<CallLabels, Histogram>,
     networks: Family<NetworkLabels, Histogram>,
+    steps: Family<StepLabels, Histogram>,
     overdue: Overdue,
     named: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -102,6 +126,7 @@ impl Default for Metrics {
             in_flight: Family::default(),
             calls: Family::new_with_constructor(histogram),
             networks: Family::new_with_constructor(histogram),
+            steps: Family::new_with_constructor(histogram),
             overdue: Overdue::default(),
             named: Arc::default(),
         }
@@ -130,6 +155,11 @@ impl Metrics {
             "multus_network_duration_seconds",
             "How long one network of a pod took to be attached, detached or checked",
             self.networks.clone(),
+        );
+        registry.register(
+            "multus_add_step_duration_seconds",
+            "How long each step of attaching a pod took",
+            self.steps.clone(),
         );
         registry.register(
             "multus_calls_given_up",
@@ -191,6 +221,21 @@ impl Metrics {
         outcome
     }
 
+    /// Measures one [`step`] after the other from now on.
+    pub fn steps(&self) -> Steps<'_> {
+        Steps {
+            metrics: self,
+            begun: Instant::now(),
+        }
+    }
+
+    /// A [`step`] took this long.
+    pub fn step(&self, step: &'static str, took: Duration) {
+        self.steps
+            .get_or_create(&StepLabels { step })
+            .observe(took.as_secs_f64());
+    }
+
     fn bounded(&self, network: &str) -> String {
         // A panic elsewhere leaves the set as good as it was.
         let mut named = kube_kit::lock(&self.named);
@@ -201,6 +246,22 @@ impl Metrics {
             named.insert(network.to_owned());
         }
         network.to_owned()
+    }
+}
+
+/// Measures steps that follow each other.
+#[derive(Debug)]
+pub struct Steps<'a> {
+    metrics: &'a Metrics,
+    begun: Instant,
+}
+
+impl Steps<'_> {
+    /// A [`step`] ends; the next one begins.
+    pub fn end(&mut self, step: &'static str) {
+        let now = Instant::now();
+        self.metrics.step(step, now - self.begun);
+        self.begun = now;
     }
 }
 

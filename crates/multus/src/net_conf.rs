@@ -87,6 +87,8 @@ pub struct MultusConfig {
     pub auxiliary_chain: String,
     /// Keep the scratch file when a DEL fails.
     pub retry_delete_on_error: bool,
+    /// Call the plugins of a cluster network that is a file with our CNI version, whatever version the file has.
+    pub force_cni_version: bool,
     /// What the process brings along.
     pub own: Own,
 }
@@ -108,6 +110,8 @@ struct Keys {
     #[serde(rename = "auxiliaryCNIChainName")]
     auxiliary_cni_chain_name: String,
     retry_delete_on_error: bool,
+    #[serde(rename = "forceCNIVersion")]
+    force_cni_version: bool,
 }
 
 impl MultusConfig {
@@ -157,6 +161,7 @@ impl MultusConfig {
             },
             auxiliary_chain: keys.auxiliary_cni_chain_name,
             retry_delete_on_error: keys.retry_delete_on_error,
+            force_cni_version: keys.force_cni_version,
             own: Own::default(),
         })
     }

@@ -13,6 +13,7 @@ use crate::cluster::{ClusterView, LookupError, Nad, Pod};
 use crate::delegate::{self, Config, Delegate};
 use crate::net_conf::MultusConfig;
 use cni::config::{LoadError, NetworkList, files_with_extension, find_by_name};
+use cni::names::key;
 use cni::selection::{NetworkSelection, SelectionError, parse_default_network, parse_networks};
 use futures::future::join_all;
 use serde_json::value::RawValue;
@@ -190,6 +191,8 @@ impl<C: ClusterView> Resolver<'_, C> {
             delegates,
             system_namespaces,
             multus_namespace,
+            cni_version,
+            force_cni_version,
             ..
         } = self.config;
         let with_secondaries =
@@ -202,14 +205,16 @@ impl<C: ClusterView> Resolver<'_, C> {
             let texts = delegates.iter().map(AsRef::as_ref).enumerate();
             return texts.take(count).map(inline).collect();
         };
-        let master = self
-            .named(cluster_network)
-            .await
-            .map_err(|cause| DefaultError::Cluster {
-                name: cluster_network.clone(),
-                namespace: multus_namespace.clone(),
-                cause,
-            })?;
+        let failed = |cause: String| DefaultError::Cluster {
+            name: cluster_network.clone(),
+            namespace: multus_namespace.clone(),
+            cause,
+        };
+        let mut master = self.named(cluster_network).await.map_err(failed)?;
+        if *force_cni_version && !cni_version.is_empty() && cluster_network.contains('/') {
+            let forced = master.config.set(key::CNI_VERSION, cni_version);
+            forced.map_err(|error| failed(error.to_string()))?;
+        }
         let mut networks = vec![master];
         if with_secondaries {
             for name in default_networks {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `POST /cni`, `POST /delegate` | ADD `{"Result":{…}}`, else empty | 400 with the error; 503 for all but DEL while not ready |
 //! | `GET`, `POST /healthz` | always | |
-//! | `GET`, `POST /readyz` | when ADD is served | 500 before that and from SIGTERM on |
+//! | `GET`, `POST /readyz` | when ADD is served | 500 before that, while the API server refuses the daemon, and from SIGTERM on |
 
 use crate::cluster::ClusterView;
 use crate::daemon::Daemon;
@@ -17,6 +17,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
+use kube_kit::process::contained;
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 
@@ -63,6 +64,13 @@ impl<C> Api<C> {
     pub async fn idle(&self) {
         // An error would mean that the sender is gone, and `self` holds it.
         let _ = self.in_flight.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+impl<C: ClusterView + 'static> Api<C> {
+    /// Whether more than DEL is served.
+    fn is_ready(&self) -> bool {
+        *self.phase.borrow() == Phase::Serving && !self.daemon.is_refused()
     }
 }
 
@@ -116,12 +124,9 @@ async fn answer<C: ClusterView + 'static>(
         Ok(request) => request,
         Err(error) => return refusal(&error),
     };
-    if !request.is_del() && *api.phase.borrow() != Phase::Serving {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the multus daemon is not ready\n",
-        )
-            .into_response();
+    let is_del = request.is_del();
+    if !is_del && !api.is_ready() {
+        return unavailable("the multus daemon is not ready");
     }
     let in_flight = InFlight::begin(&api.in_flight);
     let call = api.metrics.call(handler, request.verb());
@@ -130,7 +135,11 @@ async fn answer<C: ClusterView + 'static>(
     // nevertheless, and then undone. Half an attachment could not be undone.
     let (answer, answered) = oneshot::channel();
     tokio::spawn(async move {
-        let outcome = daemon.handle(request, || answer.is_closed()).await;
+        let handled = contained(Box::pin(daemon.handle(request, || answer.is_closed()))).await;
+        let outcome = handled.unwrap_or_else(|panicked| {
+            tracing::error!(error = %panicked, "a call");
+            Err(cni::Error::internal(format!("Multus: the call {panicked}")))
+        });
         call.end(outcome.is_ok());
         drop(in_flight);
         // Nobody may wait any more.
@@ -139,9 +148,18 @@ async fn answer<C: ClusterView + 'static>(
     match answered.await {
         Ok(Ok(None)) => StatusCode::OK.into_response(),
         Ok(Ok(Some(result))) => json(StatusCode::OK, format!(r#"{{"Result":{result}}}"#)),
+        // It was undone, and the shim repeats it.
+        Ok(Err(error)) if handler == CNI && !is_del && api.daemon.is_refused() => {
+            unavailable(&format!("the API server refuses the multus daemon: {error}"))
+        }
         Ok(Err(error)) => failure(&error),
         Err(_) => failure(&cni::Error::internal("Multus: the call ended unexpectedly")),
     }
+}
+
+/// For a caller that waits for this daemon or the next one.
+fn unavailable(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
 
 fn failure(error: &cni::Error) -> Response {
@@ -179,9 +197,10 @@ async fn readyz<C: ClusterView + 'static>(
     if !is_probe(&method) {
         return method_not_allowed().await;
     }
-    match *api.phase.borrow() {
-        Phase::Serving => StatusCode::OK.into_response(),
-        Phase::Starting | Phase::Draining => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    if api.is_ready() {
+        StatusCode::OK.into_response()
+    } else {
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
 
@@ -202,7 +221,11 @@ async fn finish<C: ClusterView + 'static>(
         .into_iter()
         .find(|handler| *handler == path)
         .unwrap_or("NotFound");
-    let mut response = next.run(request).await;
+    let answered = contained(next.run(request)).await;
+    let mut response = answered.unwrap_or_else(|panicked| {
+        tracing::error!(error = %panicked, "a request");
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    });
     api.metrics.count(handler, response.status().as_u16(), method);
     response
         .headers_mut()

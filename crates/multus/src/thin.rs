@@ -26,10 +26,12 @@ use cni::Error;
 use cni::args::CniArgs;
 use cni::error::{code, internal};
 use cni::json;
+use cni::note::Level;
 use cni::plugin::{self, Call, Plugin};
 use cni::result::CniResult;
 use cni::version::Version;
 use lock::SandboxLock;
+use plugins::multus_shim::NOTHING_COLLECTED;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -94,6 +96,9 @@ impl Plugin for Multus {
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
+        if !call.config.has_valid_attachments() {
+            call.note(Level::Warn, NOTHING_COLLECTED);
+        }
         node(call, NodeVerb::Gc)
     }
 }

@@ -1,7 +1,9 @@
 //! Threads for what blocks: plugins that are waited for, namespaces that are visited, files that are synced.
 
 use crate::metrics::Overdue;
+use futures::FutureExt as _;
 use kube_kit::places::{Places, Taken};
+use kube_kit::process::contained;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -189,7 +191,7 @@ impl<T> Beside<T> {
 type Work = Box<dyn FnOnce() + Send>;
 
 /// Threads that stay for a while after their work: where processors are busy a new one is the last that gets to run, one
-/// that slept among the first. Work leaves a thread as it was, or ends it by a panic.
+/// that slept among the first. Work leaves a thread as it was, or panics: then the thread ends, and nothing else does.
 #[derive(Debug)]
 struct Threads {
     keep: Duration,
@@ -232,7 +234,9 @@ impl Threads {
         linux::thread::spare_this_thread();
         let mut next = Some(first);
         while let Some(work) = next {
-            work();
+            let Some(Ok(())) = contained(async { work() }).now_or_never() else {
+                return;
+            };
             next = self.next();
         }
     }
@@ -254,7 +258,36 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
+    use std::os::unix::process::ExitStatusExt as _;
+
+    /// Both sides of this are the same test: the process that ends is one of its own.
+    #[test]
+    fn panic_of_work_ends_no_process_that_panics_end() {
+        // multus#121
+        const ROLE: &str = "WEFT_TEST_TO_END";
+        if std::env::var_os(ROLE).is_some() {
+            kube_kit::process::end_on_panic();
+            let main = async {
+                let workers = Workers::new(1, PATIENCE, Overdue::default());
+                let panicked = workers.run("ns", || -> u8 { panic!("of a plugin") }).await;
+                println!("survived: {panicked:?}");
+                let _ = tokio::spawn(async { panic!("of a watch") }).await;
+                println!("survived both");
+            };
+            kube_kit::process::run(main).unwrap();
+            return;
+        }
+        let name = "workers::tests::panic_of_work_ends_no_process_that_panics_end";
+        let ended = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(ROLE, "1")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&ended.stdout);
+        assert!(told.contains("survived: Err(Panicked)"), "{ended:?}");
+        assert!(!told.contains("survived both"), "{told}");
+        assert_eq!(ended.status.signal(), Some(6), "SIGABRT: {ended:?}");
+    }
 
     #[tokio::test]
     async fn a_panic_ends_that_work_alone() {

@@ -10,6 +10,8 @@
 
 mod messages;
 
+use std::future::pending;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use kube::Client;
@@ -83,8 +85,21 @@ impl Pipeline {
     /// # Errors
     /// When the document is refused, the change fails, or the host was cut off by it: then the host is as before.
     pub async fn apply(&self, desired: &Value) -> Result<String, Failure> {
+        self.apply_until(desired, pending()).await
+    }
+
+    /// Like [`Self::apply`], until `superseded` ends: what is changed and not yet committed by then is rolled back, which
+    /// is a failure. Only the library's own work is not interrupted.
+    ///
+    /// # Errors
+    /// See [`Self::apply`].
+    pub(crate) async fn apply_until(
+        &self,
+        desired: &Value,
+        superseded: impl Future<Output = ()>,
+    ) -> Result<String, Failure> {
         let _turn = self.turn.lock().await;
-        self.change(desired).await
+        self.change(desired, pin!(superseded)).await
     }
 
     /// Like [`Self::apply`], unless that is no longer wanted when it is its turn: then nothing is done, and that is
@@ -101,10 +116,14 @@ impl Pipeline {
         if !wanted.await {
             return None;
         }
-        Some(self.change(desired).await)
+        Some(self.change(desired, pin!(pending())).await)
     }
 
-    async fn change(&self, desired: &Value) -> Result<String, Failure> {
+    async fn change(
+        &self,
+        desired: &Value,
+        mut superseded: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<String, Failure> {
         let Self { engine, prober, .. } = self;
         if is_empty(desired) {
             tracing::info!("{}", messages::EMPTY);
@@ -115,10 +134,24 @@ impl Pipeline {
         if engine.rollback().await.is_ok() {
             tracing::info!("rolled back a change that nobody committed");
         }
-        let probes = prober.select().await;
+        let probes = tokio::select! {
+            biased;
+            () = &mut superseded => return Err(not_wanted()),
+            probes = prober.select() => probes,
+        };
         let failed = |error: engine::Error| Failure::of(&error, desired);
         engine.apply(desired.clone()).await.map_err(failed)?;
-        if let Err(why) = prober.pass(&probes).await {
+        let passed = tokio::select! {
+            biased;
+            passed = prober.pass(&probes) => passed,
+            () = &mut superseded => {
+                tracing::info!("rolling back a change that is not wanted any more");
+                let mut failure = not_wanted();
+                self.roll_back(&mut failure.text).await;
+                return Err(failure);
+            }
+        };
+        if let Err(why) = passed {
             return Err(self.undo(&why, &probes, desired).await);
         }
         engine.commit().await.map_err(failed)?;
@@ -130,19 +163,29 @@ impl Pipeline {
 
     /// Undoes a change that cut the host off, and waits until it is back.
     async fn undo(&self, why: &Failed, probes: &[Probe], desired: &Value) -> Failure {
-        let Self { engine, prober, .. } = self;
         tracing::warn!(probe = %why.probe, cause = %why.cause, "rolling back");
         let mut text = messages::rolled_back(why);
-        if let Err(error) = engine.rollback().await {
-            tracing::error!("Rolling back network configuration, manual intervention needed: {error}");
-            text.push_str(&messages::not_rolled_back(&error));
-        } else if let Err(still) = prober.pass(probes).await {
+        let mut has_api_server = self.roll_back(&mut text).await;
+        if has_api_server && let Err(still) = self.prober.pass(probes).await {
             text.push_str(&messages::not_settled(&still));
+            has_api_server = !still.lost_api_server;
         }
         Failure {
             text: secrets::hidden_in(&text, desired),
-            retry: true,
+            // An API server that is there again without the change was lost by the change: another attempt would cut the
+            // host off again. One that stays away may have other reasons.
+            retry: !(why.lost_api_server && has_api_server),
         }
+    }
+
+    /// Undoes a change; `false` when that fails, which `text` says then.
+    async fn roll_back(&self, text: &mut String) -> bool {
+        let Err(error) = self.engine.rollback().await else {
+            return true;
+        };
+        tracing::error!("Rolling back network configuration, manual intervention needed: {error}");
+        text.push_str(&messages::not_rolled_back(&error));
+        false
     }
 
     /// What of the document the host does not have yet; an empty object when there is nothing to change.
@@ -152,6 +195,14 @@ impl Pipeline {
     pub async fn diff(&self, desired: &Value) -> Result<Value, Failure> {
         let diff = self.engine.diff(desired.clone()).await;
         diff.map_err(|error| Failure::of(&error, desired))
+    }
+}
+
+/// A change that was given up.
+fn not_wanted() -> Failure {
+    Failure {
+        text: messages::SUPERSEDED.to_owned(),
+        retry: true,
     }
 }
 

@@ -23,6 +23,7 @@ use crate::dry_run::summary;
 use crate::failure::Failure;
 use crate::handler::Shared;
 use crate::names::{self, condition};
+use crate::policy::ask::{self, patiently};
 use crate::policy::objects;
 use crate::secrets;
 
@@ -106,8 +107,7 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
     loop {
         tokio::time::sleep(interval).await;
         if let Err(error) = drift.look().await {
-            let error = kube_kit::client::message(&error);
-            tracing::warn!(error, "cannot compare the host with its enactments");
+            tracing::warn!(%error, "cannot compare the host with its enactments");
         }
     }
 }
@@ -121,9 +121,9 @@ struct Drift {
 }
 
 impl Drift {
-    async fn look(&mut self) -> Result<(), kube::Error> {
+    async fn look(&mut self) -> Result<(), ask::Error> {
         let of_node = ListParams::default().labels(&format!("{}={}", names::NODE_LABEL, self.node));
-        let enactments = self.enactments.list(&of_node).await?;
+        let enactments = patiently(self.enactments.list(&of_node)).await?;
         let applied: Vec<Applied> = enactments.items.iter().filter_map(Applied::of).collect();
         self.repaired.retain(|(name, generation), _| {
             applied
@@ -136,7 +136,7 @@ impl Drift {
         Ok(())
     }
 
-    async fn compare(&mut self, one: &Applied) -> Result<(), kube::Error> {
+    async fn compare(&mut self, one: &Applied) -> Result<(), ask::Error> {
         if secrets::has_hidden(&one.desired) {
             // Applied without them, it would be another document.
             let text = "not compared: the document has secrets, which the enactment does not hold";
@@ -184,15 +184,15 @@ impl Drift {
     /// Whether the enactment is still what it was. Whoever is about to apply a policy says so in its enactment first,
     /// so that nothing old is applied over something new.
     async fn is_current(&self, one: &Applied) -> bool {
-        match self.enactments.get(&one.name).await {
+        match patiently(self.enactments.get(&one.name)).await {
             Ok(now) => Applied::of(&now).as_ref() == Some(one),
             Err(_) => false,
         }
     }
 
     /// Writes the aspect, where it is another one and the enactment is still what it was.
-    async fn tell(&self, one: &Applied, status: Status, reason: &str, text: &str) -> Result<(), kube::Error> {
-        let Some(mut enactment) = self.enactments.get_opt(&one.name).await? else {
+    async fn tell(&self, one: &Applied, status: Status, reason: &str, text: &str) -> Result<(), ask::Error> {
+        let Some(mut enactment) = patiently(self.enactments.get_opt(&one.name)).await? else {
             return Ok(());
         };
         if Applied::of(&enactment).as_ref() != Some(one) {
@@ -204,13 +204,11 @@ impl Drift {
         }
         conditions::set(&mut conditions, DRIFTED, status, reason, text, Timestamp::now());
         enactment.data["status"]["conditions"] = objects::json(&conditions);
-        match self
-            .enactments
-            .replace_status(&one.name, &PostParams::default(), &enactment)
-            .await
-        {
+        let params = PostParams::default();
+        let written = self.enactments.replace_status(&one.name, &params, &enactment);
+        match patiently(written).await {
             // Whoever was faster knows better; the next look tells the rest.
-            Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => Ok(()),
+            Err(error) if error.is(409) || error.is(404) => Ok(()),
             other => other.map(drop),
         }
     }

@@ -6,6 +6,7 @@
 //!         <── answer ──
 //! ```
 
+mod cause;
 mod difference;
 mod expression;
 mod journal;

@@ -17,7 +17,7 @@ use anyhow::Context as _;
 use kube_kit::client;
 use kube_kit::metrics::Requests;
 use kube_kit::shutdown::Shutdown;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 pub use crate::settings::Settings;
@@ -30,6 +30,11 @@ use crate::{Args, changes, drift, legacy, names, policy, reporter};
 
 /// How long the handler may take to undo a change when it is told to end: less than the kubelet's 30 s.
 const GRACE: Duration = Duration::from_secs(20);
+/// How long on-demand mode waits for another handler of the node to end: longer than the kubelet gives one.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Why on-demand mode can't work beside another handler.
+const ALONE: &str =
+    "--execution-type client works on nodes without a running handler: gave up after a minute";
 
 /// What all parts of the handler share. Clones share it all.
 #[derive(Clone)]
@@ -44,6 +49,8 @@ pub struct Shared {
     pub refresh: Arc<Notify>,
     /// Tells the reporter that something on the host may have changed.
     pub changed: Arc<Notify>,
+    /// How often `NetworkManager` was seen to start: what failed without it is tried again then.
+    pub starts: Arc<watch::Sender<u64>>,
     /// What the environment says.
     pub settings: Arc<Settings>,
 }
@@ -57,6 +64,7 @@ impl Shared {
             engine,
             refresh: Arc::new(Notify::new()),
             changed: Arc::new(Notify::new()),
+            starts: Arc::new(watch::Sender::new(0)),
             settings: Arc::new(settings),
         }
     }
@@ -95,7 +103,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     } else {
         be_ready(&shared.settings.ready_file)?;
-        let changes = changes::follow(Arc::clone(&shared.changed), shared.settings.backend);
+        let (changed, starts) = (Arc::clone(&shared.changed), Arc::clone(&shared.starts));
+        let changes = changes::follow(changed, starts, shared.settings.backend);
         tokio::select! {
             _ = async { tokio::join!(changes, work(shared, pipeline)) } => {}
             () = shutdown.wait() => {}
@@ -162,7 +171,13 @@ async fn start(args: &Args) -> anyhow::Result<Started> {
     }
     let cluster = client::configuration(names::COMPONENT, args.kubeconfig.as_deref()).await?;
     let client = client::counted(cluster.clone(), &Requests::default())?;
-    let lock = node_lock::take(&settings.lock_file, node_lock::PAUSE).await;
+    let (file, name) = (&settings.lock_file, node_lock::own_name(settings::variable));
+    let lock = match args.execution_type {
+        ExecutionType::Controller => node_lock::take(file, &name, node_lock::PAUSE).await,
+        ExecutionType::Client => node_lock::take_within(file, &name, node_lock::PAUSE, PATIENCE)
+            .await
+            .context(ALONE)?,
+    };
     // What outlives the handler lies beside the lock.
     let engine = match settings.lock_file.parent() {
         Some(directory) => Engine::start_in(settings.backend, directory),

@@ -40,6 +40,10 @@ pub const FILTER_CONFIG: (&str, &str) = ("nmstate-config", "nmstate.yaml");
 /// Annotation of a policy: with the value `true` enactments say what they would change, and change nothing.
 pub const DRY_RUN: &str = "nmstate.io/dry-run";
 
+/// Annotation of a policy: with the value `true` its spec may be changed while it is in progress. Nodes that apply the
+/// former one roll it back.
+pub const EDIT_IN_PROGRESS: &str = "nmstate.io/edit-in-progress";
+
 /// What an event's source is called after the node and a dot.
 pub const EVENT_SOURCE: &str = "nmstate-handler";
 /// Reason of events about policies that could not be applied.
@@ -61,6 +65,8 @@ pub mod condition {
     pub const ABORTED: &str = "Aborted";
     /// A policy is for no node.
     pub const IGNORED: &str = "Ignored";
+    /// A policy's maxUnavailable is understood: false where it is not, and not there at all otherwise.
+    pub const MAX_UNAVAILABLE_VALID: &str = "MaxUnavailableValid";
 
     /// Of policies, in the order in which a new one has them.
     pub const OF_POLICIES: [&str; 4] = [AVAILABLE, DEGRADED, PROGRESSING, IGNORED];
@@ -72,6 +78,8 @@ pub mod condition {
 pub mod reason {
     /// It is being applied.
     pub const PROGRESSING: &str = "ConfigurationProgressing";
+    /// It is being applied, and a node failed an attempt or became `NotReady`: it may be edited.
+    pub const STALLED: &str = "ConfigurationStalled";
     /// It was applied.
     pub const SUCCESS: &str = "SuccessfullyConfigured";
     /// It could not be applied.
@@ -80,6 +88,8 @@ pub mod reason {
     pub const RETRYING: &str = "Retrying";
     /// As many nodes as may are being configured.
     pub const LIMIT_REACHED: &str = "MaxUnavailableLimitReached";
+    /// It is neither a number nor a percentage.
+    pub const INVALID_MAX_UNAVAILABLE: &str = "InvalidMaxUnavailable";
     /// Too many nodes failed.
     pub const ABORTED: &str = "ConfigurationAborted";
     /// No node matches.
@@ -133,6 +143,8 @@ pub mod env {
     pub const METRICS_BIND_ADDRESS: &str = "METRICS_BIND_ADDRESS";
     /// The handler's node.
     pub const NODE_NAME: &str = "NODE_NAME";
+    /// The pod's name.
+    pub const POD_NAME: &str = "POD_NAME";
     /// The pod's namespace.
     pub const POD_NAMESPACE: &str = "POD_NAMESPACE";
     /// Namespace of what the operator deploys; the pod's namespace where that is not said.

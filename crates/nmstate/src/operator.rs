@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::Client;
-use kube_kit::cache::{Cache, Changes};
+use kube_kit::cache::{self, Blocked, Cache, Changes};
 use kube_kit::client;
 use kube_kit::queue::Queue;
 use kube_kit::serve::{self, Readiness, Server};
@@ -36,8 +36,6 @@ use self::reconcile::Reconciler;
 use self::settings::Settings;
 use crate::Args;
 
-/// How long to wait for the watches to tell about objects that were created.
-const ECHO: Duration = Duration::from_secs(2);
 /// How long to wait at most before a failed reconcile is repeated.
 const RETRY: Duration = Duration::from_mins(1);
 
@@ -63,6 +61,10 @@ pub struct Operator {
     cache: Cache,
     changes: Changes,
     queue: Queue<()>,
+    /// How long a watch may fail before users are told.
+    patience: Duration,
+    /// Watches that are refused, fail or are stale.
+    blocked: Vec<Blocked>,
 }
 
 impl Operator {
@@ -75,35 +77,63 @@ impl Operator {
             cache,
             changes,
             queue: Queue::new(),
+            patience: cache::PATIENCE,
+            blocked: Vec::new(),
         }
     }
 
-    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start.
+    /// Reports watches that fail for this long; half a minute by default.
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start. Ready after
+    /// the first reconcile, while all watches are up to date.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the operator");
-        let mut patience = Instant::now();
+        let mut check = Instant::now() + self.patience;
+        // Before, the conditions of the NMState are those that an earlier process wrote.
+        let mut reconciled = false;
         loop {
-            let settled = self.reconciler.is_settled();
             let synced = self.cache.is_synced();
-            if synced {
-                readiness.set(true);
-            }
+            readiness.set(reconciled && synced && self.blocked.is_empty());
             tokio::select! {
                 // Changes come first: many of them are one reconcile.
                 biased;
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
-                () = tokio::time::sleep_until(patience), if !settled => self.reconciler.settle(),
-                () = self.queue.next(), if synced && settled => {
+                () = tokio::time::sleep_until(check) => {
+                    check = Instant::now() + self.patience / 3;
+                    self.look_at_watches();
+                    if !synced {
+                        tokio::select! {
+                            () = shutdown.wait() => return,
+                            () = self.reconciler.report_blocked(&self.blocked) => {}
+                        }
+                    }
+                }
+                () = self.queue.next(), if synced => {
+                    self.look_at_watches();
                     tokio::select! {
                         () = shutdown.wait() => return,
                         result = self.reconciler.reconcile() => self.done(result),
                     }
-                    patience = Instant::now() + ECHO;
+                    reconciled = true;
                     // One that asks for nothing has not waited for anything: watches and probes have their turn.
                     tokio::task::yield_now().await;
                 }
             }
+        }
+    }
+
+    fn look_at_watches(&mut self) {
+        let blocked = cache::blocked([&self.cache], self.patience);
+        if blocked != self.blocked {
+            let watches: Vec<_> = blocked.iter().map(ToString::to_string).collect();
+            tracing::warn!(?watches, "watches that are not up to date");
+            self.blocked = blocked;
         }
     }
 

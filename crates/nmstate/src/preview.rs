@@ -8,6 +8,7 @@
 
 mod changes;
 mod gather;
+mod machine;
 mod paper;
 mod text;
 
@@ -20,7 +21,7 @@ use clap::error::ErrorKind;
 use kube_kit::connection::{self, Flags};
 use kube_kit::process;
 use program::terminal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::engine::{Backend, Engine};
@@ -41,7 +42,7 @@ handlers would. The policy need not be in the cluster.";
 const EXAMPLES: &str = "\
 Examples:
   weft nmstate preview -f policy.yaml
-  weft nmstate preview -f policy.yaml --node node01
+  weft nmstate preview -f policy.yaml --node node01 -o json
   kubectl get nncp br1 -o yaml | weft nmstate preview -f -
 
 In the table, + is a new interface, ~ one that changes, - one that goes. Reports
@@ -61,8 +62,21 @@ pub struct Args {
     /// Look at this node only; may be given several times
     #[arg(long = "node", value_name = "NAME")]
     nodes: Vec<String>,
+    /// Format of the output
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    output: Output,
     #[command(flatten)]
     cluster: Flags,
+}
+
+/// Format of the output.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+enum Output {
+    /// A table for people, and the changes below it.
+    #[default]
+    Table,
+    /// The same as JSON.
+    Json,
 }
 
 /// Why nothing can be told. The texts say what to do.
@@ -148,12 +162,18 @@ async fn told(args: &Args, width: usize) -> Result<Answer, Error> {
     nodes.retain(|node| args.nodes.is_empty() || args.nodes.contains(&node.facts.name));
     let library = Engine::start(Backend::NetworkManager).map_err(Error::Engine)?;
     let mut answer = Answer::default();
+    let mut worked_out = Vec::new();
     for policy in &policies {
         let captured = gather::captured(&client, &policy.name).await?;
         let mut outcomes = Vec::new();
         for node in &nodes {
             let outcome = paper::outcome(&library, policy, node, captured.get(&node.facts.name)).await;
             outcomes.push((node.facts.name.clone(), outcome));
+        }
+        answer.code = answer.code.max(text::code(&outcomes));
+        if args.output == Output::Json {
+            worked_out.push(machine::policy(&policy.name, &outcomes));
+            continue;
         }
         if policies.len() > 1 {
             let gap = if answer.text.is_empty() { "" } else { "\n" };
@@ -163,7 +183,9 @@ async fn told(args: &Args, width: usize) -> Result<Answer, Error> {
         for note in text::notes(&outcomes) {
             answer.remarks.push_str(&format!("note: {note}\n"));
         }
-        answer.code = answer.code.max(text::code(&outcomes));
+    }
+    if args.output == Output::Json {
+        answer.text = format!("{:#}\n", json!({ "policies": worked_out }));
     }
     Ok(answer)
 }

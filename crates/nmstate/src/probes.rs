@@ -10,11 +10,14 @@ mod dns;
 mod ping;
 
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::{join, join_all};
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -28,6 +31,8 @@ use crate::routes;
 const API_PATIENCE: Duration = Duration::from_secs(10);
 /// Namespace that every cluster has, and every handler may read.
 const NAMESPACE: &str = "default";
+/// Name servers that are asked, the first of the host's.
+const MOST_SERVERS: usize = 16;
 /// Condition of a node that takes pods.
 const READY: &str = "Ready";
 
@@ -62,6 +67,8 @@ pub struct Failed {
     pub probe: Probe,
     /// What was wrong the last time.
     pub cause: String,
+    /// Whether the API server did not answer, whichever probe is the one that counts.
+    pub lost_api_server: bool,
 }
 
 /// Asks a host.
@@ -126,9 +133,21 @@ impl Prober {
             let looks = if OPTIONAL.contains(probe) { 2 } else { 1 };
             let look = async || self.once(*probe).await;
             let outcome = until(looks, self.settings.patience, self.settings.pause, look).await;
-            outcome.map_err(|cause| Failed { probe: *probe, cause })
+            outcome.map_err(|cause| Failed {
+                probe: *probe,
+                cause,
+                lost_api_server: false,
+            })
         });
-        join_all(all).await.into_iter().collect()
+        let all = join_all(all).await;
+        let failed =
+            |outcome: &Result<(), Failed>| matches!(outcome, Err(failed) if failed.probe == Probe::ApiServer);
+        let lost_api_server = all.iter().any(failed);
+        let first: Result<(), Failed> = all.into_iter().collect();
+        first.map_err(|first| Failed {
+            lost_api_server,
+            ..first
+        })
     }
 
     async fn once(&self, probe: Probe) -> Result<(), String> {
@@ -172,18 +191,35 @@ impl Prober {
 
     async fn dns(&self) -> Result<(), String> {
         let report = self.engine.report().await.map_err(|error| error.text)?;
-        let mut causes = Vec::new();
-        for server in servers(&report) {
-            match dns::look_up(server, &self.settings.dns_host).await {
-                Ok(()) => return Ok(()),
-                Err(error) => causes.push(format!("{server}: {error}")),
-            }
+        let host = &self.settings.dns_host;
+        match any(servers(&report), |server| dns::look_up(server, host)).await {
+            Ok(()) => Ok(()),
+            Err(causes) if causes.is_empty() => Err("no name servers".to_owned()),
+            Err(causes) => Err(format!("{host} from {}", causes.join(", "))),
         }
-        if causes.is_empty() {
-            return Err("no name servers".to_owned());
-        }
-        Err(format!("{} from {}", self.settings.dns_host, causes.join(", ")))
     }
+}
+
+/// Asks all servers at the same time, and ends with the first one that answers; why none does, server by server. One
+/// after the other, a few dead ones would use up the time in which a probe is chosen.
+async fn any<'a, Answer: Future<Output = io::Result<()>>>(
+    servers: impl Iterator<Item = &'a str>,
+    ask: impl Fn(&'a str) -> Answer,
+) -> Result<(), Vec<String>> {
+    let asked = servers.take(MOST_SERVERS).enumerate().map(|(place, server)| {
+        let answer = ask(server);
+        async move { (place, server, answer.await) }
+    });
+    let mut answers: FuturesUnordered<_> = asked.collect();
+    let mut causes = Vec::new();
+    while let Some((place, server, answer)) = answers.next().await {
+        match answer {
+            Ok(()) => return Ok(()),
+            Err(error) => causes.push((place, format!("{server}: {error}"))),
+        }
+    }
+    causes.sort();
+    Err(causes.into_iter().map(|(_, cause)| cause).collect())
 }
 
 /// Looks, with a pause between, until so many looks in a row find nothing wrong; gives up after `patience`, with what the
@@ -224,7 +260,8 @@ async fn answered<T>(question: impl Future<Output = Result<T, kube::Error>>) -> 
     }
 }
 
-fn is_ready(node: &Node) -> bool {
+/// Whether the API server holds a node for ready.
+pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     let mut conditions = conditions.into_iter().flatten();
     conditions.any(|condition| condition.type_ == READY && condition.status == "True")

@@ -62,6 +62,8 @@ pub struct Rendered {
     pub captured: Map<String, Value>,
     /// Names of the engine's features that the document uses.
     pub features: Vec<String>,
+    /// Whether there is nothing to do because no interface of the node matches.
+    pub is_unmatched: bool,
 }
 
 impl Rendered {
@@ -121,6 +123,7 @@ pub async fn render(
         desired,
         captured,
         features,
+        is_unmatched: false,
     })
 }
 

@@ -20,7 +20,7 @@ use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube_kit::client::{chain, message};
+use kube_kit::client::chain;
 use kube_kit::watch::{self, Change, Options, Store, Watch};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -32,6 +32,7 @@ use crate::filter;
 use crate::filter::names::Names;
 use crate::handler::Shared;
 use crate::names;
+use crate::policy::ask::{self, patiently};
 use crate::policy::{objects, spread};
 use object::{Owner, Report};
 use schedule::Schedule;
@@ -50,7 +51,7 @@ enum Error {
     #[error("cannot read the state of the host: {0}")]
     Host(#[from] engine::Error),
     /// The object can't be handled.
-    #[error("cannot {doing} NodeNetworkState {node}: {}", message(source))]
+    #[error("cannot {doing} NodeNetworkState {node}: {source}")]
     Api {
         /// What was tried.
         doing: &'static str,
@@ -58,7 +59,7 @@ enum Error {
         node: String,
         /// Why.
         #[source]
-        source: Box<kube::Error>,
+        source: Box<ask::Error>,
     },
     /// Others write all the time.
     #[error("cannot write NodeNetworkState {0}: it is changed by others all the time")]
@@ -112,6 +113,7 @@ pub async fn start(shared: Shared) {
         Arc::clone(&reporter.shared.refresh),
         Arc::clone(&reporter.shared.changed),
     );
+    let mut starts = reporter.shared.starts.subscribe();
     loop {
         let now = Instant::now();
         // The node comes, also as another one of its name; or it is gone, and with it everything about it.
@@ -135,6 +137,7 @@ pub async fn start(shared: Shared) {
             }
             () = refresh.notified() => schedule.ask(Instant::now()),
             () = changed.notified() => schedule.change(Instant::now()),
+            Ok(()) = starts.changed() => schedule.retry(Instant::now()),
             Some(()) = OptionFuture::from(due.map(sleep_until)) => {
                 schedule.begin();
                 let began = Instant::now();
@@ -243,12 +246,12 @@ impl Reporter {
         let mut state = Some(state);
         let mut fitted = None;
         for _ in 0..ATTEMPTS {
-            let found = api.get_opt(node).await.map_err(failed("read"))?;
+            let found = patiently(api.get_opt(node)).await.map_err(failed("read"))?;
             let mut object = match found {
                 Some(object) => {
                     let mut object = value(&object);
                     if object::claim(&mut object, owner, labels) {
-                        match api.replace(node, &params, &dynamic(object)).await {
+                        match patiently(api.replace(node, &params, &dynamic(object))).await {
                             Ok(object) => value(&object),
                             Err(error) if has_moved_on(&error) => continue,
                             Err(error) => return Err(failed("update")(error)),
@@ -257,7 +260,7 @@ impl Reporter {
                         object
                     }
                 }
-                None => match api.create(&params, &dynamic(object::new(owner, labels))).await {
+                None => match patiently(api.create(&params, &dynamic(object::new(owner, labels)))).await {
                     Ok(object) => value(&object),
                     Err(error) if has_moved_on(&error) => continue,
                     Err(error) => return Err(failed("create")(error)),
@@ -276,7 +279,7 @@ impl Reporter {
             if !object::fill(&mut object, &report, Timestamp::now()) {
                 return Ok(uid);
             }
-            match api.replace_status(node, &params, &dynamic(object)).await {
+            match patiently(api.replace_status(node, &params, &dynamic(object))).await {
                 Ok(_) => return Ok(uid),
                 Err(error) if has_moved_on(&error) => {}
                 Err(error) => return Err(failed("update the status of")(error)),
@@ -287,8 +290,8 @@ impl Reporter {
 }
 
 /// Whether somebody else was faster: it changed, it is gone, or it is there by now.
-fn has_moved_on(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409 || status.code == 404)
+fn has_moved_on(error: &ask::Error) -> bool {
+    error.is(409) || error.is(404)
 }
 
 /// Bytes of an object but for what is reported.
@@ -357,10 +360,10 @@ async fn old_filter(shared: &Shared) -> Names {
     }
     let (name, key) = names::FILTER_CONFIG;
     let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), namespace);
-    let file = match maps.get_opt(name).await {
+    let file = match patiently(maps.get_opt(name)).await {
         Ok(map) => map.and_then(|map| map.data?.remove(key)),
         Err(error) => {
-            tracing::warn!(name, namespace, error = %message(&error), "cannot read the filter, nothing is hidden by it");
+            tracing::warn!(name, namespace, %error, "cannot read the filter, nothing is hidden by it");
             None
         }
     };
@@ -382,6 +385,40 @@ mod tests {
             uid: uid.to_owned(),
             refresh: refresh.map(str::to_owned),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_api_server_ends_an_attempt_to_report() {
+        use axum::http::{Request, Response};
+        use kube::client::Body;
+        let silent = tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+        });
+        let (engine, _requests) = engine::Engine::asked();
+        let client = kube::Client::new(silent, "default");
+        let shared = Shared::new("node01", client, engine, crate::handler::Settings::default());
+        let nodes = watch_metadata(&shared, &node_resource(), |meta| meta.uid.unwrap_or_default());
+        let states = watch_metadata(&shared, &objects::report_resource(), |_| known("1", None));
+        let reporter = Reporter {
+            nodes: nodes.store(),
+            states: states.store(),
+            hidden: Names::default(),
+            stored: None,
+            shared,
+        };
+        let owner = Owner {
+            name: "node01",
+            uid: "1",
+        };
+        let began = Instant::now();
+        let versions = engine::Versions::default();
+        let stored = reporter.store(&owner, Value::Null, &versions).await;
+        let text = stored.expect_err("nobody answers").to_string();
+        assert_eq!(
+            text,
+            "cannot read NodeNetworkState node01: no answer from the API server within 15 s"
+        );
+        assert_eq!(began.elapsed().as_secs(), ask::PATIENCE.as_secs());
     }
 
     // nmstate#6

@@ -164,7 +164,7 @@ mod tests {
             secret in "[a-z\"\\\\\\n\t'äñ€ ]{4,12}",
             before in "[A-Z ]{0,5}",
         ) {
-            // With letters at both ends, so that what is around it is no part of it.
+            // Letters at both ends tell the secret from the quotes around it.
             let secret = format!("x{secret}z");
             let document = json!({"802.1x": {"password": secret.clone()}});
             let text = format!("{before}{secret} {secret:?} {} {document} {document:?}", Value::from(secret.clone()));

@@ -4,6 +4,8 @@
 //! Whoever may label a node writes these values, the policy's author does not: they are text, and never become a part of
 //! an expression.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use thiserror::Error;
 
@@ -12,6 +14,7 @@ use crate::render::NodeFacts;
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 const NODE: &str = "node.";
+const ANNOTATIONS: &str = "node.annotations.";
 
 /// A reference that stands for nothing.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
@@ -82,6 +85,39 @@ impl Kind {
 /// When the node lacks what is referred to, or has there what is more than text.
 pub fn fill(document: &mut Value, facts: &NodeFacts, kind: Kind) -> Result<(), Error> {
     Filling { facts, kind }.fill_at(document, "")
+}
+
+/// Keys of the node's annotations that a document refers to.
+pub fn annotations(document: &Value) -> BTreeSet<&str> {
+    let mut keys = BTreeSet::new();
+    collect_annotations(document, &mut keys);
+    keys
+}
+
+fn collect_annotations<'a>(value: &'a Value, keys: &mut BTreeSet<&'a str>) {
+    match value {
+        Value::String(text) => {
+            let mut rest = text.as_str();
+            while let Some((_, inside)) = rest.split_once(OPEN) {
+                let Some((reference, after)) = inside.split_once(CLOSE) else {
+                    return;
+                };
+                keys.extend(reference.trim().strip_prefix(ANNOTATIONS));
+                rest = after;
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                collect_annotations(item, keys);
+            }
+        }
+        Value::Object(members) => {
+            for member in members.values() {
+                collect_annotations(member, keys);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 struct Filling<'a> {
@@ -208,6 +244,21 @@ mod tests {
                 }],
             })
         );
+    }
+
+    // nmstate#106
+    #[test]
+    fn annotations_that_a_document_refers_to_are_known_by_their_keys() {
+        let document = json!({
+            "capture": {"nic": "interfaces.name==\"{{ node.annotations.example.com/nic }}\""},
+            "desiredState": {"interfaces": [{
+                "name": "{{node.annotations.a}}-{{ node.annotations.b }}",
+                "description": "{{ node.labels.c }} {{ node.name }} {{ capture.nic.interfaces.0.name }}",
+                "mtu": 1500,
+            }, "{{ node.annotations.unclosed"]},
+        });
+        let keys: Vec<&str> = annotations(&document).into_iter().collect();
+        assert_eq!(keys, ["a", "b", "example.com/nic"]);
     }
 
     #[test]

@@ -8,11 +8,12 @@ use std::{
 use kube::Client;
 use kube_kit::{
     apply::Applier,
-    cache::{Cache, Changes},
+    cache::{self, Cache, Changes},
     events::Recorder,
     merge::Policy,
     object::{self, Kind, ObjectId},
     queue::Queue,
+    serve::Readiness,
     shutdown::Shutdown,
     watch::Change,
 };
@@ -22,9 +23,6 @@ use webhook::certificates;
 use crate::{
     detect, images::UnknownImage, metrics::Metrics, names, reconcile::Reconciler, settings::Settings, watches,
 };
-
-/// How long to wait for the watches to tell about objects that were created.
-const ECHO: Duration = Duration::from_secs(2);
 
 /// How long the API server may take to serve a kind whose definition has changed: it is asked again after these pauses.
 const SERVED: [Duration; 6] = [
@@ -64,6 +62,8 @@ pub struct Operator {
     changes: Changes,
     queue: Queue<()>,
     metrics: Metrics,
+    /// How long a watch may fail before users are told.
+    patience: Duration,
     /// When to ask again for kinds whose definitions have changed, and how often that was done.
     ask_again: Option<(Instant, usize)>,
     /// When certificates have to be looked at again.
@@ -86,6 +86,8 @@ impl Operator {
 
         let cache = Cache::new();
         let definitions = Cache::new();
+        metrics.watches().of(&cache);
+        metrics.watches().of(&definitions);
         let mut changes = watches::start(&client, &cache, &settings);
         watches::definitions(&client, &definitions, &mut changes);
         let policy = Policy::owned_by(api::names::NETWORK_ADDONS_KIND);
@@ -109,6 +111,7 @@ impl Operator {
             changes,
             queue: Queue::counted(metrics.workqueue().clone()),
             metrics,
+            patience: cache::PATIENCE,
             ask_again: None,
             look_again: None,
         };
@@ -118,27 +121,49 @@ impl Operator {
         Ok(operator)
     }
 
-    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start.
-    pub async fn run(mut self, shutdown: &Shutdown) {
+    /// Reports watches that fail for this long; half a minute by default.
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start. Ready while
+    /// all watches are up to date.
+    pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the operator manager");
-        let mut patience = Instant::now();
+        let mut check = Instant::now() + self.patience;
         loop {
             let ask_again = self.ask_again.map(|(at, _)| at);
             let look_again = self.look_again;
-            let settled = self.reconciler.is_settled();
-            let ready = settled && self.cache.is_synced() && self.definitions.is_synced();
+            let synced = self.cache.is_synced() && self.definitions.is_synced();
+            readiness.set(synced && !self.reconciler.is_blocked());
             tokio::select! {
                 // Changes come first: many of them are one reconcile.
                 biased;
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
-                () = tokio::time::sleep_until(patience), if !settled => self.reconciler.settle(),
-                () = tokio::time::sleep_until(ask_again.unwrap_or(patience)), if ask_again.is_some() => self.ask(),
+                () = tokio::time::sleep_until(ask_again.unwrap_or_else(Instant::now)), if ask_again.is_some() => {
+                    self.ask();
+                }
                 () = certificates::wait_until(look_again.unwrap_or(SystemTime::UNIX_EPOCH)), if look_again.is_some() => {
                     self.look_again = None;
                     self.queue.add(());
                 }
-                () = self.queue.next(), if ready => {
+                () = tokio::time::sleep_until(check) => {
+                    check = Instant::now() + self.patience / 3;
+                    if self.look_at_watches() && synced {
+                        self.queue.add(());
+                    }
+                    if !synced {
+                        tokio::select! {
+                            () = shutdown.wait() => return,
+                            () = self.reconciler.report_blockade() => {}
+                        }
+                    }
+                }
+                () = self.queue.next(), if synced => {
+                    self.look_at_watches();
                     self.look_around();
                     let begin = Instant::now();
                     self.metrics.reconciles().started();
@@ -149,7 +174,6 @@ impl Operator {
                             self.done(result);
                         }
                     }
-                    patience = Instant::now() + ECHO;
                     self.look_again = self.reconciler.look_again();
                     // One that asks for nothing has not waited for anything: watches and probes have their turn.
                     tokio::task::yield_now().await;
@@ -205,6 +229,12 @@ impl Operator {
             .get(asked)
             .map(|pause| (Instant::now() + *pause, asked + 1));
         self.changes.retry();
+    }
+
+    /// Looks which watches are refused, fail or are stale. Returns whether that is news.
+    fn look_at_watches(&mut self) -> bool {
+        let blocked = cache::blocked([&self.cache, &self.definitions], self.patience);
+        self.reconciler.set_blocked(blocked)
     }
 
     /// What kind of cluster this is may have changed with the kinds that it serves.

@@ -173,25 +173,27 @@ pub fn node_state_definition(definition: &Value) -> NodeStateDefinition {
     }
 }
 
-/// Wishes for node state.
-pub async fn node_state_wish(client: &Client) -> Result<NodeStateWish, kube::Error> {
+/// Wishes for node state; `None` where their API is not served.
+pub async fn node_states(client: &Client) -> Result<Option<Vec<Object>>, kube::Error> {
     match api(client, object::NMSTATE, None)
         .list(&ListParams::default())
         .await
     {
-        Ok(list) => Ok(read_wishes(
-            list.items
-                .iter()
-                .filter_map(|wish| serde_json::to_value(wish).ok()),
-        )),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(NodeStateWish::NotServed),
+        Ok(list) => {
+            let wishes = list.items.into_iter();
+            let wishes = wishes.filter_map(|wish| serde_json::to_value(wish).ok());
+            Ok(Some(wishes.map(Object::from).collect()))
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Wishes for node state among the objects that a watch knows.
-pub fn known_node_state_wish(known: &[Object]) -> NodeStateWish {
-    read_wishes(known.iter().map(|wish| Value::clone(wish)))
+/// What the wishes for node state mean for ours; `None` where their API is not served.
+pub fn node_state_wish(wishes: Option<&[Object]>) -> NodeStateWish {
+    wishes.map_or(NodeStateWish::NotServed, |wishes| {
+        read_wishes(wishes.iter().map(|wish| Value::clone(wish)))
+    })
 }
 
 fn read_wishes(wishes: impl Iterator<Item = Value>) -> NodeStateWish {

@@ -185,10 +185,15 @@ fn infra() -> Placement {
     }
 }
 
+/// The default node selector of workloads: all Linux nodes.
+pub fn linux_nodes() -> BTreeMap<String, String> {
+    [("kubernetes.io/os".to_owned(), "linux".to_owned())].into()
+}
+
 /// All Linux nodes, cordoned ones included.
 fn workloads() -> Placement {
     Placement {
-        node_selector: [("kubernetes.io/os".to_owned(), "linux".to_owned())].into(),
+        node_selector: linux_nodes(),
         tolerations: vec![Toleration {
             key: "node.kubernetes.io/unschedulable".into(),
             operator: "Exists".into(),

@@ -41,7 +41,8 @@ pub struct Stamp {
     pub owner: Owner,
 }
 
-/// A version as the value of a label: what is not allowed there becomes `_`, a run of it one `_`.
+/// A version as the value of a label: what is not allowed there becomes `_`, a run of it one `_`. A value begins and ends
+/// with a letter or a digit: what else is there is left out.
 pub fn label_safe(version: &str) -> String {
     let mut safe = String::new();
     let mut in_run = false;
@@ -54,7 +55,10 @@ pub fn label_safe(version: &str) -> String {
         }
         in_run = !allowed;
     }
+    let is_inner = |c: char| !c.is_ascii_alphanumeric();
+    let mut safe = safe.trim_start_matches(is_inner).to_owned();
     safe.truncate(LABEL_LENGTH);
+    safe.truncate(safe.trim_end_matches(is_inner).len());
     safe
 }
 

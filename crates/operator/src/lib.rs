@@ -92,10 +92,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let metrics = Metrics::new(&settings).context("the certificate of the metrics")?;
     let client = client::counted_client_from("operator", kubeconfig.as_deref(), metrics.requests()).await?;
 
-    // Both probes answer as soon as the server runs: the status says how the work goes.
     let readiness = serve::Readiness::new();
-    readiness.set(true);
-    let probes = serve::Server::on_port(HEALTH_PORT, serve::probes(readiness)).await?;
+    let probes = serve::Server::on_port(HEALTH_PORT, serve::probes(readiness.clone())).await?;
 
     let scrapes = metrics
         .serve(client.clone(), metrics::PORT)
@@ -104,7 +102,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let work = async {
         let operator = Operator::start(client, settings, metrics).await?;
-        operator.run(&shutdown).await;
+        operator.run(&shutdown, &readiness).await;
         anyhow::Ok(())
     };
     tokio::select! {

@@ -6,7 +6,7 @@ use std::fmt;
 use kube::Client;
 use kube_kit::{
     auth,
-    metrics::{Process, Reconciles, Requests, Workqueue},
+    metrics::{Process, Reconciles, Requests, Watches, Workqueue},
     serve::{self, Server},
     tls::{self, Identity, Profile, Tls},
 };
@@ -32,6 +32,7 @@ pub struct Metrics {
     reconciles: Reconciles,
     workqueue: Workqueue,
     requests: Requests,
+    watches: Watches,
     tls: Tls,
 }
 
@@ -58,6 +59,7 @@ impl Metrics {
             reconciles: Reconciles::new(names::CONTROLLER),
             workqueue: Workqueue::new(names::CONTROLLER),
             requests: Requests::default(),
+            watches: Watches::default(),
             tls: Tls::new(identity)?,
         })
     }
@@ -104,12 +106,18 @@ impl Metrics {
         &self.requests
     }
 
+    /// Figures of the watches.
+    pub fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
     fn registry(&self) -> Registry {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.state.clone()));
         self.reconciles.register(&mut registry);
         self.workqueue.register(&mut registry);
         self.requests.register(&mut registry);
+        self.watches.register(&mut registry);
         Process.register(&mut registry);
         registry
     }

@@ -154,6 +154,8 @@ pub mod reason {
     pub const RENDER_DELETE: &str = "FailedToRenderDelete";
     /// An object can't be applied.
     pub const APPLY: &str = "FailedToApply";
+    /// A watch is refused, fails or is stale.
+    pub const WATCH: &str = "FailedToWatch";
     /// An object can't be deleted.
     pub const DELETE: &str = "FailedToDeleteObjects";
     /// The namespace of a workload is gone.

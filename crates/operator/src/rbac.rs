@@ -75,7 +75,7 @@ const NODE_STATE_ROLES: &str =
     "cluster-network-addons-nmstate-operator cluster-network-addons-nmstate-operator-namespace";
 
 /// Rules in the whole cluster: what the operator does itself, then what it holds in order to grant it.
-const CLUSTER: [Rule; 36] = [
+const CLUSTER: [Rule; 37] = [
     rule("operator.openshift.io", "networks", "list watch"),
     rule("config.openshift.io", "infrastructures", "list watch"),
     rule(SCC, "securitycontextconstraints", "get list watch create"),
@@ -134,6 +134,7 @@ const CLUSTER: [Rule; 36] = [
     rule(NETWORKS, "network-attachment-definitions", "get list watch"),
     rule(NETWORKS, "ipamclaims", "get list watch create update"),
     MULTUS_DEVICES,
+    MULTUS_DAEMON_SET,
     rule("-", "pods", "get list watch"),
     rule("-", "pods/status", "update"),
     rule("-", "nodes", "get"),
@@ -152,6 +153,9 @@ const MULTUS: Rule = rule(NETWORKS, "*", "*");
 
 /// Sight of the devices that pods have claims to; only where multus may be deployed.
 const MULTUS_DEVICES: Rule = rule("resource.k8s.io", "resourceclaims resourceslices", "get list");
+
+/// Sight of its own DaemonSet, by which multus knows that it leaves a node; only where multus may be deployed.
+const MULTUS_DAEMON_SET: Rule = named("apps", "daemonsets", "multus", "get");
 
 /// Rules in the whole cluster that are held only in order to grant what established images ask for, and ours do not.
 const ESTABLISHED: [Rule; 8] = [
@@ -227,7 +231,7 @@ const NAMESPACE: [Rule; 18] = [
 
 /// Rules of the cluster role.
 pub fn cluster_rules(allow_multus: bool) -> Vec<Rule> {
-    let held = |rule: &Rule| allow_multus || *rule != MULTUS_DEVICES;
+    let held = |rule: &Rule| allow_multus || ![MULTUS_DEVICES, MULTUS_DAEMON_SET].contains(rule);
     CLUSTER.into_iter().filter(held).collect()
 }
 

@@ -14,6 +14,7 @@
 mod carry_out;
 mod certificates;
 mod report;
+mod watching;
 
 pub(crate) use carry_out::recorded;
 
@@ -26,7 +27,7 @@ use std::{
 use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::{
     apply::{self, Applier},
-    cache::{Cache, Lookup},
+    cache::{Blocked, Cache, Lookup},
     client,
     events::Recorder,
     object::{self, ObjectId},
@@ -36,9 +37,11 @@ use tokio::time::Instant;
 
 use crate::{
     applied::{self, Applied},
-    cluster_facts::{Cluster, NodeState, NodeStateWish, OpenShiftNetwork, Platform},
+    cluster_facts::{Cluster, NodeState, NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
     components::{
-        Component as _, Context, kubevirt_ipam_controller::KubevirtIpamController, nmstate::NMState,
+        Component as _, Context,
+        kubevirt_ipam_controller::KubevirtIpamController,
+        nmstate::{self, NMState},
     },
     configuration, detect,
     failures::{Failure, Failures},
@@ -49,8 +52,9 @@ use crate::{
     render::{self, Group},
     resource::{self, Resource},
     settings::Settings,
-    status::Finding,
+    status::{Component, Finding},
     watches,
+    workloads::{ReadySince, Workload},
 };
 
 /// Why a reconcile has to be repeated, although nothing was heard of a change.
@@ -74,6 +78,8 @@ pub struct Reconciler {
     definitions: Cache,
     metrics: Metrics,
     memory: Memory,
+    /// Watches that are refused, fail or are stale.
+    blocked: Vec<Blocked>,
     /// When certificates have to be looked at again.
     look_again: Option<SystemTime>,
     /// What decides whether a change of the configuration resource needs work.
@@ -82,6 +88,8 @@ pub struct Reconciler {
     told: Option<Instant>,
     /// When to write what was not worth a write yet.
     held_back: Option<Instant>,
+    /// When a workload that just became ready will have stayed so for long enough.
+    ready_at: Option<Instant>,
 }
 
 /// What is remembered between reconciles of one and the same configuration resource. All of it may be
@@ -92,12 +100,14 @@ struct Memory {
     uid: String,
     /// Components that were deployed, with their workloads.
     deployed: Vec<(&'static str, Vec<ObjectId>)>,
+    /// How far what the node state operator deploys is, if it is asked for.
+    second_step: Option<Workload>,
     /// Their generations, as far as they were seen.
     generations: BTreeMap<ObjectId, i64>,
+    /// Since when they are ready.
+    ready_since: ReadySince,
     /// Whether a workload was made in this reconcile.
     made: bool,
-    /// Created, and not told about by a watch yet.
-    unseen: BTreeSet<ObjectId>,
     /// Objects of earlier versions that are known to be gone, and definitions that are known to be nobody's.
     gone: BTreeSet<ObjectId>,
     /// Whether the last reconcile failed, in whole or in part.
@@ -161,10 +171,12 @@ impl Reconciler {
             definitions,
             metrics,
             memory: Memory::default(),
+            blocked: Vec::new(),
             look_again: None,
             configuration_seen: None,
             told: None,
             held_back: None,
+            ready_at: None,
         }
     }
 
@@ -183,6 +195,7 @@ impl Reconciler {
         // What was to be done later belongs to the reconcile before: this one says anew what is left.
         self.look_again = None;
         self.held_back = None;
+        self.ready_at = None;
         let Some(cr) = self.resource() else {
             self.memory = Memory::default();
             self.measure_nothing();
@@ -224,14 +237,20 @@ impl Reconciler {
     fn judge(&mut self, outcome: Result<Outcome, Stop>) -> (Finding, Option<String>) {
         match outcome {
             Ok(Outcome { groups, failures }) => {
-                let failed = failures.all().map(|failure| failure.message);
-                self.memory.failed = failed.is_some();
+                let again = failures.worth_a_retry().map(|failure| failure.message);
+                self.memory.failed = again.is_some();
+                let mut components = self.components();
+                // Their conditions say why they are not there.
+                components.extend(self.memory.announced.iter().map(|&name| Component {
+                    name,
+                    workloads: Vec::new(),
+                }));
                 let finding = Finding::Applied {
-                    components: self.components(),
+                    components,
                     containers: render::containers(&groups),
                     failures,
                 };
-                (finding, failed)
+                (finding, again)
             }
             Err(Stop { failure, retry }) => {
                 let (reason, error) = (failure.reason, &failure.message);
@@ -266,21 +285,6 @@ impl Reconciler {
         news
     }
 
-    /// Whether the watches know all that was created: until then, they say that it is not there. What a
-    /// watch told about an object may be older than its creation, so the cache is asked.
-    pub fn is_settled(&mut self) -> bool {
-        let cache = self.applier.cache();
-        self.memory
-            .unseen
-            .retain(|id| matches!(cache.lookup(id), Lookup::Absent));
-        self.memory.unseen.is_empty()
-    }
-
-    /// Stops waiting for objects that were created, and that the watches never told about.
-    pub fn settle(&mut self) {
-        self.memory.unseen.clear();
-    }
-
     fn cache(&self) -> &Cache {
         self.applier.cache()
     }
@@ -301,6 +305,9 @@ impl Reconciler {
 
     async fn bring_about(&mut self, cr: &Resource) -> Result<Outcome, Stop> {
         let mut failures = Failures::default();
+        if let Some(Failure { reason, message }) = self.blockade() {
+            failures.note_general(reason, message);
+        }
         let cluster = Cluster {
             platform: self.platform,
             openshift_network: self.openshift_network().await?,
@@ -332,7 +339,11 @@ impl Reconciler {
         self.apply_record(&spec, &planned, &stamp).await?;
         self.apply(&groups, &mut failures).await;
         self.prune(&planned, &groups, &mut failures).await;
-        self.announce(cr, &render::not_deployed(&context)).await;
+        let missing = render::not_deployed(&context);
+        for &component in &missing {
+            failures.note_not_deployed(component);
+        }
+        self.announce(cr, &missing).await;
         Ok(Outcome { groups, failures })
     }
 
@@ -361,25 +372,35 @@ impl Reconciler {
 
     /// What there is of the API by which node state is wished for; only looked at when it is needed. When that fails,
     /// what is not known is taken for what leads to most objects: so none is taken for superfluous.
-    async fn node_state(&self, spec: &NetworkAddonsConfigSpec, failures: &mut Failures) -> NodeState {
+    async fn node_state(&mut self, spec: &NetworkAddonsConfigSpec, failures: &mut Failures) -> NodeState {
+        self.memory.second_step = None;
         if spec.nmstate.is_none() {
             return NodeState::default();
         }
-        let Lookup::Present(definition) = self.definitions.lookup(&watches::definition(object::NMSTATE))
-        else {
-            return NodeState::default();
+        let definition = match self.definitions.lookup(&watches::definition(object::NMSTATE)) {
+            Lookup::Present(definition) => detect::node_state_definition(&definition),
+            Lookup::Absent | Lookup::Unknown => NodeStateDefinition::None,
         };
-        let wish = if self.cache().serves(object::NMSTATE) {
-            Ok(detect::known_node_state_wish(&self.cache().list(object::NMSTATE)))
-        } else {
-            detect::node_state_wish(self.applier.client()).await
+        let wishes = match definition {
+            NodeStateDefinition::None => Ok(None),
+            _ if self.cache().serves(object::NMSTATE) => Ok(Some(self.cache().list(object::NMSTATE))),
+            _ => detect::node_states(self.applier.client()).await,
         };
-        NodeState {
-            definition: detect::node_state_definition(&definition),
-            wish: wish.unwrap_or_else(|error| {
+        match wishes {
+            Ok(wishes) => {
+                self.memory.second_step = Some(nmstate::second_step(definition, wishes.as_deref()));
+                NodeState {
+                    definition,
+                    wish: detect::node_state_wish(wishes.as_deref()),
+                }
+            }
+            Err(error) => {
                 failures.note(NMState.name(), reason::RENDER, client::message(&error));
-                NodeStateWish::None
-            }),
+                NodeState {
+                    definition,
+                    wish: NodeStateWish::None,
+                }
+            }
         }
     }
 
@@ -398,8 +419,14 @@ impl Reconciler {
     /// What was applied before, under this very configuration resource.
     fn applied(&self, cr: &Resource) -> Result<Applied, Stop> {
         let id = applied::id(&self.settings.operator_namespace);
-        let Lookup::Present(config_map) = self.cache().lookup(&id) else {
-            return Ok(Applied::default());
+        let config_map = match self.cache().lookup(&id) {
+            Lookup::Present(config_map) => config_map,
+            Lookup::Absent => return Ok(Applied::default()),
+            // Unknown is not absent: a new random range of addresses would be drawn.
+            Lookup::Unknown => {
+                let error = messages::previous_configuration("it is not known yet");
+                return Err(Stop::retry(reason::PREVIOUS_CONFIG, error));
+            }
         };
         applied::read_under(&config_map, &cr.uid).map_err(|error| {
             Stop::until_changed(

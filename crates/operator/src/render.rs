@@ -42,15 +42,39 @@ fn group(component: &dyn Component, context: &Context<'_>, stamp: &Stamp) -> Res
     for object in &mut objects {
         stamp.put_on(object)?;
     }
-    let objects = objects
+    let mut objects: Vec<Value> = objects
         .into_iter()
         .map(crate::manifest::Manifest::into_value)
         .collect();
+    // Stable: otherwise the order is that of the component.
+    objects.sort_by_key(rank);
     Ok(Group {
         component: component.name(),
         objects,
         issued: component.issued(context)?,
     })
+}
+
+/// What others stand on is applied first: namespaces and definitions, then accounts with all that gives them rights. A pod
+/// that starts before its account is refused, or finds that it may do nothing.
+fn rank(object: &Value) -> u8 {
+    const FOUNDATIONS: [Kind; 2] = [object::NAMESPACE, object::CUSTOM_RESOURCE_DEFINITION];
+    const ACCESS: [Kind; 6] = [
+        object::SERVICE_ACCOUNT,
+        object::SECURITY_CONTEXT_CONSTRAINTS,
+        object::CLUSTER_ROLE,
+        object::CLUSTER_ROLE_BINDING,
+        object::ROLE,
+        object::ROLE_BINDING,
+    ];
+    let is_one_of = |kinds: &[Kind]| kinds.iter().any(|kind| object["kind"] == kind.kind);
+    if is_one_of(&FOUNDATIONS) {
+        0
+    } else if is_one_of(&ACCESS) {
+        1
+    } else {
+        2
+    }
 }
 
 fn enabled<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn Component> + 'a {
@@ -161,11 +185,26 @@ pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
 /// What is recorded of the objects: all that may have to be pruned one day. Definitions and namespaces
 /// are kept for ever (operator §9.2).
 pub fn inventory(groups: &[Group]) -> Inventory {
-    let ids = groups.iter().flat_map(|group| {
+    groups.iter().fold(Inventory::default(), |all, group| {
         let rendered = group.objects.iter().map(ObjectId::of);
-        rendered.chain(group.issued.iter().cloned())
-    });
-    Inventory::of(ids.filter(|id| !is_kept(id)))
+        let ids = rendered.chain(group.issued.iter().cloned());
+        all.union(&Inventory::of_component(
+            group.component,
+            ids.filter(|id| !is_kept(id)),
+        ))
+    })
+}
+
+/// What to remove: on record, no longer rendered, and not of one of the components that can't be rendered now. As long as
+/// there is one, what an earlier version recorded without its component may be of it.
+pub fn superfluous(planned: &Inventory, groups: &[Group], unrendered: &[&str]) -> Vec<ObjectId> {
+    planned.prune(&inventory(groups), |id| {
+        let is_held = |component: Option<&str>| match component {
+            Some(component) => unrendered.contains(&component),
+            None => !unrendered.is_empty(),
+        };
+        is_kept(id) || is_held(planned.component(id))
+    })
 }
 
 /// Whether an object is never pruned.

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! What holds whatever is found, in whatever order: Available is never True together with Degraded or Progressing, nor
-//! while a component's own condition is not True; a finding that says nothing new changes nothing and tells nothing.
+//! while a component's own condition is not True; neither becomes True while a workload has been ready for less than
+//! [`HOLD`](workloads::HOLD); a finding that says nothing new changes nothing and tells nothing.
 
 use std::collections::BTreeSet;
 
@@ -117,7 +118,12 @@ pub fn next(
             match (failures.all(), progress(components)) {
                 (Some(failure), _) => write.rejected(&failure),
                 (None, Progress::Failed(failure)) => write.pods_failed(&failure),
-                (None, Progress::Lines(lines)) => write.progress(&lines, operator_version),
+                (None, Progress::JustReady(_)) if !write.has_to_wait(components) => {
+                    write.progress(&[], operator_version);
+                }
+                (None, Progress::Lines(lines) | Progress::JustReady(lines)) => {
+                    write.progress(&lines, operator_version);
+                }
             }
             write.forget_all_but(components);
             write.components(components, failures);
@@ -249,6 +255,26 @@ impl Write {
         );
     }
 
+    /// Whether a condition becomes True only after [`HOLD`](workloads::HOLD): it says otherwise by now. One that is not
+    /// there, as under an operator that writes none for components, counts as saying what Available says.
+    fn waits(&self, kind: &str) -> bool {
+        let found = self.find(kind).or_else(|| self.find(condition::AVAILABLE));
+        found.is_some_and(|found| found.status != "True")
+    }
+
+    /// Whether Available waits for workloads that just became ready, itself or because their component's condition does.
+    fn has_to_wait(&self, components: &[Component]) -> bool {
+        let just_ready = |component: &&Component| {
+            matches!(
+                workloads::progress(component.workloads.iter()),
+                Progress::JustReady(_)
+            )
+        };
+        let mut all = components.iter().filter(just_ready);
+        self.waits(condition::AVAILABLE)
+            || all.any(|component| self.waits(&condition::of_component(component.name)))
+    }
+
     /// Each component's own condition says whether it alone is available.
     fn components(&mut self, components: &[Component], failures: &Failures) {
         for component in components {
@@ -258,8 +284,9 @@ impl Write {
                 (Some(failure), _) | (None, Progress::Failed(failure)) => {
                     self.set(&kind, false, failure.reason, &failure.message);
                 }
+                (None, Progress::JustReady(_)) if !self.waits(&kind) => self.set(&kind, true, "", ""),
                 (None, Progress::Lines(lines)) if lines.is_empty() => self.set(&kind, true, "", ""),
-                (None, Progress::Lines(lines)) => {
+                (None, Progress::Lines(lines) | Progress::JustReady(lines)) => {
                     self.set(&kind, false, reason::DEPLOYING, &lines.join("\n"));
                 }
             }

@@ -88,8 +88,13 @@ pub fn if_served(
         object::NMSTATE => Options::all(),
         _ => ours(),
     };
+    let trim = match kind {
+        // Their conditions tell how far their operator is.
+        object::NMSTATE => cache::keep_all,
+        _ => cache::drop_status,
+    };
     let namespace = kind.namespaced.then_some(settings.operand_namespace.as_str());
-    cache.watch_if_served(client.clone(), kind, namespace, &options, cache::drop_status)
+    cache.watch_if_served(client.clone(), kind, namespace, &options, trim)
 }
 
 /// What a platform is once these kinds are served: what they were found to be at start or since, they stay until their

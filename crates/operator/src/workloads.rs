@@ -1,18 +1,22 @@
 //! How far the deployed workloads are, from the status that the cluster reports of them (operator §7.2).
 
+use std::{collections::BTreeMap, time::Duration};
+
 use kube_kit::object::{DAEMON_SET, ObjectId};
-use kube_kit::workload::{processed, progress as progress_of};
+use kube_kit::workload::progress as progress_of;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{failures::Failure, names::reason};
+
+/// How long workloads have to stay ready before a condition that is not True becomes True.
+pub const HOLD: Duration = Duration::from_secs(1);
 
 /// What is known of a tracked workload.
 #[derive(Clone, Debug)]
 pub enum Observation<'a> {
     /// The object as it was last seen.
     Seen(&'a Value),
-    /// It was created a moment ago, and not seen yet.
-    JustCreated,
     /// There is none.
     Gone {
         /// Whether its namespace is there.
@@ -23,7 +27,7 @@ pub enum Observation<'a> {
 /// A workload, and how far it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Workload {
-    /// A DaemonSet or a Deployment.
+    /// A DaemonSet or a Deployment; or an `NMState`, which stands for what its operator deploys.
     pub id: ObjectId,
     /// How far it is.
     pub state: State,
@@ -34,6 +38,8 @@ pub struct Workload {
 pub enum State {
     /// It is there, and so are its pods.
     Ready,
+    /// Ready for less than [`HOLD`].
+    JustReady,
     /// Something is still going on: a line for people.
     Progressing(String),
     /// There is none.
@@ -47,6 +53,8 @@ pub enum Progress {
     Failed(Failure),
     /// What is still going on, a line for each workload; none when all are there.
     Lines(Vec<String>),
+    /// All are there, some of them for less than [`HOLD`]: a line for each of those.
+    JustReady(Vec<String>),
 }
 
 impl Workload {
@@ -54,7 +62,6 @@ impl Workload {
     pub fn observed(id: ObjectId, observation: &Observation<'_>) -> Self {
         let state = match observation {
             Observation::Gone { namespace } => State::Gone(gone(&id, *namespace)),
-            Observation::JustCreated => State::Progressing(processed(&subject(&id), 1, 0)),
             Observation::Seen(object) => {
                 progress_of(&id.kind, &subject(&id), object).map_or(State::Ready, State::Progressing)
             }
@@ -67,15 +74,50 @@ impl Workload {
 pub fn progress<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Progress {
     let mut workloads: Vec<_> = workloads.collect();
     workloads.sort_by_key(|workload| workload.id.kind != DAEMON_SET.kind);
-    let mut lines = Vec::new();
+    let (mut lines, mut just_ready) = (Vec::new(), Vec::new());
     for workload in workloads {
         match &workload.state {
             State::Gone(failure) => return Progress::Failed(failure.clone()),
             State::Progressing(line) => lines.push(line.clone()),
+            State::JustReady => just_ready.push(format!(
+                "{} has been available for less than a second",
+                subject(&workload.id)
+            )),
             State::Ready => {}
         }
     }
-    Progress::Lines(lines)
+    if lines.is_empty() && !just_ready.is_empty() {
+        Progress::JustReady(just_ready)
+    } else {
+        Progress::Lines(lines)
+    }
+}
+
+/// Since when workloads are ready, without a break that was seen.
+#[derive(Debug, Default)]
+pub struct ReadySince(BTreeMap<ObjectId, Instant>);
+
+impl ReadySince {
+    /// Marks workloads that became ready less than [`HOLD`] before `now`, and returns when the first of them has been
+    /// ready for that long. Forgets workloads that are not ready or not given.
+    pub fn mark<'a>(
+        &mut self,
+        workloads: impl Iterator<Item = &'a mut Workload>,
+        now: Instant,
+    ) -> Option<Instant> {
+        let before = std::mem::take(&mut self.0);
+        let mut first: Option<Instant> = None;
+        for workload in workloads.filter(|workload| workload.state == State::Ready) {
+            let since = before.get(&workload.id).copied().unwrap_or(now);
+            self.0.insert(workload.id.clone(), since);
+            let end = since + HOLD;
+            if end > now {
+                workload.state = State::JustReady;
+                first = Some(first.map_or(end, |first| first.min(end)));
+            }
+        }
+        first
+    }
 }
 
 fn gone(id: &ObjectId, namespace: bool) -> Failure {
@@ -100,12 +142,11 @@ fn gone(id: &ObjectId, namespace: bool) -> Failure {
 }
 
 fn subject(id: &ObjectId) -> String {
-    format!(
-        "{} \"{}/{}\"",
-        id.kind,
-        id.namespace.as_deref().unwrap_or_default(),
-        id.name
-    )
+    let ObjectId { kind, name, .. } = id;
+    match &id.namespace {
+        Some(namespace) => format!("{kind} \"{namespace}/{name}\""),
+        None => format!("{kind} \"{name}\""),
+    }
 }
 
 #[cfg(test)]
@@ -125,7 +166,7 @@ mod tests {
     fn lines(id: ObjectId, object: &Value) -> Vec<String> {
         match evaluate(&[(id, Observation::Seen(object))]) {
             Progress::Lines(lines) => lines,
-            Progress::Failed(failure) => panic!("{failure:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -175,23 +216,27 @@ mod tests {
 
     #[test]
     fn a_deployment_reports_the_first_thing_that_is_going_on() {
-        let status = |unavailable, available, generation, observed| {
+        let status = |unavailable, available, updated, generation, observed| {
             json!({
                 "metadata": { "generation": generation },
                 "status": {
                     "unavailableReplicas": unavailable, "availableReplicas": available,
-                    "observedGeneration": observed,
+                    "updatedReplicas": updated, "observedGeneration": observed,
                 },
             })
         };
         for (object, line) in [
-            (status(1, 0, 2, 1), Some("is not available (awaiting 1 nodes)")),
-            (status(0, 0, 2, 1), Some("is not yet scheduled on any nodes")),
+            (status(1, 0, 0, 2, 1), Some("is not available (awaiting 1 nodes)")),
+            (status(0, 0, 0, 2, 1), Some("is not yet scheduled on any nodes")),
             (
-                status(0, 1, 2, 1),
+                status(0, 1, 0, 2, 2),
+                Some("update is rolling out (0 out of 1 updated)"),
+            ),
+            (
+                status(0, 1, 1, 2, 1),
                 Some("update is being processed (generation 2, observed generation 1)"),
             ),
-            (status(0, 1, 2, 2), None),
+            (status(0, 1, 1, 2, 2), None),
         ] {
             let expected: Vec<_> = line
                 .map(|line| format!("Deployment \"ns/pool\" {line}"))
@@ -237,7 +282,10 @@ mod tests {
         let object = json!({ "metadata": { "generation": 1 } });
         let progress = evaluate(&[
             (DEPLOYMENT.object(Some("ns"), "pool"), Observation::Seen(&object)),
-            (DAEMON_SET.object(Some("ns"), "multus"), Observation::JustCreated),
+            (
+                DAEMON_SET.object(Some("ns"), "multus"),
+                Observation::Seen(&object),
+            ),
         ]);
         assert_eq!(
             progress,
@@ -245,6 +293,49 @@ mod tests {
                 "DaemonSet \"ns/multus\" update is being processed (generation 1, observed generation 0)"
                     .into(),
                 "Deployment \"ns/pool\" is not yet scheduled on any nodes".into(),
+            ])
+        );
+    }
+    // operator#84
+    #[test]
+    fn ready_since_marks_workload_until_it_stayed_ready_for_a_second() {
+        let id = DEPLOYMENT.object(Some("ns"), "pool");
+        let mut ready = ReadySince::default();
+        let begin = Instant::now();
+        let mut look = |state: State, millis: u64| {
+            let mut workload = Workload {
+                id: id.clone(),
+                state,
+            };
+            let now = begin + Duration::from_millis(millis);
+            let end = ready.mark(std::iter::once(&mut workload), now);
+            (workload.state, end.map(|end| (end - begin).as_millis()))
+        };
+        assert_eq!(look(State::Ready, 0), (State::JustReady, Some(1000)));
+        assert_eq!(look(State::Ready, 999), (State::JustReady, Some(1000)));
+        assert_eq!(look(State::Ready, 1000), (State::Ready, None));
+        // A break begins a new second.
+        let rolling = State::Progressing("line".into());
+        assert_eq!(look(rolling.clone(), 1500), (rolling, None));
+        assert_eq!(look(State::Ready, 2000), (State::JustReady, Some(3000)));
+        assert_eq!(look(State::Ready, 3500), (State::Ready, None));
+    }
+
+    // operator#84
+    #[test]
+    fn progress_of_workloads_that_just_became_ready_has_lines_only_while_nothing_rolls_out() {
+        let of = |state| Workload {
+            id: DEPLOYMENT.object(Some("ns"), "pool"),
+            state,
+        };
+        let rolling = of(State::Progressing("line".into()));
+        let both = [of(State::JustReady), rolling];
+        assert_eq!(progress(both.iter()), Progress::Lines(vec!["line".into()]));
+        let one = [of(State::JustReady), of(State::Ready)];
+        assert_eq!(
+            progress(one.iter()),
+            Progress::JustReady(vec![
+                "Deployment \"ns/pool\" has been available for less than a second".into()
             ])
         );
     }

@@ -118,7 +118,9 @@ impl Plugin for HostLocal {
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
-        let valid = valid_attachments(call)?;
+        let Some(valid) = valid_attachments(call)? else {
+            return Ok(());
+        };
         let Some(mut store) = existing(call, &config::data_dir(call))? else {
             return Ok(());
         };

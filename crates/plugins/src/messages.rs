@@ -18,7 +18,8 @@ pub(crate) const NO_INTERFACES: &str = "no interfaces to configure";
 pub(crate) const NO_PREV_RESULT: &str = "Required prevResult missing";
 pub(crate) const NO_IPAM: &str = "IPAM config missing 'ipam' key";
 pub(crate) const NO_RANGES: &str = "no IP ranges specified";
-pub(crate) const NO_VALID_ATTACHMENTS: &str = "GC needs cni.dev/valid-attachments";
+pub(crate) const NO_VALID_ATTACHMENTS: &str =
+    "removed nothing: the config does not list cni.dev/valid-attachments";
 pub(crate) const LOOPBACK_DOWN: &str = "loopback interface is down";
 pub(crate) const DUPLICATE_SYSCTLS: &str = "duplicated sysctl keys are not allowed";
 pub(crate) const MAKE_VETH: &str = "failed to make veth pair";

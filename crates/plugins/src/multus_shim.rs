@@ -26,6 +26,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::error::code;
 use cni::json;
+use cni::note::Level;
 use cni::plugin::{Call, Plugin};
 use cni::result::CniResult;
 use cni::{Error, Version};
@@ -47,6 +48,8 @@ const ANSWER_TO_PROBE: Duration = Duration::from_secs(5);
 /// The default of `daemonSocketDir`.
 const SOCKET_DIR: &str = "/run/multus/";
 const SOCKET: &str = "multus.sock";
+/// The answer to GC without a list of valid attachments.
+pub const NOTHING_COLLECTED: &str = "GC without cni.dev/valid-attachments: multus collects nothing";
 /// The plugin's name, `type` of the configuration that calls it.
 const NAME: &str = "multus-shim";
 
@@ -128,6 +131,9 @@ impl Plugin for MultusShim {
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
+        if !call.config.has_valid_attachments() {
+            call.note(Level::Warn, NOTHING_COLLECTED);
+        }
         self.forward(call, "CmdGC (shim)")
     }
 }

@@ -14,17 +14,20 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
-use cni::{Error, config::ValidAttachment, error::code, files, plugin::Call};
+use cni::{Error, config::ValidAttachment, files, note::Level, plugin::Call};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     messages::NO_VALID_ATTACHMENTS,
     names::{RECORD_SEPARATOR, STATE},
 };
+
+/// Limit of attempts to create a folder that DELs remove at the same moment.
+const FOLDER_ATTEMPTS: usize = 100;
 
 /// The attachments of one network that one plugin made.
 #[derive(Debug, Clone)]
@@ -86,14 +89,24 @@ impl AttachmentId {
     }
 }
 
-/// The attachments that GC must leave alone. A config that does not list them is an error (code 7): that is not the
-/// same as a list without entries, by which nothing is in use any more.
-pub(crate) fn valid_attachments(call: &Call) -> Result<Vec<ValidAttachment>, Error> {
+/// The attachments that GC must leave alone. `None`, with a note, where the config has no list of them: the runtime did not
+/// say what is in use, and GC removes nothing. An empty list says that nothing is in use.
+pub(crate) fn valid_attachments(call: &Call) -> Result<Option<Vec<ValidAttachment>>, Error> {
     if !call.config.has_valid_attachments() {
-        return Err(Error::new(code::INVALID_NETWORK_CONFIG, NO_VALID_ATTACHMENTS));
+        call.note(Level::Warn, NO_VALID_ATTACHMENTS);
+        return Ok(None);
     }
     let failed = |error| Error::internal(format!("failed to load netconf: {error}"));
-    call.config.valid_attachments().map_err(failed)
+    call.config.valid_attachments().map(Some).map_err(failed)
+}
+
+/// What a record says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Taken<S> {
+    /// The steps, in the order in which they were taken.
+    pub(crate) steps: Vec<S>,
+    /// Every line could be read: none is of a later version.
+    pub(crate) is_whole: bool,
 }
 
 /// A record that is being written.
@@ -136,32 +149,25 @@ impl Records {
     /// Begins the record of an attachment; `None` if there is one already.
     pub(crate) fn begin(&self, key: &AttachmentId) -> Result<Option<Journal>, Error> {
         let path = self.folder.join(key.file_name());
-        let open = || {
-            OpenOptions::new()
-                .append(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path)
-        };
-        let opened = open().or_else(|error| {
-            if error.kind() != io::ErrorKind::NotFound {
-                return Err(error);
+        for _ in 0..FOLDER_ATTEMPTS {
+            match create_file(&path) {
+                Ok(file) => return Ok(Some(Journal { path, file })),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+                // The first record makes the folder. The DEL of the last one may remove it at any moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed("create", &path, &error)),
             }
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&self.folder)?;
-            open()
-        });
-        match opened {
-            Ok(file) => Ok(Some(Journal { path, file })),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
-            Err(error) => Err(failed("create", &path, &error)),
+            match files::create_private_folder(&self.folder) {
+                // Another ADD made it, and a DEL removed it again.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => created.map_err(|error| failed("create", &path, &error))?,
+            }
         }
+        Err(failed("create", &path, &"its folder is removed again and again"))
     }
 
-    /// The steps of an attachment, in the order in which they were taken; `None` without a record.
-    pub(crate) fn steps<S: DeserializeOwned>(&self, key: &AttachmentId) -> Result<Option<Vec<S>>, Error> {
+    /// What was recorded of an attachment; `None` without a record.
+    pub(crate) fn taken<S: DeserializeOwned>(&self, key: &AttachmentId) -> Result<Option<Taken<S>>, Error> {
         let path = self.folder.join(key.file_name());
         match fs::read(&path) {
             Ok(text) => Ok(Some(whole_lines(&text))),
@@ -173,6 +179,19 @@ impl Records {
     /// Forgets an attachment; one that has no record is fine.
     pub(crate) fn remove(&self, key: &AttachmentId) -> Result<(), Error> {
         remove(&self.folder.join(key.file_name()))
+    }
+
+    /// Removes the network's folder, unless there is a record in it. Whether the network has no record.
+    ///
+    /// Of DELs at the same time, the one that removes the last record sees that it did: each removes its own before it
+    /// looks.
+    pub(crate) fn remove_if_empty(&self) -> Result<bool, Error> {
+        match fs::remove_dir(&self.folder) {
+            Ok(()) => Ok(true),
+            Err(error) if files::is_absent(&error) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+            Err(error) => Err(failed("remove", &self.folder, &error)),
+        }
     }
 
     /// All attachments that have a record.
@@ -190,6 +209,14 @@ impl Records {
         keys.sort();
         Ok(keys)
     }
+}
+
+fn create_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
@@ -212,13 +239,20 @@ fn lines<S: Serialize>(steps: &[S]) -> serde_json::Result<String> {
     Ok(text)
 }
 
-/// The steps whose lines were ended. What a later version may have written and this one cannot read is left
-/// out: its steps are taken back by what finds them without a record.
-fn whole_lines<S: DeserializeOwned>(text: &[u8]) -> Vec<S> {
-    text.split_inclusive(|byte| *byte == b'\n')
-        .filter(|line| line.ends_with(b"\n"))
-        .filter_map(|line| serde_json::from_slice(line).ok())
-        .collect()
+/// The steps whose lines were ended, without those that only a later version can read.
+fn whole_lines<S: DeserializeOwned>(text: &[u8]) -> Taken<S> {
+    let mut taken = Taken {
+        steps: Vec::new(),
+        is_whole: true,
+    };
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    for line in lines.filter(|line| line.ends_with(b"\n")) {
+        match serde_json::from_slice(line) {
+            Ok(step) => taken.steps.push(step),
+            Err(_) => taken.is_whole = false,
+        }
+    }
+    taken
 }
 
 #[cfg(test)]
@@ -252,18 +286,16 @@ mod tests {
             folder: folder.path().join("bridge/net"),
         };
         let key = key("c1", "net1");
-        assert_eq!(records.steps::<Step>(&key).unwrap(), None);
+        let steps = || records.taken::<Step>(&key).unwrap().map(|taken| taken.steps);
+        assert_eq!(steps(), None);
         assert_eq!(records.keys().unwrap(), []);
         let mut journal = records.begin(&key).unwrap().unwrap();
-        assert_eq!(records.steps::<Step>(&key).unwrap(), Some(vec![]));
+        assert_eq!(steps(), Some(vec![]));
         journal.note(&[pair("veth0")]).unwrap();
         journal.clear().unwrap();
         journal.note(&[pair("veth1")]).unwrap();
         journal.note(&[Step::Done]).unwrap();
-        assert_eq!(
-            records.steps(&key).unwrap(),
-            Some(vec![pair("veth1"), Step::Done])
-        );
+        assert_eq!(steps(), Some(vec![pair("veth1"), Step::Done]));
         assert!(
             records.begin(&key).unwrap().is_none(),
             "one attachment, one record"
@@ -275,6 +307,52 @@ mod tests {
     }
 
     #[test]
+    fn the_folder_goes_with_the_last_record() {
+        // cni-plugins#75
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records {
+            folder: folder.path().join("bridge/net"),
+        };
+        assert!(records.remove_if_empty().unwrap(), "there never was one");
+        let (first, second) = (key("c1", "net1"), key("c2", "net1"));
+        for key in [&first, &second] {
+            records.begin(key).unwrap().unwrap();
+        }
+        records.remove(&first).unwrap();
+        assert!(!records.remove_if_empty().unwrap());
+        records.remove(&second).unwrap();
+        assert!(records.remove_if_empty().unwrap());
+        assert!(records.remove_if_empty().unwrap(), "another DEL was faster");
+        assert!(!records.folder.exists());
+    }
+
+    #[test]
+    fn records_begin_while_their_folder_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records {
+            folder: folder.path().join("bridge/net"),
+        };
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    records.remove_if_empty().unwrap();
+                }
+            });
+            let begin_and_end = |number| {
+                let begun = records.begin(&key(&format!("c{number}"), "net1"));
+                begun.map(|journal| journal.map(|journal| journal.remove()))
+            };
+            let failures: Vec<_> = (0..1000)
+                .map(begin_and_end)
+                .filter(|outcome| !matches!(outcome, Ok(Some(Ok(())))))
+                .collect();
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(failures.is_empty(), "{failures:?}");
+        });
+    }
+
+    #[test]
     fn a_step_whose_line_is_cut_off_was_never_taken() {
         let whole = lines(&[pair("veth1"), pair("veth2")]).unwrap();
         assert_eq!(
@@ -282,12 +360,27 @@ mod tests {
             "{\"pair\":{\"port\":\"veth1\"}}\n{\"pair\":{\"port\":\"veth2\"}}\n"
         );
         for length in 0..whole.len() {
-            let steps: Vec<Step> = whole_lines(&whole.as_bytes()[..length]);
+            let taken: Taken<Step> = whole_lines(&whole.as_bytes()[..length]);
             let first_end = whole.len() / 2;
-            assert_eq!(steps.len(), usize::from(length >= first_end), "{length}");
+            assert_eq!(taken.steps.len(), usize::from(length >= first_end), "{length}");
+            assert!(taken.is_whole, "{length}");
         }
-        let odd: Vec<Step> = whole_lines(b"\xff\n{\"unknown\":1}\n\"done\"\n");
-        assert_eq!(odd, [Step::Done]);
+    }
+
+    #[test]
+    fn steps_of_a_later_version_are_noticed() {
+        // cni-plugins#79
+        for unknown in ["\u{0}", "{\"unknown\":1}", "{\"done\":{\"x\":1}}"] {
+            let text = format!("{unknown}\n\"done\"\n");
+            let taken: Taken<Step> = whole_lines(text.as_bytes());
+            assert_eq!(
+                (taken.steps, taken.is_whole),
+                (vec![Step::Done], false),
+                "{unknown}"
+            );
+        }
+        let whole: Taken<Step> = whole_lines(b"\"done\"\n");
+        assert!(whole.is_whole);
     }
 
     #[test]

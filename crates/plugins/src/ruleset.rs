@@ -16,18 +16,38 @@ const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 /// Closing the socket after something was removed waits until no packet can meet that any more: a grace period of the
 /// kernel, many times what the removal takes. Removing a link waits for one as well. So whoever does both opens
 /// this first and lets go of it last, and waits once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ruleset {
+    open: fn() -> linux::Result<Socket>,
     socket: Option<Socket>,
     resident: Option<Resident>,
+}
+
+impl Default for Ruleset {
+    fn default() -> Self {
+        Self {
+            open: Socket::open,
+            socket: None,
+            resident: None,
+        }
+    }
 }
 
 impl Ruleset {
     /// For the work of a call.
     pub(crate) fn of(call: &Call) -> Self {
         Self {
-            socket: None,
             resident: call.resident.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// As on a kernel without nftables.
+    #[cfg(test)]
+    pub(crate) fn without_nftables() -> Self {
+        Self {
+            open: unsupported,
+            ..Self::default()
         }
     }
 
@@ -35,7 +55,7 @@ impl Ruleset {
     pub(crate) fn socket(&mut self) -> linux::Result<&mut Socket> {
         match &mut self.socket {
             Some(socket) => Ok(socket),
-            empty => Ok(empty.insert(Socket::open()?)),
+            empty => Ok(empty.insert((self.open)()?)),
         }
     }
 
@@ -50,4 +70,26 @@ impl Ruleset {
         }
         exec::run(command, input, Some(limit))
     }
+}
+
+/// The error of a kernel that has no chains which translate addresses. Here it is the table that is missing: kernels say
+/// both in the same way.
+#[cfg(test)]
+fn unsupported() -> linux::Result<Socket> {
+    use linux::nft::{Family, Hook, HookPoint, Table, Transaction};
+
+    let mut socket = Socket::open()?;
+    let table = Table {
+        family: Family::Inet,
+        name: "none",
+    };
+    let hook = Hook {
+        kind: "nat",
+        point: HookPoint::Postrouting,
+        priority: 0,
+    };
+    let mut refused = Transaction::new();
+    refused.add_chain(table, "none", Some(hook), "");
+    socket.commit(&refused)?;
+    Ok(socket)
 }

@@ -119,6 +119,14 @@ pub(crate) fn tear_down(
     }
 }
 
+/// Removes rule, sets and chain if no port is guarded any more. They stay if others refer to them.
+pub(crate) fn remove_unused(rules: &mut Ruleset) -> Result<(), Error> {
+    match rules.socket().and_then(remove_base) {
+        Err(error) if error.is_unsupported() || error.is_in_use() => Ok(()),
+        outcome => outcome.explain(|| SPOOF_CHECK_TEAR_DOWN.to_owned()),
+    }
+}
+
 /// An error if the port is not guarded, in our way or in that of established plugins.
 pub(crate) fn check(rules: &mut Ruleset, owner: Attachment<'_>, port: Port<'_>) -> Result<(), Error> {
     let guarded = rules
@@ -248,6 +256,32 @@ fn add_base(changes: &mut Transaction) {
         },
     );
     changes.add_rule(TABLE, CHAIN, &guard(), RULE_COMMENT);
+}
+
+/// Removes what [`add_base`] made, if both sets are empty. The table stays, and so does a chain that others use.
+fn remove_base(socket: &mut Socket) -> linux::Result<()> {
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        let mut sets = socket.sets(TABLE)?;
+        sets.retain(|set| [PORTS, ALLOWED].contains(&set.as_str()));
+        for set in &sets {
+            if !socket.elements(TABLE, set)?.is_empty() {
+                return Ok(changes);
+            }
+        }
+        let (ours, others): (Vec<_>, Vec<_>) = socket.rules(TABLE, CHAIN)?.into_iter().partition(is_ours);
+        for rule in &ours {
+            changes.delete_rule(TABLE, CHAIN, rule.handle);
+        }
+        for set in &sets {
+            changes.delete_set(TABLE, set);
+        }
+        // An established plugin makes chains of its own before it adds the rule that leads to them.
+        if !ours.is_empty() && others.is_empty() && socket.chains(TABLE)? == [CHAIN] {
+            changes.delete_chain(TABLE, CHAIN);
+        }
+        Ok(changes)
+    })
 }
 
 fn is_ours(rule: &Rule) -> bool {

@@ -14,7 +14,7 @@ mod sysctl;
 use std::path::Path;
 
 use cni::{
-    Error,
+    Error, Version,
     note::Level,
     plugin::{Call, Plugin},
     result::CniResult,
@@ -86,15 +86,7 @@ impl Plugin for Tuning {
             }
             return Err(error);
         }
-        if let Some(mac) = config.settings.mac {
-            for interface in result
-                .interfaces
-                .iter_mut()
-                .filter(|interface| interface.name == *ifname)
-            {
-                interface.mac = Some(mac.to_string());
-            }
-        }
+        update_result(&mut result, ifname, &config.settings, call.version);
         Ok(result)
     }
 
@@ -270,6 +262,22 @@ fn apply(socket: &mut Socket, link: &Link, settings: &Settings) -> Result<(), Er
         )?;
     }
     Ok(())
+}
+
+/// Puts the MAC and MTU that were set into the result. Every interface of that name gets the MAC, as with the established
+/// plugin. Only the container's gets the MTU, and only from 1.1.0 on: older results have none.
+fn update_result(result: &mut CniResult, ifname: &str, settings: &Settings, version: Version) {
+    for interface in &mut result.interfaces {
+        if interface.name != ifname {
+            continue;
+        }
+        if let Some(mac) = settings.mac {
+            interface.mac = Some(mac.to_string());
+        }
+        if settings.mtu.is_some() && interface.sandbox.is_some() && version >= Version::V1_1_0 {
+            interface.mtu = settings.mtu;
+        }
+    }
 }
 
 /// Undoes what ADD did. `false` if something could not be undone; a link that is gone took it all along.

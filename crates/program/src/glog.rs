@@ -1,4 +1,5 @@
-//! Flags of Go's logging libraries (glog and klog) that existing manifests pass: understood, and without effect.
+//! Flags of Go's logging libraries (glog and klog) that existing manifests pass: understood, and without effect unless a
+//! program [asks](Flags::is_verbose) for one.
 
 use clap::Args;
 
@@ -33,6 +34,17 @@ pub struct Flags {
     log_backtrace_at: Option<String>,
 }
 
+/// Level of `-v` from which on programs log how they come to their decisions.
+const VERBOSE: u32 = 4;
+
+impl Flags {
+    /// Whether `-v` asks for lines beyond those of everyday.
+    pub fn is_verbose(&self) -> bool {
+        let level = self.v.as_deref().and_then(|level| level.parse::<u32>().ok());
+        level.is_some_and(|level| level >= VERBOSE)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,8 +54,25 @@ mod tests {
     #[derive(Parser)]
     struct Program {
         #[command(flatten)]
-        _flags: Flags,
+        flags: Flags,
         rest: Option<String>,
+    }
+
+    #[test]
+    fn v_of_four_and_more_is_verbose() {
+        // multus#123
+        for (arguments, is_verbose) in [
+            (&["-v=3"][..], false),
+            (&["-v=4"], true),
+            (&["-v", "5"], true),
+            (&["--v=10"], true),
+            (&["-v=x"], false),
+            (&[], false),
+        ] {
+            let arguments = ["program"].iter().chain(arguments).map(Into::into);
+            let program = Program::try_parse_from(go_flags(arguments)).unwrap();
+            assert_eq!(program.flags.is_verbose(), is_verbose);
+        }
     }
 
     fn parse(arguments: &[&str]) -> Option<String> {

@@ -6,10 +6,14 @@
 //!             └── can't be read ─────┴──────── 400, 413 ─ panics: 500 ──> denied
 //! ```
 //!
+//! A large review is read on a thread for blocking work, and its handler begins there: parsing it takes tens of
+//! milliseconds, in which the daemon's only other thread answers small reviews.
+//!
 //! Whoever asks gets an `AdmissionReview` of the version that was asked in, with status 200 and the UID of the request as
 //! far as it can be read, whatever goes wrong: what a user reads in the end is then a text of ours.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,14 +22,20 @@ use axum::extract::Request as HttpRequest;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use futures::StreamExt as _;
+use futures::future::{self, BoxFuture};
+use futures::{FutureExt as _, StreamExt as _};
 use kube_kit::client::chain;
 use kube_kit::places::Places;
-use kube_kit::process::contained;
+use kube_kit::process::{Panicked, contained};
 use kube_kit::serve::Peer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
+
+use self::review::{Asked, Unreadable};
 
 mod messages;
 mod review;
@@ -42,6 +52,9 @@ const ROOM: usize = 32 * 1024 * 1024;
 
 /// Room is given in pieces of so many bytes.
 const PIECE: usize = 64 * 1024;
+
+/// Parsing a review of so many bytes takes about a millisecond. Larger ones are parsed aside, one at a time.
+const LARGE: usize = 256 * 1024;
 
 /// What is to be done with the object.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
@@ -162,10 +175,10 @@ pub fn router<F>(path: &str, handler: impl Fn(Request) -> F + Clone + Send + Syn
 where
     F: Future<Output = Verdict> + Send + 'static,
 {
-    let room = Room::new(ROOM / PIECE);
+    let desk = Desk::new();
     let answer = move |request: HttpRequest| {
-        let (handler, room) = (handler.clone(), room.clone());
-        async move { respond(request, &room, handler).await }
+        let (handler, desk) = (handler.clone(), desk.clone());
+        async move { respond(request, &desk, handler).await }
     };
     Router::new().route(path, post(answer))
 }
@@ -173,45 +186,66 @@ where
 /// Room for reviews, in pieces, shared fairly among clients.
 type Room = Places<IpAddr>;
 
-async fn respond<F: Future<Output = Verdict>>(
-    http: HttpRequest,
-    room: &Room,
-    handler: impl Fn(Request) -> F,
-) -> Response {
-    let content_type = http.headers().get(header::CONTENT_TYPE).cloned();
-    let refused = |denial| review::Asked::default().answer(&Verdict::refused(denial));
-    let client = Peer::of(http.extensions());
-    let arrived = async {
-        let body = http.into_body();
-        let taken = room.take_many(&client, pieces(&body)).await;
-        read(body).await.map(|body| (body, taken))
-    };
-    let arrived = tokio::time::timeout(PATIENCE, arrived).await;
-    let arrived = arrived.unwrap_or_else(|_| Err(Denial::of(400, messages::TOO_SLOW)));
-    let answer = match arrived {
-        Err(denial) => refused(denial),
-        // The room is given back when the review is answered: until then, parts of it are kept.
-        Ok((body, _taken)) => {
-            let content_type = content_type.as_ref().map_or(&[][..], |value| value.as_bytes());
-            match checked(content_type) {
-                Err(denial) => refused(denial),
-                Ok(()) => match review::read(&body, client) {
-                    Err(unreadable) => unreadable.asked.answer(&Verdict::refused(unreadable.denial)),
-                    Ok((asked, request)) => {
-                        // What was read of it is all that is needed.
-                        drop(body);
-                        let decided = contained(async { handler(request).await }).await;
-                        let verdict = decided.unwrap_or_else(|panicked| {
-                            tracing::error!(error = %panicked, uid = asked.uid(), "admission review");
-                            Verdict::denied(500, messages::PANICKED)
-                        });
-                        asked.answer(&verdict)
-                    }
-                },
+/// What the reviews of a path share.
+#[derive(Clone)]
+struct Desk {
+    room: Room,
+    /// The right to parse a large review.
+    turn: Arc<Semaphore>,
+}
+
+impl Desk {
+    fn new() -> Self {
+        Self {
+            room: Room::new(ROOM / PIECE),
+            turn: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// Does `work` on a thread for blocking work when it is its turn. Work that has begun ends even without its caller, and
+    /// keeps what it owns until then.
+    async fn aside<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Denial> {
+        let turn = Arc::clone(&self.turn).acquire_owned();
+        let Ok(Ok(turn)) = timeout_at(deadline, turn).await else {
+            return Err(Denial::of(400, messages::TOO_SLOW));
+        };
+        let mut working = spawn_blocking(move || {
+            let done = work();
+            drop(turn);
+            done
+        });
+        match timeout_at(deadline, &mut working).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => {
+                tracing::error!(error = chain(&error), "cannot read an admission review");
+                Err(Denial::of(500, messages::PANICKED))
+            }
+            Err(_) => {
+                // It has no effect on work that has begun.
+                working.abort();
+                Err(Denial::of(400, messages::TOO_SLOW))
             }
         }
+    }
+}
+
+/// A decision on its way.
+type Deciding = BoxFuture<'static, Result<Verdict, Panicked>>;
+
+async fn respond<H, F>(http: HttpRequest, desk: &Desk, handler: H) -> Response
+where
+    H: Fn(Request) -> F + Send + 'static,
+    F: Future<Output = Verdict> + Send + 'static,
+{
+    let (asked, verdict) = match judge(http, desk, handler).await {
+        Ok(decided) => decided,
+        Err(Unreadable { asked, denial }) => (asked, Verdict::refused(denial)),
     };
-    match answer {
+    match asked.answer(&verdict) {
         Ok(json) => ([(header::CONTENT_TYPE, messages::JSON)], json).into_response(),
         Err(error) => {
             tracing::error!(
@@ -220,6 +254,65 @@ async fn respond<F: Future<Output = Verdict>>(
             );
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
+    }
+}
+
+/// Reads a review, and has the handler decide.
+async fn judge<H, F>(http: HttpRequest, desk: &Desk, handler: H) -> Result<(Asked, Verdict), Unreadable>
+where
+    H: Fn(Request) -> F + Send + 'static,
+    F: Future<Output = Verdict> + Send + 'static,
+{
+    let content_type = http.headers().get(header::CONTENT_TYPE).cloned();
+    let client = Peer::of(http.extensions());
+    let deadline = Instant::now() + PATIENCE;
+    let arrived = async {
+        let body = http.into_body();
+        let taken = desk.room.take_many(&client, pieces(&body)).await;
+        read(body).await.map(|body| (body, taken))
+    };
+    let arrived = timeout_at(deadline, arrived).await;
+    let (body, taken) = arrived.unwrap_or_else(|_| Err(Denial::of(400, messages::TOO_SLOW)))?;
+    checked(content_type.as_ref().map_or(&[][..], |value| value.as_bytes()))?;
+    // The room is given back when the review is decided: until then, parts of it are kept.
+    let (begun, _taken) = if body.len() > LARGE {
+        let work = move || (begin_at_once(body, client, handler), taken);
+        desk.aside(deadline, work).await?
+    } else {
+        (begin(body, client, handler), taken)
+    };
+    let (asked, deciding) = begun?;
+    let verdict = deciding.await.unwrap_or_else(|panicked| {
+        tracing::error!(error = %panicked, uid = asked.uid(), "admission review");
+        Verdict::denied(500, messages::PANICKED)
+    });
+    Ok((asked, verdict))
+}
+
+/// Reads a review, and hands it to the handler, which begins when it is waited for.
+fn begin<H, F>(body: Vec<u8>, client: IpAddr, handler: H) -> Result<(Asked, Deciding), Unreadable>
+where
+    H: Fn(Request) -> F + Send + 'static,
+    F: Future<Output = Verdict> + Send + 'static,
+{
+    let (asked, request) = review::read(&body, client)?;
+    // What was read of it is all that is needed.
+    drop(body);
+    let deciding = contained(async move { handler(request).await }).boxed();
+    Ok((asked, deciding))
+}
+
+/// [`begin`], and has the handler go on to where it first waits for something: it parses the object before.
+fn begin_at_once<H, F>(body: Vec<u8>, client: IpAddr, handler: H) -> Result<(Asked, Deciding), Unreadable>
+where
+    H: Fn(Request) -> F + Send + 'static,
+    F: Future<Output = Verdict> + Send + 'static,
+{
+    let (asked, mut deciding) = begin(body, client, handler)?;
+    // One that waits is polled again by the task of its request.
+    match deciding.as_mut().now_or_never() {
+        Some(decided) => Ok((asked, future::ready(decided).boxed())),
+        None => Ok((asked, deciding)),
     }
 }
 

@@ -28,7 +28,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-pub use carry_out::{Error, Kept, Objects, keep};
+pub use carry_out::{Error, Objects, keep};
 pub use plan::{Plan, Step, plan};
 
 /// The shortest life of a certificate: they count in seconds, and pods learn of a new one after a while.

@@ -25,7 +25,6 @@ use kube_kit::{
     watch::{Change, Options},
 };
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 pub use settings::{InvalidSettings, Settings, is_wanted};
@@ -70,8 +69,6 @@ struct Manager<'a> {
     applier: Applier,
     changes: Changes,
     queue: Queue<()>,
-    /// Secrets that were created, and that no watch has told of yet: until then the cache does not know them.
-    unseen: BTreeSet<ObjectId>,
     /// When there is something to do even if nothing changes.
     look_again: Option<SystemTime>,
     /// The Service that the configuration names instead.
@@ -105,7 +102,6 @@ impl<'a> Manager<'a> {
             ),
             changes,
             queue: Queue::new(),
-            unseen: BTreeSet::new(),
             look_again: None,
             elsewhere: None,
         }
@@ -118,7 +114,7 @@ impl<'a> Manager<'a> {
             "starting the certificate manager"
         );
         loop {
-            let ready = self.unseen.is_empty() && self.applier.cache().is_synced();
+            let ready = self.applier.cache().is_synced();
             tokio::select! {
                 // Changes come first: many of them are looked at once.
                 biased;
@@ -142,15 +138,11 @@ impl<'a> Manager<'a> {
         }
     }
 
-    fn note(&mut self, change: Change<ObjectId>) {
+    fn note(&self, change: Change<ObjectId>) {
         match change {
-            Change::Applied(id) => {
-                self.unseen.remove(&id);
-            }
+            Change::Applied(_) | Change::Synced => {}
             Change::Deleted(id) => tracing::info!(%id, "deleted"),
             Change::Invalid(id, error) => tracing::warn!(%id, error, "malformed object"),
-            // Everything that there is has been told about.
-            Change::Synced => self.unseen.clear(),
         }
         self.queue.add(());
     }
@@ -185,9 +177,8 @@ impl<'a> Manager<'a> {
         let objects = owned(&self.objects, first, live);
         let intervals = &self.settings.intervals;
         match certificates::keep(&self.applier, &objects, &self.identity, intervals).await {
-            Ok(kept) => {
-                self.unseen.extend(kept.created);
-                self.look_again = Some(kept.look_again);
+            Ok(look_again) => {
+                self.look_again = Some(look_again);
                 self.queue.succeeded(&());
             }
             Err(error) => {

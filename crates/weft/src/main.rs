@@ -163,7 +163,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             process::run(multus::admission::run(args))?
         }
         Command::DynamicNetworks(args) => {
-            logging::start(Format::Text, logging::DEFAULT);
+            logging::start(Format::Text, args.log_level());
             process::run(dynamic_networks::run(args))?
         }
         Command::Curl(args) => {

@@ -5,8 +5,10 @@
 //!        │
 //!        ├─────ADD, DEL──> multus-shim ──> weft multus-daemon ──> plugin    through the daemon
 //!        │                                        │
-//!        └── an API server that answers at once <─┘
+//!        └────────── an API server <──────────┘
 //! ```
+//!
+//! The API server answers at once, unless a real one is asked for: then what it takes is on the clock too.
 //!
 //! The daemon is the image's, chrooted as in its container; what it writes for a crash of the machine lies on a real
 //! file system. The plugin that does nothing shows what shim and daemon cost by themselves: `passthru`, once as a part
@@ -19,7 +21,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,6 +34,7 @@ use linux::route::Socket;
 use rustix::mount::{MountPropagationFlags, mount_bind_recursive, mount_change};
 use serde_json::{Value, json};
 
+use self::api::Api;
 use self::daemon::{Daemon, Place, field, read_proc};
 use crate::call::{Call, Plugins, Verb};
 use crate::case::{BRIDGE, container_id};
@@ -85,6 +88,10 @@ fn cases(theirs: bool, state: &Path) -> Vec<Case> {
     let mut cases = vec![
         case("nothing, a program", of("cnv-passthru", json!({}))),
         case("nothing, in the daemon", of("passthru", json!({}))),
+        Case {
+            second: true,
+            ..case("nothing, and a bridge", of("passthru", json!({})))
+        },
         case("bridge, a program", bridge("cnv-bridge")),
         case("bridge, in the daemon", bridge("bridge")),
         Case {
@@ -96,7 +103,7 @@ fn cases(theirs: bool, state: &Path) -> Vec<Case> {
         },
     ];
     if theirs {
-        cases.insert(4, case("bridge, Debian's", bridge("debian-bridge")));
+        cases.insert(5, case("bridge, Debian's", bridge("debian-bridge")));
     }
     cases
 }
@@ -104,16 +111,30 @@ fn cases(theirs: bool, state: &Path) -> Vec<Case> {
 /// What is measured beside the cases: the memory of a daemon.
 const MEMORY: &str = "memory";
 
+/// What is measured, and against what.
+pub(crate) struct Programs<'a> {
+    /// The program of all daemons.
+    pub(crate) weft: &'a Path,
+    /// The program of all plugins.
+    pub(crate) plugins: &'a Path,
+    /// Directory of the established plugins.
+    pub(crate) theirs: &'a Path,
+}
+
 /// Measures the cases whose names begin so, all by default, and prints them.
 pub(crate) fn measure(
-    weft: &Path,
-    plugins: &Path,
-    theirs: &Path,
+    programs: &Programs<'_>,
     names: &[String],
     pairs: usize,
+    real: bool,
     scratch: &Path,
     steps: &mut Steps,
 ) -> anyhow::Result<()> {
+    let Programs {
+        weft,
+        plugins,
+        theirs,
+    } = *programs;
     let state = scratch.join("state");
     let their_bridge = theirs.join("bridge");
     let cases = cases(their_bridge.exists(), &state);
@@ -152,7 +173,12 @@ pub(crate) fn measure(
     host.set_up(&bridge)?;
 
     let second = json!({ "cniVersion": "1.0.0", "name": "second", "type": "bridge", "bridge": BRIDGE });
-    let address = api::serve(&second)?;
+    steps.step("an API server");
+    let api = if real {
+        Api::real(&second)?
+    } else {
+        Api::instant(&second, dir)?
+    };
     let place = Place {
         program: weft
             .canonicalize()
@@ -161,7 +187,7 @@ pub(crate) fn measure(
         state,
         bin: bin.clone(),
         root,
-        kubeconfig: kubeconfig(dir, &address.to_string())?,
+        kubeconfig: api.kubeconfig.clone(),
     };
     let arena = Arena {
         plugins: Plugins {
@@ -169,6 +195,7 @@ pub(crate) fn measure(
             environment: Vec::new(),
         },
         place,
+        api,
         pairs,
         used: AtomicUsize::new(0),
     };
@@ -212,21 +239,10 @@ fn install(program: &Path, bin: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kubeconfig(dir: &Path, address: &str) -> anyhow::Result<PathBuf> {
-    let path = dir.join("kubeconfig");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{ "name": "c", "cluster": { "server": format!("http://{address}") } }],
-        "users": [{ "name": "c", "user": {} }],
-        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "c" } }],
-    });
-    fs::write(&path, config.to_string()).context("cannot write the kubeconfig")?;
-    Ok(path)
-}
-
 struct Arena {
     plugins: Plugins,
     place: Place,
+    api: Api,
     pairs: usize,
     /// Attachments so far.
     used: AtomicUsize,
@@ -262,7 +278,7 @@ impl Arena {
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={}",
             api::NAMESPACE,
             api::pod_name(pod),
-            api::pod_uid(pod)
+            self.api.uids[pod]
         );
         self.plugins.call_here(&Call {
             verb,
@@ -296,9 +312,12 @@ impl Arena {
             ..direct
         };
         let mut used = [Duration::ZERO; 2];
+        let mut spent = String::new();
         for at in CONCURRENCY {
             let (times, rates) = if at == 1 {
+                let before = Daemon::steps()?;
                 let (times, rates) = self.in_turn([direct, multus], stage)?;
+                spent = Daemon::steps()?.since(&before);
                 used = times.each_ref().map(|times| summary(&times.add).cpu);
                 (times, rates)
             } else {
@@ -309,7 +328,7 @@ impl Arena {
         }
         let [plugin, shim] = used.map(|used| used.as_secs_f64() * 1e3);
         println!(
-            "{:<42}     CPU for ADD: plugin {plugin:.2} ms, shim {shim:.2} ms",
+            "{:<42}     CPU for ADD: plugin {plugin:.2} ms, shim {shim:.2} ms\n     daemon, mean ms: {spent}",
             ""
         );
         Ok(())

@@ -53,6 +53,9 @@ struct Args {
     /// Measure the way through multus instead, with this `weft`: `cargo xtask bench attach`
     #[arg(long, value_name = "WEFT")]
     attach: Option<PathBuf>,
+    /// With it: a real API server, instead of one that answers at once
+    #[arg(long, requires = "attach")]
+    api_server: bool,
     /// Cases to measure, all by default; of multus' those whose names begin so
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
@@ -91,12 +94,16 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     println!("{}", facts(args, &packages)?);
     if let Some(weft) = &args.attach {
         let pairs = usize::try_from(args.pairs).unwrap_or(usize::MAX);
-        return attach::measure(
+        let programs = attach::Programs {
             weft,
-            &args.ours,
-            &arena.theirs.dir,
+            plugins: &args.ours,
+            theirs: &arena.theirs.dir,
+        };
+        return attach::measure(
+            &programs,
             &args.cases,
             pairs,
+            args.api_server,
             scratch.path(),
             &mut steps,
         );

@@ -1,6 +1,7 @@
 //! The life of a cluster: up, down, and what one does with it in between.
 
 mod assembly;
+mod owner;
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -13,6 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use self::assembly::{Assembly, Heartbeat};
+use self::owner::Ownership;
 
 use crate::cgroup::Groups;
 use crate::debian::Packages;
@@ -22,6 +24,7 @@ use crate::image;
 use crate::kubectl::Kubectl;
 use crate::kubernetes::{Program, Programs};
 use crate::network_manager;
+use crate::process::Process;
 use crate::progress::Progress;
 use crate::run;
 use crate::space::Space;
@@ -29,6 +32,9 @@ use crate::wait;
 
 /// Name of a cluster when none is asked for.
 const DEFAULT_NAME: &str = "weft";
+
+/// Where the clusters of a home are.
+const CLUSTERS: &str = "clusters";
 
 /// What kind of cluster is wanted.
 #[derive(Debug, Clone)]
@@ -73,6 +79,7 @@ pub struct Cluster {
     groups: Groups,
     control: Space,
     nodes: Vec<Space>,
+    ownership: Ownership,
 }
 
 /// One program of the cluster.
@@ -91,7 +98,9 @@ pub struct Component {
 impl Cluster {
     /// The cluster that `options` describe; nothing is done to it.
     pub fn new(options: Options) -> Result<Self> {
-        let dir = options.home.path().join("clusters").join(&options.name);
+        let clusters = options.home.path().join(CLUSTERS);
+        let dir = clusters.join(&options.name);
+        let ownership = Ownership::of(&clusters, &options.name);
         let tag = format!("weft-{:08x}", fnv(&dir.to_string_lossy()));
         let groups = Groups::new(&tag)?;
         let control = Space::new(&dir, "control", &groups);
@@ -105,7 +114,22 @@ impl Cluster {
             groups,
             control,
             nodes,
+            ownership,
         })
+    }
+
+    /// The clusters of a home whose owner is gone: a process that [claimed](Self::claim) them.
+    pub fn abandoned(home: &Home) -> Result<Vec<Self>> {
+        let names = owner::abandoned(&home.path().join(CLUSTERS));
+        let cluster = |name| {
+            Self::new(Options {
+                home: home.clone(),
+                name,
+                nodes: 1,
+                network_manager: false,
+            })
+        };
+        names.into_iter().map(cluster).collect()
     }
 
     /// The cluster of [`Options::from_env`].
@@ -186,20 +210,69 @@ impl Cluster {
         Programs::ensure(&self.options.home, &Program::ALL, progress).map(drop)
     }
 
-    /// Brings the cluster up, or what is missing of it: safe to repeat, fast when there is nothing to do.
+    /// Brings the cluster up, or what is missing of it: safe to repeat, fast when there is nothing to do. An
+    /// [abandoned](Self::abandoned) cluster has no owner then, and stays.
     pub fn up(&self, progress: &mut dyn Progress) -> Result<()> {
         must_be_root()?;
         let _lock = self.lock(progress)?;
+        if self.ownership.is_abandoned() {
+            self.ownership.remove()?;
+        }
         if self.is_up() {
             return Ok(());
         }
         Assembly::prepare(self, progress)?.run(progress)
     }
 
+    /// Makes this process the owner of the cluster, before it is brought up: when this process ends in any way, the
+    /// cluster is among the [abandoned](Self::abandoned) ones.
+    ///
+    /// # Errors
+    /// When another process that lives is the owner.
+    pub fn claim(&self, progress: &mut dyn Progress) -> Result<()> {
+        let own = Process::current()?;
+        let _lock = self.lock(progress)?;
+        match self.ownership.other_than(own) {
+            None => self.ownership.write(own),
+            Some(other) => Err(Error::Missing(format!(
+                "cluster {} is in use by process {}, which removes it when it ends: wait for that, or set WEFT_HOME to \
+                 another directory",
+                self.options.name,
+                other.number()
+            ))),
+        }
+    }
+
+    /// Ends the ownership of this process: the cluster stays until [`Self::down`].
+    pub fn keep(&self, progress: &mut dyn Progress) -> Result<()> {
+        let own = Process::current()?;
+        let _lock = self.lock(progress)?;
+        match self.ownership.other_than(own) {
+            None => self.ownership.remove(),
+            Some(_) => Ok(()),
+        }
+    }
+
     /// Removes the cluster with everything that belongs to it. Caches stay.
     pub fn down(&self, progress: &mut dyn Progress) -> Result<()> {
         must_be_root()?;
         let _lock = self.lock(progress)?;
+        self.remove(progress)
+    }
+
+    /// [`Self::down`], if the owner of the cluster is gone. Answers whether it was removed.
+    pub fn down_if_abandoned(&self, progress: &mut dyn Progress) -> Result<bool> {
+        must_be_root()?;
+        let _lock = self.lock(progress)?;
+        let abandoned = self.ownership.is_abandoned();
+        if abandoned {
+            self.remove(progress)?;
+        }
+        Ok(abandoned)
+    }
+
+    /// Removes it, for the one that holds the lock.
+    fn remove(&self, progress: &mut dyn Progress) -> Result<()> {
         progress.step(&format!("ending the processes of cluster {}", self.options.name));
         self.groups.remove(None, Duration::from_mins(2))?;
         self.unplug()?;
@@ -211,7 +284,9 @@ impl Cluster {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             },
-        )
+        )?;
+        // Last: the next removal finds what a killed one left.
+        self.ownership.remove()
     }
 
     /// Removes the wire to the host, which may outlive the control plane for as long as the kernel cleans up.

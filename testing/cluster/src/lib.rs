@@ -39,6 +39,7 @@ mod network;
 mod network_manager;
 mod node;
 mod pki;
+mod process;
 mod progress;
 mod space;
 
@@ -51,4 +52,5 @@ pub use home::Home;
 pub use kubectl::{Kubectl, is_ready};
 pub use name_server::NameServer;
 pub use network_manager::NetworkManager;
+pub use process::Process;
 pub use progress::{Progress, Quiet, Steps};

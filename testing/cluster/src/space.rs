@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::cgroup::Groups;
 use crate::error::{At, Error, Result};
+use crate::process::Process;
 use crate::run;
 use crate::wait;
 
@@ -58,14 +59,10 @@ impl Space {
 
     /// Number of the first process as the host sees it, if the space exists and is complete.
     pub(crate) fn pid(&self) -> Option<u32> {
-        let text = fs::read_to_string(self.dir.join("pid")).ok()?;
-        let (pid, start) = text.trim().split_once(' ')?;
-        let now = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Numbers are used again; the time of start tells one process from another.
-        let fields: Vec<&str> = now.rsplit_once(')')?.1.split_whitespace().collect();
-        let alive = fields.get(19) == Some(&start) && fields.first() != Some(&"Z");
-        let ready = alive && Path::new(&format!("/proc/{pid}/root/run/weft/ready")).exists();
-        if ready { pid.parse().ok() } else { None }
+        let first = Process::parse(&fs::read_to_string(self.dir.join("pid")).ok()?)?;
+        let pid = first.number();
+        let ready = first.lives() && Path::new(&format!("/proc/{pid}/root/run/weft/ready")).exists();
+        ready.then_some(pid)
     }
 
     fn existing(&self) -> Result<u32> {

@@ -32,6 +32,7 @@
 //!   [`Admin::of`] has all that it has.
 //! * [`Admin`] asks an API server as its administrator, and knows who else asked it for what.
 //! * [`Task`] runs beside the test.
+//! * [`Hold`] makes watches lag.
 //!
 //! A component adds its kinds, its rights and its settings, mostly as a `Stage` that dereferences to its [`Server`].
 
@@ -43,6 +44,7 @@
 )]
 
 mod admin;
+mod hold;
 mod server;
 mod task;
 
@@ -57,6 +59,7 @@ use serde_json::{Value, json};
 
 pub use admin::{Admin, Answer, Request};
 pub use axum::http::Method;
+pub use hold::Hold;
 pub use server::Server;
 pub use task::Task;
 

@@ -6,10 +6,13 @@ use crate::image;
 /// How often to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pairs of ADD and DEL a case and number of callers, directly and through multus
+    /// Pairs of ADD and DEL for each case and number of callers, one directly and one through multus
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Cases to measure, whose names begin so, and "memory"; all by default
+    /// A real API server, instead of one that answers at once
+    #[arg(long)]
+    api_server: bool,
+    /// Measure only cases whose name begins with this, or "memory"; may be repeated
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
 }
@@ -19,6 +22,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     command.arg("--attach").arg(image::built(image::WEFT)?);
     command.arg("--ours").arg(image::built(image::CNI)?);
     command.args(["--pairs", &args.pairs.to_string()]);
+    if args.api_server {
+        command.arg("--api-server");
+    }
     for case in &args.cases {
         command.args(["--case", case]);
     }

@@ -6,10 +6,10 @@ use crate::image;
 /// What to measure, and how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pairs of attachments a case, one by each
+    /// Pairs of attachments for each case, one by each plugin
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Cases to measure, all by default; an unknown name lists them
+    /// Case to measure, may be repeated; all by default, and an unknown name lists them
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
 }

@@ -6,13 +6,13 @@ use crate::image;
 /// What to measure, and how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Numbers of virtual machines to start among
+    /// Numbers of virtual machines that exist when the manager starts
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_values_t = [1_000, 10_000])]
     vms: Vec<usize>,
-    /// Starts at each number
+    /// Starts to measure for each number
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Seconds of each kind of review
+    /// Seconds to send each kind of review
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 }

@@ -20,13 +20,13 @@ use crate::{image, install, manifests, paths};
 /// How often, how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Rounds of each measurement of time; each has an address of its own
+    /// Rounds of each time measurement
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=254))]
     rounds: u32,
-    /// Minutes to count processor time while nothing changes
+    /// Minutes to count processor time while idle
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
-    /// Simulated nodes that a policy is counted on; 0 leaves that out
+    /// Simulated nodes on which the writes for a policy are counted; 0 skips that
     #[arg(long, default_value_t = 200)]
     simulated: u32,
 }

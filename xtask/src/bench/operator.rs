@@ -17,10 +17,10 @@ use crate::{image, install, manifests};
 /// How often, how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Rounds of each measurement of time
+    /// Rounds of each time measurement
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Minutes to count requests while nothing changes
+    /// Minutes to count requests while idle
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
 }

@@ -15,10 +15,10 @@ use crate::install;
 /// How many, how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pods that are created at once
+    /// Pods of a burst, which are created at once
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
     pods: u32,
-    /// Bursts of each kind
+    /// Bursts for each kind of pod
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 }
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         );
     }
     println!(
-        "\n{} pods a burst, median (least to most) of {} bursts",
+        "\n{} pods in a burst; median (least to most) of {} bursts",
         args.pods, args.rounds
     );
     Ok(())

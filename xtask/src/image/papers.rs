@@ -39,7 +39,7 @@ pub(super) fn write(dir: &Path, steps: &mut dyn Progress) -> anyhow::Result<[Pap
     let notices = notices::compose(&own, &notices::collect(&linked)?);
     let file = dir.join(NOTICES);
     save(&file, notices.as_bytes())?;
-    let document = sbom::compose(&linked, &sbom::time(seconds()?), program).to_string();
+    let document = sbom::compose(&linked, &time(seconds()?)?, program).to_string();
     save(&dir.join(SBOM), document.as_bytes())?;
     Ok([
         Paper {
@@ -69,6 +69,13 @@ fn compressed(file: &Path) -> anyhow::Result<Vec<u8>> {
     let mut name = file.as_os_str().to_owned();
     name.push(".gz");
     fs::read(&name).with_context(|| format!("cannot read {}", Path::new(&name).display()))
+}
+
+/// A second since 1970 as SPDX has times: `2026-11-23T15:33:20Z`.
+fn time(seconds: u64) -> anyhow::Result<String> {
+    let mut date = Command::new("date");
+    date.arg("--utc").arg(format!("--date=@{seconds}")).arg("+%FT%TZ");
+    Ok(run::output(&mut date)?.trim().to_owned())
 }
 
 /// The program that a package of ours is built into.
@@ -136,7 +143,12 @@ mod tests {
         }
         let checked = |origin: &Origin| !matches!(origin, Origin::Registry { checksum: None });
         assert!(linked.packages.values().all(|it| checked(&it.origin)));
-        sbom::tests::assert_valid(&sbom::compose(&linked, &sbom::time(0), program));
+        sbom::tests::assert_valid(&sbom::compose(&linked, &time(0).unwrap(), program));
+    }
+
+    #[test]
+    fn times_are_those_of_spdx() {
+        assert_eq!(time(951_782_400).unwrap(), "2000-02-29T00:00:00Z");
     }
 
     #[test]

@@ -98,26 +98,6 @@ fn relationship(one: &str, kind: &str, other: &str) -> Value {
     json!({ "spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other })
 }
 
-/// A second since 1970 as SPDX has times: `2026-11-23T15:33:20Z`.
-pub(super) fn time(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March, so that the day of a leap year comes last; eras have 400 years.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    let year = era * 400 + year + later;
-    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::BTreeSet;
@@ -232,19 +212,5 @@ pub(super) mod tests {
                 "weft-0.1.0 DEPENDS_ON shared-1.2.3",
             ]
         );
-    }
-
-    #[test]
-    fn times_are_those_of_a_calendar() {
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_709_251_199, "2024-02-29T23:59:59Z"),
-            (1_709_251_200, "2024-03-01T00:00:00Z"),
-            (1_767_225_599, "2025-12-31T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(time(seconds), text);
-        }
     }
 }

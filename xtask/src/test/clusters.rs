@@ -192,15 +192,31 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Brings the cluster up with the product on it.
+    /// Brings the cluster up with the product on it. Unless it is to be kept, it is this run's, and goes with it.
     fn install(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
+        if !self.wish.keep {
+            cluster.claim(lane)?;
+        }
         cluster.up(lane)?;
         let installed =
             install::install(cluster, self.built, lane).and_then(|()| install::bridges(cluster, lane));
-        installed.inspect_err(|_| {
+        if installed.is_err() {
             let evidence = explain::cluster(cluster, &[install::NAMESPACE]);
             self.board.print(&evidence);
-        })
+            return installed.and(self.keep(cluster, lane));
+        }
+        Ok(())
+    }
+
+    /// Keeps the cluster, and says how to use it.
+    fn keep(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
+        cluster.keep(lane)?;
+        self.board.print(&format!(
+            "the cluster is kept: export KUBECONFIG={}\nremove it with: WEFT_CLUSTER={} cargo xtask cluster down\n",
+            cluster.kubeconfig().display(),
+            cluster.name()
+        ));
+        Ok(())
     }
 
     /// Takes tests until there are none.
@@ -221,11 +237,7 @@ impl Worker<'_> {
         if entry.totals.failed == 0 && !self.wish.keep {
             cluster.down(lane)?;
         } else {
-            self.board.print(&format!(
-                "the cluster is kept: export KUBECONFIG={}\nremove it with: WEFT_CLUSTER={} cargo xtask cluster down\n",
-                cluster.kubeconfig().display(),
-                cluster.name()
-            ));
+            self.keep(cluster, lane)?;
         }
         Ok(entry)
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use cluster::{Home, Packages, Progress};
+use cluster::{Home, Packages, Process, Progress};
 use vm::{Boot, Vm};
 
 use super::Tier;
@@ -12,6 +12,8 @@ use super::libtest::Reader;
 use crate::build::{Inventory, Kind, Program};
 use crate::paths;
 
+/// The folder of a machine in that of builds begins so, and ends with the process that runs it.
+const FOLDER: &str = "vm-";
 /// Name of the program that is the guest's first process.
 const INIT: &str = "vm-init";
 /// Programs that tests in the guest start.
@@ -34,7 +36,7 @@ pub(super) fn run(
     progress: &mut dyn Progress,
     show: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Reader> {
-    let dir = paths::target().join(format!("vm-{}", std::process::id()));
+    let dir = paths::target().join(format!("{FOLDER}{}", Process::current()?));
     let mut reader = Reader::default();
     let began = Instant::now();
     let ended = vm.run(boot, &dir, progress, &mut |line| {
@@ -56,6 +58,20 @@ pub(super) fn run(
         );
     }
     Ok(reader)
+}
+
+/// Removes the folders of machines whose process is gone.
+pub(super) fn clear(target: &Path) {
+    for entry in std::fs::read_dir(target).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(FOLDER));
+        if process
+            .and_then(Process::parse)
+            .is_some_and(|process| !process.lives())
+        {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Waits for the programs of these packages, and puts them into a machine.
@@ -123,6 +139,20 @@ fn add_network_manager(boot: &mut Boot, progress: &mut dyn Progress) -> anyhow::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clear_dead_process_removes_its_folder_alone() {
+        let target = tempfile::tempdir().unwrap();
+        let own = Process::current().unwrap().to_string();
+        let dead = format!("{own}0");
+        for name in [format!("vm-{own}"), format!("vm-{dead}"), "vm-x".to_owned()] {
+            std::fs::create_dir(target.path().join(name)).unwrap();
+        }
+        clear(target.path());
+        let left = |name: &str| target.path().join(name).exists();
+        assert!(left(&format!("vm-{own}")) && left("vm-x"));
+        assert!(!left(&format!("vm-{dead}")));
+    }
 
     #[test]
     fn the_guest_gets_the_tests_of_its_tier_and_what_they_start() {

@@ -3,20 +3,26 @@
 use std::num::NonZero;
 use std::process::{Child, Command, Stdio};
 
+use anyhow::Context;
+
 /// Endless loops, one more than there are processors; they end when this is dropped, and with this process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Load(Vec<Child>);
 
 impl Load {
-    pub(super) fn start() -> Self {
+    /// # Errors
+    /// When a loop cannot be started: the processors would not be as busy as somebody asked.
+    pub(super) fn start() -> anyhow::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let spin = || {
-            Command::new("setpriv")
-                .args(["--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"])
-                .stdin(Stdio::null())
-                .spawn()
-        };
-        Self((0..=processors).filter_map(|_| spin().ok()).collect())
+        let mut load = Self::default();
+        for _ in 0..=processors {
+            let mut spin = Command::new("setpriv");
+            spin.args(["--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"]);
+            let child = spin.stdin(Stdio::null()).spawn();
+            load.0
+                .push(child.context("cannot keep the processors busy by setpriv")?);
+        }
+        Ok(load)
     }
 }
 
@@ -35,7 +41,7 @@ mod tests {
 
     #[test]
     fn its_processes_end_with_it() {
-        let load = Load::start();
+        let load = Load::start().unwrap();
         let pids: Vec<u32> = load.0.iter().map(Child::id).collect();
         assert!(pids.len() > 1, "{pids:?}");
         drop(load);

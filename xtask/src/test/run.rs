@@ -329,7 +329,7 @@ impl<'a> Run<'a> {
 
 pub(super) fn join<T>(lane: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
     let ended = lane.join();
-    ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of tests ended by a defect")))
+    ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread that runs tests panicked")))
 }
 
 /// How the tests of a program ended.

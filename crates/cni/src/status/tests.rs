@@ -100,13 +100,28 @@ fn every_key_is_in_its_place() {
         }
     },
     "gateway": [
-        "<nil>",
         "fd00::1"
     ]
 }]"#;
     let rendered = render(&entries_for("net", &result, true, Some(device)));
     assert_eq!(rendered, expected);
     assert_eq!(render(&parse(&rendered).unwrap()), expected);
+}
+
+#[test]
+fn default_route_without_gateway_adds_no_gateway() {
+    // multus#112
+    let list = |routes: &str| {
+        entries(
+            &format!(r#"{{"interfaces":[{{"name":"net1","sandbox":"/run/netns/x"}}],"routes":[{routes}]}}"#),
+            false,
+        )
+    };
+    let none = list(r#"{"dst":"0.0.0.0/0"},{"dst":"::/0"}"#);
+    assert_eq!(none[0].gateway, [""; 0]);
+    assert!(!render(&none).contains("gateway"), "{}", render(&none));
+    let one = list(r#"{"dst":"0.0.0.0/0"},{"dst":"0.0.0.0/0","gw":"10.1.1.1"}"#);
+    assert_eq!(one[0].gateway, ["10.1.1.1"]);
 }
 
 #[test]

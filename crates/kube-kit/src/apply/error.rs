@@ -61,6 +61,9 @@ pub enum Cause {
     /// The API server's answer, or why there is none.
     #[error("{}", client::message(.0))]
     Request(Box<kube::Error>),
+    /// Another client reverts each write. Says which one, and where.
+    #[error("{0}; retrying with back-off")]
+    Contested(String),
     /// There is no answer in time.
     #[error("no answer from the API server within {} seconds", .0.as_secs())]
     Timeout(Duration),
@@ -75,7 +78,7 @@ impl Cause {
                 _ => 0,
             },
             Self::UnknownKind { .. } => 404,
-            Self::Refused(_) | Self::Timeout(_) => 0,
+            Self::Refused(_) | Self::Contested(_) | Self::Timeout(_) => 0,
         }
     }
 
@@ -119,6 +122,11 @@ impl Error {
     /// Whether somebody else wrote the object, or created it, at the same time.
     pub fn is_conflict(&self) -> bool {
         self.cause.is_conflict()
+    }
+
+    /// Whether the write was put off because another client reverts each.
+    pub fn is_contested(&self) -> bool {
+        matches!(self.cause, Cause::Contested(_))
     }
 
     /// Whether there is no such object.

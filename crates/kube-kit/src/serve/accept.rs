@@ -1,4 +1,4 @@
-//! Accepts connections and serves each of them in a task of its own, so that a slow client holds up nobody.
+//! Accepts connections and serves each of them in a task of its own, so that a slow client delays no other.
 //!
 //! ```text
 //! accept ──> Crowd: a place ──> TLS handshake, the costly step in turn ──> Connection ──> hyper ──> router
@@ -41,8 +41,6 @@ const STREAMS: u32 = 32;
 const STREAM_WINDOW: u32 = 64 * 1024;
 /// How many bytes of all requests an HTTP/2 client may send before they are read.
 const WINDOW: u32 = 128 * 1024;
-/// What HTTP/2 is called where protocols are agreed upon (RFC 7301, RFC 9113).
-const HTTP2: &[u8] = b"h2";
 
 /// A connection that is ready for requests.
 struct Shaken {
@@ -162,7 +160,7 @@ impl Shared {
         let (_, session) = stream.get_ref();
         let certificate = session.peer_certificates().and_then(<[_]>::first);
         Ok(Shaken {
-            http2: session.alpn_protocol() == Some(HTTP2),
+            http2: session.alpn_protocol() == Some(tls::HTTP_2),
             name: certificate
                 .and_then(tls::common_name)
                 .map(|name| ClientName(name.into())),

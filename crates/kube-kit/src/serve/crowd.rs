@@ -33,20 +33,20 @@ pub(super) struct Member {
     end: Notify,
 }
 
-/// Who waits for whom on a connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
-    /// For the client: there is no request, or no handshake yet.
+    /// The server waits for a request, or for the handshake.
     Idle {
         /// The last request was answered then.
         since: Instant,
     },
-    /// For the client: it has begun a request.
+    /// The server waits for the rest of a request's head.
     Head {
         /// Its first byte came then.
         since: Instant,
     },
-    /// Requests are read and answered.
+    /// The server reads and answers requests.
     Answering {
         /// How many.
         requests: usize,
@@ -130,8 +130,7 @@ impl Crowd {
         }
     }
 
-    /// A place for a connection. Where there is none, the connection of another ends ([`leaves`]), or the newcomer gets
-    /// `None`.
+    /// Admits a connection. A full server ends another one for it ([`leaves`]), or refuses it with `None`.
     pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let now = Instant::now();
         let mut members = lock(&self.members);
@@ -262,7 +261,10 @@ mod tests {
             let answer = place.member().answer();
             flood.push((place, answer));
         }
-        assert!(crowd.enter(peer(1)).is_none(), "nobody else would gain");
+        assert!(
+            crowd.enter(peer(1)).is_none(),
+            "the largest client interrupts none of its own requests"
+        );
         let other = crowd.enter(peer(2)).unwrap();
         let ended: Vec<_> = flood.iter().map(|(place, _)| ends(place)).collect();
         assert_eq!(ended, [true, false, false]);

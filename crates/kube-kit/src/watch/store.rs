@@ -1,12 +1,26 @@
-//! What a watch knows.
+//! Objects by key: those that a watch reported, and those that this process wrote itself.
+//!
+//! ```text
+//! events ───────────────┐
+//!                       ├──> entries
+//! answers to our writes ┘      own: writes that the watch has not reported yet
+//!                              buried: deletions that the watch has not reported yet
+//! ```
+//!
+//! Resource versions compare as decimal integers (Kubernetes 1.35 guarantees it). Where a version is not a number, the
+//! answer to a write only adds a missing object, and the next list that began after the write replaces it.
 
+use super::health::{Failure, Trouble};
 use crate::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-/// Objects by key, as of the last event. Clones share the content; reading never waits for the network.
+/// Objects by key, as of the last event and of our last write. Clones share the content; reading never waits for the
+/// network.
 pub struct Store<Key, T> {
     state: Arc<Mutex<State<Key, T>>>,
     synced: Arc<watch::Sender<bool>>,
@@ -14,15 +28,33 @@ pub struct Store<Key, T> {
 
 struct State<Key, T> {
     entries: BTreeMap<Key, Entry<T>>,
-    /// Keys seen since the list began, while one is under way.
-    listing: Option<BTreeSet<Key>>,
-    /// The newest version that the stream has told about.
-    newest: u64,
+    /// Our writes that the watch has not reported yet, by the time of the first.
+    own: BTreeMap<Key, Instant>,
+    /// Our deletions that the watch has not reported yet.
+    buried: BTreeMap<Key, Grave>,
+    listing: Option<Listing<Key>>,
+    /// The watch has reported every event up to this version.
+    reached: u64,
+    started: Instant,
+    failure: Option<Failure>,
 }
 
 struct Entry<T> {
     version: Box<str>,
     value: T,
+}
+
+struct Grave {
+    uid: Box<str>,
+    /// The last version before the deletion that we know.
+    version: Box<str>,
+}
+
+/// A list under way.
+struct Listing<Key> {
+    seen: BTreeSet<Key>,
+    /// Keys that we wrote since it began.
+    written: BTreeSet<Key>,
 }
 
 impl<Key, T> Clone for Store<Key, T> {
@@ -47,8 +79,12 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
     pub(super) fn new() -> Self {
         let state = State {
             entries: BTreeMap::new(),
+            own: BTreeMap::new(),
+            buried: BTreeMap::new(),
             listing: None,
-            newest: 0,
+            reached: 0,
+            started: Instant::now(),
+            failure: None,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -112,171 +148,232 @@ impl<Key: Ord + Clone, T> Store<Key, T> {
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Takes in the answer to a write of our own, so that it is known before the watch tells about it. Ignored when
-    /// the watch is already past it.
+    /// Stores the answer to our own write of an object that the watch selects. The object stays until the watch reports a
+    /// newer one, or passes this version without reporting it. Ignored when the watch is already past this version.
     pub fn put(&self, key: Key, version: &str, value: T) {
-        let mut state = lock(&self.state);
-        if number(version) > state.newest {
-            state.entries.insert(
-                key,
-                Entry {
-                    version: version.into(),
-                    value,
-                },
-            );
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        let known = state.entries.get(&key);
+        let is_old = match number(version) {
+            Some(written) => written <= state.reached,
+            None => known.is_some(),
+        };
+        let is_known =
+            known.is_some_and(|known| *known.version == *version || older(version, &known.version));
+        if is_old || is_known {
+            return;
+        }
+        if let Some(listing) = &mut state.listing {
+            listing.written.insert(key.clone());
+        }
+        state.buried.remove(&key);
+        state.own.entry(key.clone()).or_insert_with(Instant::now);
+        state.entries.insert(key, Entry::new(version, value));
+    }
+
+    /// Removes an object that we deleted. Late events of the same object do not bring it back. `version` is its last known
+    /// version; `is_it` tells the object from a later one of the same name.
+    pub fn bury(&self, key: Key, uid: &str, version: &str, is_it: impl Fn(&T) -> bool) {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        match state.entries.get(&key) {
+            Some(another) if !is_it(&another.value) => return,
+            // The watch has reported the deletion already, or does not select the object.
+            None if number(version).is_some_and(|version| version <= state.reached) => return,
+            Some(_) | None => {}
+        }
+        state.entries.remove(&key);
+        state.own.remove(&key);
+        let grave = Grave {
+            uid: uid.into(),
+            version: version.into(),
+        };
+        state.buried.insert(key, grave);
+    }
+
+    /// Why the store may be stale, once that has lasted for `patience`.
+    pub fn trouble(&self, patience: Duration) -> Option<Trouble> {
+        let long = |since: &Instant| since.elapsed() >= patience;
+        let synced = self.is_synced();
+        let state = lock(&self.state);
+        match &state.failure {
+            Some(failure) if long(&failure.since) || (!synced && long(&state.started)) => {
+                Some(failure.trouble.clone())
+            }
+            _ if !synced => long(&state.started).then_some(Trouble::Silent),
+            _ => state.own.values().any(long).then_some(Trouble::Behind),
         }
     }
 
-    /// A list begins.
+    /// A request of the watch failed.
+    pub(super) fn failed(&self, trouble: Trouble) {
+        let mut state = lock(&self.state);
+        let since = state
+            .failure
+            .as_ref()
+            .map_or_else(Instant::now, |failure| failure.since);
+        state.failure = Some(Failure { since, trouble });
+    }
+
+    /// The watch goes on.
+    pub(super) fn recovered(&self) {
+        lock(&self.state).failure = None;
+    }
+
+    /// A list begins. The list is believed about everything that we deleted before: it reads the state after that.
     pub(super) fn begin(&self) {
-        lock(&self.state).listing = Some(BTreeSet::new());
-    }
-
-    /// An object was told about. Whether that is news: what is older than the answer to a write of our own is none. A
-    /// list is believed whatever it says, for an API server may have been restored to what it was.
-    pub(super) fn insert(&self, key: Key, version: &str, value: impl FnOnce() -> T) -> bool {
         let mut state = lock(&self.state);
-        if let Some(seen) = &mut state.listing {
-            seen.insert(key.clone());
-        }
-        state.newest = state.newest.max(number(version));
-        let listing = state.listing.is_some();
-        let known = state.entries.get(&key).is_some_and(|entry| {
-            let same = !version.is_empty() && *entry.version == *version;
-            same || (!listing && number(version) < number(&entry.version))
+        state.buried.clear();
+        state.listing = Some(Listing {
+            seen: BTreeSet::new(),
+            written: BTreeSet::new(),
         });
-        if !known {
-            state.entries.insert(
-                key,
-                Entry {
-                    version: version.into(),
-                    value: value(),
-                },
-            );
-        }
-        !known
     }
 
-    /// An object was told about that can't be read: whatever is known of it stays.
-    pub(super) fn keep(&self, key: &Key) {
-        if let Some(seen) = &mut lock(&self.state).listing {
-            seen.insert(key.clone());
+    /// The watch or the list reported an object. Returns whether that is news: a version older than our own write is not,
+    /// nor is an object that we deleted. A list is believed even where it is older, except about our writes since it began:
+    /// an API server may have been restored from a backup.
+    pub(super) fn insert(
+        &self,
+        key: Key,
+        version: &str,
+        uid: Option<&str>,
+        value: impl FnOnce() -> T,
+    ) -> bool {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        let may_be_late = if let Some(listing) = &mut state.listing {
+            listing.seen.insert(key.clone());
+            listing.written.contains(&key)
+        } else {
+            state.reached = state.reached.max(number(version).unwrap_or(0));
+            true
+        };
+        if let Some(grave) = state.buried.get(&key) {
+            if uid == Some(&*grave.uid) || older(version, &grave.version) {
+                return false;
+            }
+            state.buried.remove(&key);
         }
-    }
-
-    /// An object is gone. Whether it was known: it is not when we have made another one of its name since.
-    pub(super) fn remove(&self, key: &Key, version: Option<&str>) -> bool {
-        let version = version.map_or(0, number);
-        let mut state = lock(&self.state);
-        state.newest = state.newest.max(version);
-        let newer = |entry: &Entry<T>| version > 0 && version < number(&entry.version);
-        if state.entries.get(key).is_some_and(newer) {
+        let known = state.entries.get(&key);
+        if may_be_late && known.is_some_and(|known| older(version, &known.version)) {
             return false;
         }
+        state.own.remove(&key);
+        if known.is_some_and(|known| !version.is_empty() && *known.version == *version) {
+            return false;
+        }
+        state.entries.insert(key, Entry::new(version, value()));
+        true
+    }
+
+    /// The watch reported an object that can't be read: the entry stays as it was.
+    pub(super) fn keep(&self, key: &Key) {
+        let mut state = lock(&self.state);
+        state.own.remove(key);
+        if let Some(listing) = &mut state.listing {
+            listing.seen.insert(key.clone());
+        }
+    }
+
+    /// The watch reported a deletion. Returns whether that is news: it is not when we have created another object of the
+    /// same name since.
+    pub(super) fn remove(&self, key: &Key, version: Option<&str>, uid: Option<&str>) -> bool {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        let version = version.unwrap_or_default();
+        state.reached = state.reached.max(number(version).unwrap_or(0));
+        if state
+            .buried
+            .get(key)
+            .is_some_and(|grave| uid == Some(&*grave.uid))
+        {
+            state.buried.remove(key);
+        }
+        let known = state.entries.get(key);
+        if known.is_some_and(|known| older(version, &known.version)) {
+            return false;
+        }
+        state.own.remove(key);
         state.entries.remove(key).is_some()
     }
 
-    /// A list is complete: returns the keys that it did not contain, and drops them.
-    pub(super) fn complete(&self) -> Vec<Key> {
+    /// The watch has reported every event up to this version.
+    pub(super) fn reach(&self, version: &str) {
         let mut state = lock(&self.state);
-        let seen = state.listing.take().unwrap_or_default();
+        state.reached = state.reached.max(number(version).unwrap_or(0));
+    }
+
+    /// Drops our writes that the watch has passed without reporting them, and returns their keys: another client deleted
+    /// these objects before the watch got there.
+    pub(super) fn overtaken(&self) -> Vec<Key> {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        let is_passed = |key: &&Key| {
+            let version = state.entries.get(*key).and_then(|entry| number(&entry.version));
+            version.is_some_and(|version| version <= state.reached)
+        };
+        let passed: Vec<Key> = state.own.keys().filter(is_passed).cloned().collect();
+        for key in &passed {
+            state.own.remove(key);
+            state.entries.remove(key);
+        }
+        passed
+    }
+
+    /// A list is complete, as of this version. Drops the keys that it did not contain and returns them; objects that we wrote
+    /// after that version stay.
+    pub(super) fn complete(&self, version: &str) -> Vec<Key> {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        let (seen, written) = match state.listing.take() {
+            Some(listing) => (listing.seen, listing.written),
+            None => (BTreeSet::new(), BTreeSet::new()),
+        };
+        let listed = number(version);
+        let is_later = |version: &str| Some(number(version)? > listed?);
+        let outlasts = |key: &Key, entry: &Entry<T>| {
+            state.own.contains_key(key) && is_later(&entry.version).unwrap_or_else(|| written.contains(key))
+        };
         let gone: Vec<Key> = state
             .entries
-            .keys()
-            .filter(|key| !seen.contains(*key))
-            .cloned()
+            .iter()
+            .filter(|(key, entry)| !seen.contains(*key) && !outlasts(key, entry))
+            .map(|(key, _)| key.clone())
             .collect();
         for key in &gone {
             state.entries.remove(key);
+            state.own.remove(key);
         }
-        drop(state);
+        // The watch will not report a deletion that came before this version.
+        state
+            .buried
+            .retain(|key, grave| seen.contains(key) || is_later(&grave.version).unwrap_or(true));
+        state.reached = listed.unwrap_or(0);
+        drop(guard);
         self.synced.send_replace(true);
         gone
     }
 }
 
-/// Resource versions of one API server are growing numbers; one that is not counts as oldest.
-fn number(version: &str) -> u64 {
-    version.parse().unwrap_or(0)
+impl<T> Entry<T> {
+    fn new(version: &str, value: T) -> Self {
+        Self {
+            version: version.into(),
+            value,
+        }
+    }
+}
+
+/// The number that a resource version is, if it is one.
+fn number(version: &str) -> Option<u64> {
+    version.parse().ok()
+}
+
+/// Whether a version is known to be older than another one.
+fn older(version: &str, than: &str) -> bool {
+    matches!((number(version), number(than)), (Some(version), Some(than)) if version < than)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn store(entries: &[(&str, &str)]) -> Store<String, u8> {
-        let store = Store::new();
-        store.begin();
-        for (key, version) in entries {
-            assert!(store.insert((*key).to_owned(), version, || 0));
-        }
-        store.complete();
-        store
-    }
-
-    #[test]
-    fn a_new_list_tells_about_what_is_new_and_what_is_gone() {
-        let store = store(&[("a", "1"), ("b", "2")]);
-        assert!(store.is_synced());
-        store.begin();
-        assert!(
-            !store.insert("a".to_owned(), "1", || 1),
-            "the same version is no news"
-        );
-        assert!(store.insert("c".to_owned(), "3", || 1));
-        assert_eq!(store.complete(), ["b"]);
-        assert_eq!(store.keys(), ["a", "c"]);
-        assert_eq!(store.get(&"a".to_owned()), Some(0));
-    }
-
-    #[test]
-    fn an_object_that_turned_malformed_is_kept_as_it_was() {
-        let store = store(&[("a", "1")]);
-        store.begin();
-        store.keep(&"a".to_owned());
-        assert!(store.complete().is_empty());
-        assert!(store.contains(&"a".to_owned()));
-    }
-
-    #[test]
-    fn the_answer_to_a_write_counts_until_the_watch_is_past_it() {
-        let store = store(&[("a", "5")]);
-        store.put("a".to_owned(), "6", 6);
-        assert_eq!(store.get(&"a".to_owned()), Some(6));
-        assert!(
-            !store.insert("a".to_owned(), "6", || 7),
-            "our own write is no news"
-        );
-        assert!(store.remove(&"a".to_owned(), Some("8")));
-        store.put("a".to_owned(), "7", 7);
-        assert_eq!(store.get(&"a".to_owned()), None, "deleted after that write");
-    }
-
-    #[test]
-    fn what_the_watch_tells_late_is_not_believed_any_more() {
-        let store = store(&[("a", "5")]);
-        store.put("a".to_owned(), "8", 8);
-        assert!(!store.insert("a".to_owned(), "6", || 6), "from before our write");
-        assert!(
-            !store.remove(&"a".to_owned(), Some("7")),
-            "what we wrote is another one"
-        );
-        assert_eq!(store.get(&"a".to_owned()), Some(8));
-        // A new list counts, whatever it says: the API server may have been restored to what it was.
-        store.begin();
-        assert!(store.insert("a".to_owned(), "4", || 4));
-        store.complete();
-        assert_eq!(store.get(&"a".to_owned()), Some(4));
-    }
-
-    #[tokio::test]
-    async fn waiting_for_the_first_list_ends_with_it() {
-        let store = Store::<String, u8>::new();
-        assert!(!store.is_synced());
-        store.begin();
-        let waiting = store.clone();
-        let wait = tokio::spawn(async move { waiting.synced().await });
-        store.complete();
-        wait.await.expect("the wait ends");
-    }
-}
+mod tests;

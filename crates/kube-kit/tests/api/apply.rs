@@ -4,7 +4,9 @@ use super::objects::{self, OWNER, owner};
 use super::{with_client, within};
 use kube_kit::apply::{Applied, Applier, Deleted};
 use kube_kit::inventory::{self, Inventory, Ledger};
-use kube_kit::kube::Client;
+use kube_kit::kube::api::{Patch, PatchParams};
+use kube_kit::kube::core::DynamicObject;
+use kube_kit::kube::{Api, Client};
 use kube_kit::merge::{self, Policy};
 use kube_kit::object::{self, ObjectId};
 use serde_json::{Value, json};
@@ -118,6 +120,48 @@ fn what_somebody_changed_is_repaired() {
             let after = live(&applier, rendered).await;
             let left = merge::differences(rendered, &after, &policy).expect("a comparison");
             assert!(left.is_empty(), "{kind} {patch}: {left:#?}");
+        }
+    });
+}
+
+// operator#94, the budget
+#[test]
+fn apply_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
+    with_client(async |client| {
+        let applier = applier(&client);
+        apply(&applier, &objects::namespace("contested")).await;
+        let mut rendered = objects::config_map("contested", "c");
+        let resource = object::CONFIG_MAP.api_resource();
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "contested", &resource);
+        let them = PatchParams {
+            field_manager: Some("gitops".to_owned()),
+            ..PatchParams::default()
+        };
+        let theirs = json!({"data": {"a": "theirs"}});
+        let mut writes = 0;
+        let error = loop {
+            match applier.apply(&rendered).await {
+                Ok(_) => writes += 1,
+                Err(error) => break error,
+            }
+            assert!(writes < 10, "written again and again");
+            api.patch("c", &them, &Patch::Merge(&theirs))
+                .await
+                .expect("a change");
+        };
+        assert!(error.is_contested());
+        assert_eq!(
+            error.to_string(),
+            "could not apply (/v1, Kind=ConfigMap) contested/c: field manager \"gitops\" keeps changing data.a; \
+             retrying with back-off"
+        );
+        assert_eq!(live(&applier, &rendered).await["data"]["a"], "theirs");
+        // Another rendering is written at once, and so is an object that we deleted ourselves.
+        rendered["data"]["a"] = json!("new");
+        assert_eq!(apply(&applier, &rendered).await, Applied::Updated);
+        for _ in 0..10 {
+            applier.delete(&ObjectId::of(&rendered)).await.expect("deleted");
+            assert_eq!(apply(&applier, &rendered).await, Applied::Created);
         }
     });
 }

@@ -153,7 +153,6 @@ fn the_cache_answers_for_what_is_watched_and_tells_what_changes() {
         );
 
         assert_eq!(applier.apply(&rendered).await.expect("applied"), Applied::Created);
-        follow("the creation", &mut changes, &Change::Applied(id.clone())).await;
         let Lookup::Present(object) = cache.lookup(&id) else {
             panic!("not in the cache")
         };
@@ -180,11 +179,39 @@ fn the_cache_answers_for_what_is_watched_and_tells_what_changes() {
         other.merge_patch(&id, None, &unlabel).await.expect("changed");
         follow("the change", &mut changes, &Change::Deleted(id.clone())).await;
         assert_eq!(applier.apply(&rendered).await.expect("applied"), Applied::Updated);
-        follow("its return", &mut changes, &Change::Applied(id.clone())).await;
+        assert!(matches!(cache.lookup(&id), Lookup::Present(_)), "its return");
 
         other.delete(&id).await.expect("deleted");
         follow("the deletion", &mut changes, &Change::Deleted(id.clone())).await;
         assert_eq!(applier.apply(&rendered).await.expect("applied"), Applied::Created);
+
+        // An object that we delete is gone at once, and its successor is there at once.
+        for _ in 0..3 {
+            applier.delete(&id).await.expect("deleted");
+            assert_eq!(cache.lookup(&id), Lookup::Absent);
+            assert_eq!(applier.apply(&rendered).await.expect("applied"), Applied::Created);
+            assert!(matches!(cache.lookup(&id), Lookup::Present(_)));
+        }
+        // The same once the watch has reported all of it.
+        let last = objects::config_map("cached", "last");
+        other.apply(&last).await.expect("applied");
+        follow(
+            "the last one",
+            &mut changes,
+            &Change::Applied(ObjectId::of(&last)),
+        )
+        .await;
+        assert!(matches!(cache.lookup(&id), Lookup::Present(_)));
+
+        // A finalizer keeps a deleted object until the finalizer goes.
+        let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+        other.merge_patch(&id, None, &held).await.expect("changed");
+        applier.delete(&id).await.expect("deleted");
+        assert!(matches!(cache.lookup(&id), Lookup::Present(_)));
+        let free = json!({"metadata": {"finalizers": null}});
+        other.merge_patch(&id, None, &free).await.expect("changed");
+        follow("its end", &mut changes, &Change::Deleted(id.clone())).await;
+        assert_eq!(cache.lookup(&id), Lookup::Absent);
     });
 }
 

@@ -1,6 +1,11 @@
 use super::*;
 use crate::mac::Mac;
 use crate::range::Range;
+use crate::timestamp::Timestamp;
+use crate::watches::tests::{core, server};
+use std::net::Ipv4Addr;
+use std::sync::Mutex;
+use tokio::time::Instant as Moment;
 
 // kubemacpool#45
 #[test]
@@ -33,4 +38,57 @@ fn an_object_that_was_not_told_of_keeps_the_addresses_of_what_had_no_name() {
         (Owner::pod("ns", "b"), vec![untold_of.clone()]),
     ];
     assert_eq!(untold(&pool, objects), [untold_of]);
+}
+
+fn pending(claimant: Claimant) -> Pending {
+    Pending {
+        claimant,
+        timestamp: Timestamp::after(None),
+        uid: None,
+        admitted: Instant::now(),
+        client: Ipv4Addr::LOCALHOST.into(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn look_ups_of_a_round_ask_once_a_namespace_and_run_beside_a_slow_one() {
+    let began = Moment::now();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    let client = server(move |path| {
+        log.lock()
+            .expect("the log")
+            .push((path.to_owned(), began.elapsed()));
+        // The one by its name is never answered.
+        let list = r#"{ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [] }"#;
+        (!path.ends_with("/slow")).then_some((200, list))
+    });
+    let unnamed = |number: u64, namespace: &str| {
+        let claimant = Claimant::Unnamed {
+            kind: Kind::Pod,
+            namespace: namespace.into(),
+            request: number.to_string().into(),
+        };
+        (number, pending(claimant))
+    };
+    let overdue = vec![
+        (0, pending(Claimant::Named(Owner::pod("a", "slow")))),
+        unnamed(1, "a"),
+        unnamed(2, "b"),
+        unnamed(3, "a"),
+        unnamed(4, "a"),
+    ];
+    look_after(&core(client), overdue, Duration::from_mins(1)).await;
+    let mut asked = asked.lock().expect("the log").clone();
+    asked.sort();
+    let at_once = |path: &str| (path.to_owned(), Duration::ZERO);
+    assert_eq!(
+        asked,
+        [
+            at_once("/api/v1/namespaces/a/pods"),
+            at_once("/api/v1/namespaces/a/pods/slow"),
+            at_once("/api/v1/namespaces/b/pods"),
+        ]
+    );
+    assert!(began.elapsed() >= PATIENCE, "the slow one had its time");
 }

@@ -236,7 +236,7 @@ async fn only_the_named_client_asks_for_reviews_where_authorities_are_given() {
     assert_eq!(ask(&known, &review("")).await.expect("an answer"), "200");
     for peer in [&nobody, &Peer::showing(&other)] {
         assert_eq!(ask(peer, &review("")).await.expect("an answer"), "401");
-        // Nobody gives the kubelet a certificate for probes.
+        // The kubelet has no certificate for its probes.
         let probe = "GET /healthz HTTP/1.1\r\n\r\n";
         assert_eq!(ask(peer, probe).await.expect("an answer"), "200");
     }

@@ -186,6 +186,20 @@ fn the_legacy_finalizer_is_removed_when_a_virtual_machine_is_being_deleted() {
     assert_eq!(state.machine_seen(&machine("ns", "vm", &[FIRST], deleting)), None);
 }
 
+#[test]
+fn launcher_without_its_annotation_is_forgotten() {
+    let mut state = state();
+    state.pod_seen(&pod("ns", "launcher", FIRST, of_instance("vm")));
+    assert_eq!(state.launchers.len(), 1);
+    let of_instance = of_instance("vm");
+    state.pod_seen(&pod("ns", "launcher", FIRST, |pod| {
+        of_instance(pod);
+        pod["metadata"]["annotations"] = json!({});
+    }));
+    assert!(state.launchers.is_empty(), "{:?}", state.launchers);
+    assert!(holders(&state, FIRST).is_empty());
+}
+
 // kubemacpool#41
 #[test]
 fn an_admission_is_settled_by_the_virtual_machine_that_includes_it() {

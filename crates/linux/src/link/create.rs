@@ -67,6 +67,24 @@ impl Socket {
         )
     }
 
+    /// Makes a link of this kind with nothing but a name, down. Kernels without its driver, whose configuration symbol
+    /// is `symbol`, refuse with an error that [`is_unsupported`](crate::Error::is_unsupported); kinds that need more
+    /// than a name are refused with another one.
+    pub fn create_bare(&mut self, name: &str, kind: &str, symbol: &'static str) -> Result<()> {
+        let mut message = named(name, None);
+        message
+            .attributes
+            .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::from(
+                kind,
+            ))]));
+        let request = Request::new("create link", name).needs(Feature::Driver(symbol));
+        self.execute(
+            request,
+            RouteNetlinkMessage::NewLink(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
     /// Makes a veth pair, both ends down, each with one queue per direction: what a pod needs, and a fifth
     /// faster than a pair with a queue per processor.
     pub fn create_veth(&mut self, spec: &VethSpec<'_>) -> Result<()> {

@@ -45,6 +45,25 @@ impl Socket {
         Ok(none_if_not_found(asked)?.is_some())
     }
 
+    /// Names of the chains of a table; none if there is no such table.
+    pub fn chains(&mut self, table: Table) -> Result<Vec<String>> {
+        let object = table.to_string();
+        let names = self.dump(
+            Request::new("list chains of table", &object),
+            message::GET_CHAIN,
+            table,
+            |writer| writer.text(chain::TABLE, table.name),
+            // The kernel lists the chains of all tables of the family.
+            |bytes| match field(bytes, chain::TABLE) {
+                Some(of) if text(of) == table.name => {
+                    field(bytes, chain::NAME).map(text).into_iter().collect()
+                }
+                _ => Vec::new(),
+            },
+        );
+        Ok(none_if_not_found(names)?.unwrap_or_default())
+    }
+
     /// The rules of a chain in their order; none if there is no such chain.
     pub fn rules(&mut self, table: Table, name: &str) -> Result<Vec<Rule>> {
         let object = format!("{table} {name}");

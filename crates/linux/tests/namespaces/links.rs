@@ -164,6 +164,25 @@ fn a_bridge_with_vlans_works_or_names_what_the_kernel_lacks() {
 }
 
 #[test]
+fn a_kind_without_a_driver_is_told_from_one_that_needs_more_than_a_name() {
+    alone("kinds of links", || {
+        let mut here = Socket::open().unwrap();
+        here.create_bare("br0", "bridge", "CONFIG_BRIDGE").unwrap();
+        assert!(here.link_by_name("br0").unwrap().is_kind("bridge"));
+        let bare = here
+            .create_bare("macvlan0", "macvlan", "CONFIG_MACVLAN")
+            .unwrap_err();
+        assert!(!bare.is_unsupported(), "{bare}");
+        let none = here.create_bare("none0", "weft-none", "CONFIG_NONE").unwrap_err();
+        assert_eq!(
+            none.missing_feature(),
+            Some(Feature::Driver("CONFIG_NONE")),
+            "{none}"
+        );
+    });
+}
+
+#[test]
 fn errors_repeat_the_kernels_own_words() {
     alone("extended acknowledgements", || {
         let mut here = Socket::open().unwrap();

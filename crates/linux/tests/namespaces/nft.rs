@@ -68,11 +68,15 @@ fn what_is_not_there_is_nothing_rather_than_an_error() {
             assert_eq!(socket.element(TABLE, SET.name, &key("a")).unwrap(), None);
         }
         assert_eq!(socket.sets(TABLE).unwrap(), [SET.name]);
+        let mut chains = socket.chains(TABLE).unwrap();
+        chains.sort();
+        assert_eq!(chains, ["entry", "side"]);
         let elsewhere = Table {
             name: "none",
             ..TABLE
         };
         assert!(socket.sets(elsewhere).unwrap().is_empty());
+        assert!(socket.chains(elsewhere).unwrap().is_empty());
     });
 }
 
@@ -137,6 +141,21 @@ fn the_first_failure_is_named_and_nothing_is_done() {
         assert!(socket.elements(TABLE, SET.name).unwrap().is_empty());
         // The socket goes on as if nothing had been.
         assert!(socket.has_chain(TABLE, "side").unwrap());
+    });
+}
+
+#[test]
+fn a_set_that_a_rule_looks_up_is_not_deleted() {
+    alone("a set in use", || {
+        let mut socket = Socket::open().unwrap();
+        let mut make = base();
+        make.add_rule(TABLE, "entry", &jump(), "");
+        socket.commit(&make).unwrap();
+        let mut unmake = Transaction::new();
+        unmake.delete_set(TABLE, SET.name);
+        let error = socket.commit(&unmake).unwrap_err();
+        assert!(error.is_in_use() && !error.is_not_found(), "{error}");
+        assert_eq!(socket.sets(TABLE).unwrap(), [SET.name]);
     });
 }
 

@@ -17,12 +17,15 @@ impl<R: Runner> Attacher<'_, R> {
     /// Detaches what the scratch file says, then what only the result cache knows. `results` are the names of the files
     /// of the latter that may be this sandbox's.
     pub fn bury(&self, results: &[String]) -> Result<Buried, Error> {
-        let is_corrupt = match self.scratch_delegates() {
+        let is_corrupt = match self.scratch_delegates()? {
             Stored::Delegates(delegates) => {
                 self.del(&delegates)?;
                 false
             }
-            Stored::Corrupt => true,
+            Stored::Corrupt => {
+                self.set_scratch_aside();
+                true
+            }
             Stored::Missing => false,
         };
         let cached = self.cached_in(results);

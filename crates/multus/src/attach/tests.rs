@@ -211,7 +211,7 @@ impl Bench {
     }
 
     fn stored(&self) -> Vec<Delegate> {
-        match self.attacher().scratch_delegates() {
+        match self.attacher().scratch_delegates().unwrap() {
             Stored::Delegates(delegates) => delegates,
             other => panic!("no scratch file: {other:?}"),
         }

@@ -1,9 +1,9 @@
 //! The cluster by single requests: for what no watch knows.
 
-use super::{LookupError, Nad, Pod, ReadError, WatchedPod, WriteError};
+use super::refusal::Refusal;
+use super::{LookupError, Nad, Pod, ReadError, WatchedNad, WatchedPod, WriteError};
 use crate::names;
 use crate::request::PodRef;
-use api::net_attach_def::NetworkAttachmentDefinition;
 use cni::names::NETWORK_STATUS_ANNOTATION;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -15,6 +15,7 @@ use kube_kit::watch::Name;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long one request may take, and how long requests are repeated: the runtime waits for minutes.
@@ -37,18 +38,35 @@ enum NotWritten {
 pub struct Live {
     client: Client,
     recorder: Recorder,
+    pub(super) refusal: Refusal,
 }
 
 impl Live {
     /// Asks by this client; events name the node.
     pub fn new(client: Client, node: Option<&str>) -> Self {
         let recorder = Recorder::on_host(client.clone(), names::COMPONENT, node.unwrap_or_default());
-        Self { client, recorder }
+        Self {
+            client,
+            recorder,
+            refusal: Refusal::default(),
+        }
+    }
+
+    /// What the API server answers to a request, and whether it does in time.
+    async fn answer<T>(
+        &self,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<Result<T, kube::Error>, Elapsed> {
+        let answer = timeout(REQUEST, request).await;
+        if let Ok(answer) = &answer {
+            self.refusal.note(answer);
+        }
+        answer
     }
 
     async fn body(&self, namespace: &str, name: &str) -> Result<Option<PodBody>, LookupError> {
         let path = pod::path(&Name::new(namespace, name))?;
-        match timeout(REQUEST, pod::get(&self.client, &path)).await {
+        match self.answer(pod::get(&self.client, &path)).await {
             Ok(Ok(text)) => PodBody::parse(&text)
                 .map(Some)
                 .map_err(|error| LookupError(error.to_string())),
@@ -74,8 +92,7 @@ impl Live {
     pub async fn nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
         let path = NETWORK_ATTACHMENT_DEFINITION.path_of(&Name::new(namespace, name))?;
         let text = self.read(&path).await?;
-        let nad: NetworkAttachmentDefinition =
-            serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
+        let nad: WatchedNad = serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
         Ok(nad.into())
     }
 
@@ -84,7 +101,7 @@ impl Live {
         let deadline = Instant::now() + PATIENCE;
         let mut pause = FIRST_PAUSE;
         loop {
-            let failure = match timeout(REQUEST, pod::get(&self.client, path)).await {
+            let failure = match self.answer(pod::get(&self.client, path)).await {
                 Ok(Ok(text)) => return Ok(text),
                 Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                     return Err(ReadError::NotFound(status.message.clone()));
@@ -108,7 +125,7 @@ impl Live {
 
     async fn put_status(&self, pod: &Pod, body: &PodBody) -> Result<(), NotWritten> {
         let name = Name::new(&*pod.namespace, &*pod.name);
-        match timeout(REQUEST, pod::replace_status(&self.client, &name, body)).await {
+        match self.answer(pod::replace_status(&self.client, &name, body)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
                 Err(NotWritten::Conflict(status.message.clone()))

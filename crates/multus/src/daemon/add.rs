@@ -6,6 +6,7 @@ use crate::cluster::{ClusterView, Pod};
 use crate::delegate::Delegate;
 use crate::in_process::Plugins;
 use crate::messages::{self, of_pod};
+use crate::metrics::step;
 use crate::names;
 use crate::net_conf::MultusConfig;
 use crate::netns::KernelNetns;
@@ -22,6 +23,7 @@ use kube_kit::events::Kind;
 use std::fmt::Display;
 use std::io;
 use std::net::Ipv4Addr;
+use std::time::Instant;
 
 /// Says when an attachment's state is on disk, where it has any.
 type Synced = Option<Beside<io::Result<()>>>;
@@ -35,6 +37,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     ) -> Result<String, Error> {
         let pod_name = format!("[{}/{}]", sandbox.pod.namespace, sandbox.pod.name);
         let answer = async {
+            let mut steps = self.own.metrics.steps();
             let config = self.net_conf(config)?;
             self.wait_ready(&config, Some(&sandbox)).await?;
             self.make_up_for_missed(&sandbox, &config).await;
@@ -43,14 +46,18 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 return Ok(nothing(&sandbox));
             };
             let networks = self.networks(&sandbox, &pod, &config).await?;
+            steps.end(step::LOOK_UP);
             let (attached, synced) = self.attach(&sandbox, config, networks, is_gone).await?;
+            let mut steps = self.own.metrics.steps();
             self.tell(&sandbox, &pod, &attached).await?;
+            steps.end(step::STATUS);
             let unsaved =
                 |error: &dyn Display| of_pod(&sandbox, &format!("error saving the delegates: {error}"));
             if let Some(synced) = synced {
                 let synced = synced.end().await.map_err(|error| unsaved(&error))?;
                 synced.map_err(|error| unsaved(&error))?;
             }
+            steps.end(step::DISK);
             // The master's result is the pod's: secondary networks never leak into it.
             Ok(attached
                 .first()
@@ -125,7 +132,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
         networks: Vec<Delegate>,
         is_gone: &impl Fn() -> bool,
     ) -> Result<(Vec<Attached>, Synced), Error> {
+        let metrics = &self.own.metrics;
+        let mut steps = metrics.steps();
         let place = self.workers.place(&sandbox.pod.namespace).await;
+        steps.end(step::QUEUE);
         // A runtime that gave up begins anew with another sandbox. This attachment would be undone at once.
         if is_gone() {
             return Err(of_pod(
@@ -135,11 +145,16 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
         let scratch = Scratch::new(&config.cni_dir, &sandbox.container_id);
         let workers = self.workers.clone();
+        let given = Instant::now();
         let work = move |attacher: &Attacher<'_, Plugins>| {
+            let taken = given.elapsed();
+            let mut steps = attacher.config.own.metrics.steps();
             let fates = attacher.prepare(&networks)?;
             let synced = scratch.map(|scratch| workers.beside(move || scratch.sync()));
+            steps.end(step::RECORD);
             let mut netns = KernelNetns::new(&attacher.sandbox.netns);
             let attached = attacher.add(&networks, &fates, &mut netns)?;
+            steps.end(step::PLUGINS);
             if attacher.runner.is_given_up() {
                 tracing::warn!(sandbox = %attacher.sandbox, "a plugin returned after the call was given up, detaching");
                 if let Err(error) = attacher.del(&networks) {
@@ -147,13 +162,16 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 }
                 return Err(AddError::Prepare("the call was given up".into()));
             }
-            Ok((attached, synced))
+            Ok((attached, synced, taken, Instant::now()))
         };
         match self
             .on_sandbox_at(place, &self.workers, sandbox.clone(), config, work)
             .await?
         {
-            Ok(attached) => Ok(attached),
+            Ok((attached, synced, taken, ended)) => {
+                metrics.step(step::THREAD, taken + ended.elapsed());
+                Ok((attached, synced))
+            }
             Err(AddError::Network(failure)) => {
                 let NetworkFailure {
                     display_name,

@@ -198,9 +198,13 @@ enum Known {
 
 fn del_by_state(attacher: &Attacher<'_, impl Runner>) -> Known {
     let corrupt = match attacher.scratch_delegates() {
-        Stored::Delegates(delegates) => return Known::Done(attacher.del(&delegates)),
-        Stored::Corrupt => true,
-        Stored::Missing => false,
+        Err(error) => return Known::Done(Err(error)),
+        Ok(Stored::Delegates(delegates)) => return Known::Done(attacher.del(&delegates)),
+        Ok(Stored::Corrupt) => {
+            attacher.set_scratch_aside();
+            true
+        }
+        Ok(Stored::Missing) => false,
     };
     let cached = attacher.cached_delegates();
     if cached.is_empty() {

@@ -15,6 +15,7 @@ use cni::config::{NetworkConfig, ValidAttachment};
 use cni::error::code;
 use cni::files;
 use futures::StreamExt as _;
+use plugins::multus_shim::NOTHING_COLLECTED;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::RwLockWriteGuard;
@@ -29,7 +30,11 @@ pub(super) const AT_ONCE: usize = 4;
 
 impl<C: ClusterView + 'static> Daemon<C> {
     pub(super) async fn gc(&self, config: MultusConfig, request: &[u8]) -> Result<(), Error> {
-        let said = attachments_said(request)?;
+        let Some(said) = attachments_said(request)? else {
+            // As `cnitool gc` calls it. What only the runtime knows is in use too.
+            tracing::warn!("{NOTHING_COLLECTED}");
+            return Ok(());
+        };
         self.wait_ready(&config, None).await?;
         // What is being attached at this moment is not on the runtime's list, and attached by the time it is looked for.
         let busy = self.locks.busy();
@@ -37,17 +42,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
             let text = "Multus: pods are being attached, nothing is collected now";
             Error::new(code::TRY_AGAIN_LATER, text)
         })?;
-        let mut errors = Vec::new();
-        let listed = said
-            .as_ref()
-            .map(|said| said.iter().map(|valid| valid.container_id.clone()));
-        let living: Option<BTreeSet<_>> = listed.map(|listed| listed.chain(busy).collect());
-        if let Some(living) = &living {
-            errors = self.collect(&config, living.clone()).await?;
-        }
+        let listed = said.iter().map(|valid| valid.container_id.clone());
+        let living: BTreeSet<_> = listed.chain(busy).collect();
+        let mut errors = self.collect(&config, living.clone()).await?;
         let told = self
             .cluster_network(config, move |network, chain| {
-                let valid = in_use(chain.cache, said.unwrap_or_default(), living.as_ref())?;
+                let valid = in_use(chain.cache, said, &living)?;
                 chain.gc(network, &valid)
             })
             .await;
@@ -70,11 +70,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
     }
 
-    /// Detaches all sandboxes but these, and removes what no sandbox owns. What can't be detached stays, and is told.
+    /// Detaches all sandboxes but these and those whose network namespace is there, and removes what no sandbox owns.
+    /// Returns the failures; their attachments stay.
     async fn collect(&self, config: &MultusConfig, living: BTreeSet<String>) -> Result<Vec<String>, Error> {
         let Records { sandboxes, broken } = self.records(config, living.clone()).await?;
         let detached = sandboxes.into_iter().map(|(id, record)| async move {
-            let outcome = self.bury(config, &id, record, async || true).await;
+            let outcome = self.bury_unlisted(config, &id, record).await;
             outcome.err().map(|error| format!("sandbox {id}: {error}"))
         });
         let errors = futures::stream::iter(detached)
@@ -89,6 +90,23 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
         self.sweep(config).await?;
         Ok(errors)
+    }
+
+    /// Detaches a sandbox that the runtime's list lacks, unless its network namespace is there: then another runtime of
+    /// this node may have it.
+    async fn bury_unlisted(&self, config: &MultusConfig, id: &str, record: Record) -> Result<(), Error> {
+        let netns = record.netns.clone();
+        let is_dead = async || {
+            let is_dead = netns.as_deref().is_none_or(|netns| !self.is_there(netns));
+            if !is_dead {
+                tracing::info!(
+                    sandbox = id,
+                    "not listed for GC, but its network namespace is there: left alone"
+                );
+            }
+            is_dead
+        };
+        self.bury(config, id, record, is_dead).await
     }
 
     /// Removes what writes left behind that were cut off, and what was set aside long ago. What stays is told.
@@ -187,7 +205,7 @@ fn attachments_said(request: &[u8]) -> Result<Option<Vec<ValidAttachment>>, Erro
 fn in_use(
     cache: &Cache,
     said: Vec<ValidAttachment>,
-    living: Option<&BTreeSet<String>>,
+    living: &BTreeSet<String>,
 ) -> Result<Vec<ValidAttachment>, Error> {
     let mut all: BTreeSet<_> = said.into_iter().collect();
     for entry in cache.each().map_err(|error| unreadable(&error))? {
@@ -198,11 +216,10 @@ fn in_use(
                     ifname: entry.ifname,
                 });
             }
-            // Its name says whose it is, if one knows who there is.
-            Err(CacheError::Broken { path, .. }) if living.is_some() => {
+            // Its name says whose it is.
+            Err(CacheError::Broken { path, .. }) => {
                 let owned = living
-                    .into_iter()
-                    .flatten()
+                    .iter()
                     .filter_map(|id| Some((id, interface_in(&path, id)?)));
                 all.extend(owned.map(|(id, ifname)| ValidAttachment {
                     container_id: id.clone(),

@@ -8,21 +8,26 @@ use crate::cluster::ClusterView;
 use crate::names;
 use crate::net_conf::MultusConfig;
 use crate::request::{PodVerb, Request, Sandbox};
+use crate::socket::identity;
 use cni::Error;
 use cni::files;
 use futures::StreamExt as _;
 use kube_kit::watch_dir::{Change, DirWatcher};
 use plugins::multus_shim::missed;
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// When those are tried again that failed; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+/// How often the directory is read while it is not watched, and while it is.
+const UNWATCHED_PAUSE: Duration = Duration::from_secs(5);
+const WATCHED_PAUSE: Duration = Duration::from_mins(10);
 
 /// How a call that was kept went.
 enum Outcome {
@@ -43,18 +48,13 @@ struct Missed {
 impl<C: ClusterView + 'static> Daemon<C> {
     /// Makes up for the DELs that were missed, those of now and those to come, for ever.
     pub async fn make_up(&self) {
-        let dir = self.missed_dir(&self.state_dir());
-        let mut watcher = match watch(&dir) {
-            Ok(watcher) => watcher,
-            Err(error) => {
-                let error = in_file(&dir, &error);
-                return tracing::error!(%error, "DELs that are missed are not made up for");
-            }
-        };
+        let mut watched = Watched::new(self.missed_dir(&self.state_dir()));
         let mut failing = BTreeSet::new();
         let mut pause = FIRST_PAUSE;
         loop {
-            self.make_up_for_new(&dir, &mut failing).await;
+            // First the watch, so that no file comes between it and the look.
+            watched.renew();
+            self.make_up_for_new(&watched.dir, &mut failing).await;
             let retry = async {
                 if failing.is_empty() {
                     futures::future::pending::<()>().await;
@@ -63,10 +63,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 }
             };
             tokio::select! {
-                changed = changed(&mut watcher) => if let Err(error) = changed {
-                    let error = in_file(&dir, &error);
-                    return tracing::error!(%error, "DELs that are missed from now on are not made up for");
-                },
+                () = watched.changed() => {}
                 () = retry => {
                     failing.clear();
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -224,11 +221,72 @@ impl Missed {
     }
 }
 
-fn watch(dir: &Path) -> io::Result<DirWatcher> {
+/// The directory of kept DELs: watched where the kernel allows it, else read from time to time.
+struct Watched {
+    dir: PathBuf,
+    /// The watch, and the directory that it is about. As long as it is open, no other one has its inode.
+    watch: Option<(DirWatcher, File)>,
+    is_failure_told: bool,
+}
+
+impl Watched {
+    fn new(dir: PathBuf) -> Self {
+        Self {
+            dir,
+            watch: None,
+            is_failure_told: false,
+        }
+    }
+
+    /// Watches the directory that is at the path now, unless that is watched already.
+    fn renew(&mut self) {
+        let now = identity(&self.dir);
+        let is_same = |(_, watched): &(DirWatcher, File)| {
+            let watched = watched.metadata().ok();
+            now.is_some() && now == watched.map(|watched| (watched.dev(), watched.ino()))
+        };
+        if self.watch.as_ref().is_some_and(is_same) {
+            return;
+        }
+        self.watch = match watch(&self.dir) {
+            Ok(watch) => {
+                self.is_failure_told = false;
+                Some(watch)
+            }
+            Err(error) => {
+                self.fails(&error);
+                None
+            }
+        };
+    }
+
+    /// Waits until there may be another file than before.
+    async fn changed(&mut self) {
+        let Some((watcher, _)) = &mut self.watch else {
+            return sleep(UNWATCHED_PAUSE).await;
+        };
+        // The watch of a directory that was removed or renamed says nothing any more.
+        if let Ok(Err(error)) = timeout(WATCHED_PAUSE, changed(watcher)).await {
+            self.fails(&error);
+            self.watch = None;
+            sleep(UNWATCHED_PAUSE).await;
+        }
+    }
+
+    fn fails(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_failure_told, true) {
+            let error = in_file(&self.dir, error);
+            tracing::error!(%error, "cannot watch the directory of missed DELs, reading it every {UNWATCHED_PAUSE:?}");
+        }
+    }
+}
+
+fn watch(dir: &Path) -> io::Result<(DirWatcher, File)> {
     files::create_private_folder(dir)?;
+    let opened = File::open(dir)?;
     let mut watcher = DirWatcher::new()?;
     watcher.add(dir)?;
-    Ok(watcher)
+    Ok((watcher, opened))
 }
 
 /// Waits until a file is there that was not, or events are lost.
@@ -269,5 +327,25 @@ fn set_aside(path: &Path, why: &str) {
     let aside = path.with_file_name(format!(".{name}{}", names::BROKEN));
     if let Err(error) = fs::rename(path, aside) {
         tracing::error!(error = in_file(path, &error), "cannot set it aside");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn directory_that_was_replaced_is_watched_again() {
+        // multus#120
+        let node = tempfile::tempdir().unwrap();
+        let mut watched = Watched::new(node.path().join("missed"));
+        for _ in 0..3 {
+            watched.renew();
+            assert!(watched.watch.is_some());
+            fs::write(watched.dir.join("c1:eth0"), "").unwrap();
+            let changed = timeout(Duration::from_secs(60), watched.changed()).await;
+            assert!(changed.is_ok(), "the file is not seen");
+            fs::remove_dir_all(&watched.dir).unwrap();
+        }
     }
 }

@@ -2,10 +2,9 @@
 
 use super::Error;
 use super::facts::{Event, Facts, PodObject};
-use crate::cluster::{LookupError, Nad};
+use crate::cluster::{LookupError, Nad, WatchedNad};
 use crate::names;
 use crate::net_conf::{self, MultusConfig};
-use api::net_attach_def::NetworkAttachmentDefinition;
 use cni::json::Object;
 use cni::selection::{parse_default_network, parse_networks};
 use kube::{Api, Client};
@@ -175,7 +174,7 @@ async fn nads(
             nads.found.insert(name, Err(error.into()));
             continue;
         }
-        let api: Api<NetworkAttachmentDefinition> = Api::namespaced(client.clone(), &name.namespace);
+        let api: Api<WatchedNad> = Api::namespaced(client.clone(), &name.namespace);
         let nad = match api.get(&name.name).await {
             Ok(nad) => Ok(Nad::from(nad)),
             // Of a kind that is not known no name is repeated.

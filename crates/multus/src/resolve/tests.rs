@@ -294,6 +294,33 @@ async fn the_cluster_network_in_all_its_forms() {
 }
 
 #[tokio::test]
+async fn forced_version_reaches_a_cluster_network_that_is_a_file() {
+    // multus#116
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("10-a.conflist");
+    let text = r#"{"cniVersion":"0.3.1","name":"list","plugins":[{"type":"ptp"}]}"#;
+    fs::write(&file, text).unwrap();
+    let plain = Pod {
+        networks: None,
+        ..pod("ns1", "")
+    };
+    let version = async |cluster_network: serde_json::Value, force: bool| {
+        let config = config(
+            &json!({"clusterNetwork": cluster_network, "cniVersion": "1.0.0", "forceCNIVersion": force}),
+        );
+        resolve(&config, &plain).await.unwrap()[0].config.cni_version()
+    };
+    assert_eq!(version(json!(file), true).await, "1.0.0");
+    assert_eq!(version(json!(file), false).await, "0.3.1");
+    assert_eq!(
+        version(json!("cluster"), true).await,
+        "",
+        "a definition keeps its own"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+}
+
+#[tokio::test]
 async fn default_networks_for_all_but_system_pods() {
     // multus#28
     let config = config(&json!({"defaultNetworks": ["extra"]}));

@@ -19,6 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::{ArgAction, Args as ClapArgs};
 use cni::files::{remove_if_present, write_atomically};
 use cni::json::Object;
+use cni::names::key;
 use kube_kit::shutdown::Shutdown;
 use kube_kit::watch_dir::{Change, DirWatcher, Event};
 use std::collections::BTreeSet;
@@ -108,7 +109,7 @@ pub struct Args {
     /// Where plugins are looked for first, for `binDir`
     #[arg(long, value_name = "DIR", default_value = "")]
     pub additional_bin_dir: String,
-    /// Write `--cni-version` into the primary configuration
+    /// Give the primary configuration the version `--cni-version` in the generated file
     #[arg(long, hide = true, default_value_t, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub force_cni_version: bool,
     /// Do not ask the API server who it is
@@ -371,10 +372,11 @@ impl Node {
         let aside = aside(&primary);
         let is_aside = self.args.rename_conf_file && !primary.exists();
         let source = if is_aside { &aside } else { &primary };
+        let mut text = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
         if self.args.force_cni_version && !self.args.cni_version.is_empty() {
-            force_version(source, &self.args.cni_version)?;
+            text = with_version(&text, &self.args.cni_version)
+                .with_context(|| format!("cannot change the version of {}", source.display()))?;
         }
-        let text = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
         let Generated { name, text } = conf::generate(&primary, &text, &self.args.options())?;
         self.written = Some((self.args.cni_conf_dir.join(name), text.into_bytes()));
         self.write()?;
@@ -469,15 +471,11 @@ fn aside(primary: &Path) -> PathBuf {
     name.into()
 }
 
-fn force_version(primary: &Path, version: &str) -> anyhow::Result<()> {
-    let text = fs::read(primary).with_context(|| format!("cannot read {}", primary.display()))?;
-    let mut object = Object::parse(&text)?;
-    if object.read::<String>("cniVersion")?.as_deref() == Some(version) {
-        return Ok(());
-    }
-    object.set("cniVersion", &version)?;
-    write_atomically(primary, object.to_json().as_bytes(), 0o600)
-        .with_context(|| format!("cannot write {}", primary.display()))
+/// The text of a primary configuration with another version. The file itself belongs to the cluster's network.
+fn with_version(primary: &[u8], version: &str) -> anyhow::Result<Vec<u8>> {
+    let mut object = Object::parse(primary)?;
+    object.set(key::CNI_VERSION, &version)?;
+    Ok(object.to_json().into_bytes())
 }
 
 fn remove(path: &Path) -> anyhow::Result<()> {

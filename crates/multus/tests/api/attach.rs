@@ -3,6 +3,7 @@
 use crate::node::{Node, api, text};
 use serde_json::json;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
@@ -40,6 +41,7 @@ fn a_pod_with_a_second_network() {
         json!([{"name": "eth0", "mac": "02:00:00:00:00:0a", "sandbox": sandbox.netns}])
     );
     assert_eq!(result["ips"].as_array().map(Vec::len), Some(1), "{result}");
+    assert_eq!(result["ips"][0]["address"], "10.0.0.1/24");
     // multus#1: the first network after the master
     assert_eq!(node.variable_of("c1", "ADD", "b", "CNI_IFNAME"), "net1");
     let args = node.variable_of("c1", "ADD", "b", "CNI_ARGS");
@@ -58,7 +60,7 @@ fn a_pod_with_a_second_network() {
         json!([
             {"name": "cluster-net", "interface": "eth0", "ips": ["10.0.0.1"], "mac": "02:00:00:00:00:0a",
                 "default": true, "dns": {}},
-            {"name": format!("{}/net-b", node.name), "interface": "net1", "ips": ["10.0.0.1"],
+            {"name": format!("{}/net-b", node.name), "interface": "net1", "ips": ["10.0.0.2"],
                 "mac": "02:00:00:00:00:0b", "dns": {}}])
     );
     // The update of the status took nothing else along.
@@ -69,13 +71,13 @@ fn a_pod_with_a_second_network() {
     assert_eq!(pod["spec"]["containers"][0]["image"], "none");
     let event = node.event("web", "AddedInterface");
     assert!(
-        event.starts_with("Add ") && event.contains("[10.0.0.1/24] from "),
+        event.contains("Add eth0 [10.0.0.1/24] from ") || event.contains("Add net1 [10.0.0.2/24] from "),
         "{event}"
     );
 
     // multus#42
     let scratch = node.path("cni/c1");
-    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&scratch).unwrap().permissions());
+    let mode = fs::metadata(&scratch).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
     // multus#43: neither pod nor NAD is needed to detach
@@ -455,4 +457,27 @@ fn a_plugin_that_only_complains_is_quoted_and_sees_the_hosts_root() {
     let message = error["msg"].as_str().unwrap();
     assert!(message.contains(r#"netplugin failed: "no luck\n""#), "{message}");
     assert_eq!(fs::read_to_string(root.join("marker")).unwrap(), "/\n");
+}
+
+#[test]
+fn forced_version_reaches_the_plugins_and_not_the_nodes_file() {
+    // multus#116
+    let mut node = Node::new();
+    let primary = node.path("net.d/10-a.conflist");
+    fs::set_permissions(&primary, fs::Permissions::from_mode(0o644)).unwrap();
+    let before = fs::read(&primary).unwrap();
+    node.start(&json!({"cniVersion": "0.4.0", "forceCNIVersion": true}));
+    let uid = node.pod("web", &json!({}));
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    node.succeed("ADD", &sandbox);
+    node.succeed("CHECK", &sandbox);
+    node.succeed("DEL", &sandbox);
+    for verb in ["ADD", "CHECK", "DEL"] {
+        assert_eq!(node.config_of("c1", verb, "a")["cniVersion"], "0.4.0", "{verb}");
+    }
+    assert_eq!(fs::read(&primary).unwrap(), before);
+    assert_eq!(
+        fs::metadata(&primary).unwrap().permissions().mode() & 0o777,
+        0o644
+    );
 }

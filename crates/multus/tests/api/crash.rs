@@ -4,7 +4,6 @@ use crate::node::{Node, Sandbox, text};
 use crate::runtime::Runtime;
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
 use std::time::{Duration, SystemTime};
 
 /// A pod with the cluster network and one more, attached, whose daemon was then killed.
@@ -111,6 +110,24 @@ fn a_del_that_is_missed_while_the_daemon_runs_is_made_up_for() {
 }
 
 #[test]
+fn del_that_is_missed_after_the_directory_could_not_be_watched_is_made_up_for() {
+    // multus#120
+    let mut node = Node::new();
+    fs::create_dir(node.path("cni")).unwrap();
+    fs::write(node.path("cni/.missed"), "").unwrap();
+    node.start(&json!({}));
+    let uid = node.pod("web", &json!({}));
+    let sandbox = node.sandbox("c1", "web", Some(&uid));
+    node.succeed("ADD", &sandbox);
+    fs::remove_file(node.path("cni/.missed")).unwrap();
+    fs::rename(node.path("run/multus.sock"), node.path("run/elsewhere")).unwrap();
+    node.succeed("DEL", &sandbox);
+    node.wait("made up for", || is_clean(&node));
+    assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
+    node.kill();
+}
+
+#[test]
 fn an_old_del_does_not_undo_a_new_add() {
     // multus#94
     let (mut node, sandbox) = attached_and_killed();
@@ -205,22 +222,10 @@ fn scratch_of_old(node: &Node, id: &str) {
     file.set_modified(old).unwrap();
 }
 
-/// A sandbox whose namespace is there until it is [`lost`].
+/// A sandbox of the pod `web` whose namespace is there until [`Node::lose`].
 fn sandbox(node: &Node, id: &str) -> Sandbox {
-    let uid = node.get_pod("web")["metadata"]["uid"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let mut sandbox = node.sandbox(id, "web", Some(&uid));
-    let path = node.path(&format!("netns.{id}"));
-    symlink(&sandbox.netns, &path).unwrap();
-    sandbox.netns = path.display().to_string();
-    sandbox
-}
-
-/// The namespace of a sandbox goes.
-fn lost(node: &Node, id: &str) {
-    fs::remove_file(node.path(&format!("netns.{id}"))).unwrap();
+    let pod = node.get_pod("web");
+    node.losable(id, "web", pod["metadata"]["uid"].as_str().unwrap())
 }
 
 /// A node with attached sandboxes `alive` and `held`, and with `gone`, whose namespace is not there any more, and `begun`,
@@ -231,7 +236,7 @@ fn with_records() -> Node {
     for id in ["alive", "held", "gone"] {
         node.succeed("ADD", &sandbox(&node, id));
     }
-    lost(&node, "gone");
+    node.lose("gone");
     scratch_of_old(&node, "begun");
     node.kill();
     node
@@ -273,7 +278,7 @@ fn a_runtime_that_knows_nothing_is_not_taken_at_its_word() {
     node.stop().unwrap();
     // After a boot no namespace is there.
     for id in ["alive", "held"] {
-        lost(&node, id);
+        node.lose(id);
     }
     node.start(&json!({}));
     for id in ["alive", "held"] {
@@ -289,7 +294,7 @@ fn what_was_attached_since_the_start_is_not_of_old() {
     let mut node = with_records();
     node.start(&json!({}));
     node.succeed("ADD", &sandbox(&node, "begun"));
-    lost(&node, "begun");
+    node.lose("begun");
     // The runtime is late.
     let runtime = Runtime::at(&node.path("cri.sock"), &["alive"]);
     node.wait("detached", || !node.path("cni/gone").exists());

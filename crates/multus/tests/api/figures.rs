@@ -71,6 +71,8 @@ fn calls_and_networks_are_measured() {
             r#"multus_network_duration_seconds_count{{network="{name}",verb="{verb}",result="{result}"}} {times}"#
         )
     };
+    let step =
+        |name: &str, times: u8| format!(r#"multus_add_step_duration_seconds_count{{step="{name}"}} {times}"#);
     assert_lines(
         &text,
         &[
@@ -84,6 +86,10 @@ fn calls_and_networks_are_measured() {
             network("cluster-net", "DEL", "success", 1),
             network(&format!("{}/good", node.name), "ADD", "success", 1),
             network(&format!("{}/bad", node.name), "ADD", "error", 1),
+            // The failed pod has no status.
+            step("plugins", 1),
+            step("status", 1),
+            step("queue", 2),
             r#"multus_state_files{kind="sandbox"} 2"#.to_owned(),
             r#"multus_state_files{kind="result"} 2"#.to_owned(),
         ],

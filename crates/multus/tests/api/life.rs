@@ -5,7 +5,7 @@ use cluster::wait;
 use kube_kit::shutdown::Shutdown;
 use plugins::multus_shim::ended::since_boot;
 use rustix::process::{Signal, getpid, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -278,15 +278,106 @@ fn when_multus_is_removed_the_configuration_goes() {
 
 /// A node whose daemon is known by the token of a pod, and that pod.
 fn in_a_pod() -> (Node, &'static str) {
+    let node = Node::new();
+    in_a_pod_of(node, &json!([]))
+}
+
+/// Starts the daemon in a pod with these owners.
+fn in_a_pod_of(mut node: Node, owners: &Value) -> (Node, &'static str) {
     const POD: &str = "multus-abcde";
-    let mut node = Node::new();
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "namespace": node.name},
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": POD, "namespace": node.name, "ownerReferences": owners},
         "spec": {"nodeName": node.name, "serviceAccountName": "multus",
             "containers": [{"name": "kube-multus", "image": "none"}]}});
     api().kubectl().apply(&pod.to_string()).unwrap();
     node.own = Some(POD);
     node.start(&json!({}));
     (node, POD)
+}
+
+fn apply_daemon_set(node: &Node) {
+    let labels = json!({"app": "multus"});
+    let pods =
+        json!({"nodeSelector": {"zone": "a"}, "containers": [{"name": "kube-multus", "image": "none"}]});
+    let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "multus", "namespace": node.name},
+        "spec": {"selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pods}}});
+    api().kubectl().apply(&set.to_string()).unwrap();
+}
+
+/// A node in zone a, whose daemon runs in a pod of a DaemonSet for that zone.
+fn in_a_daemon_set() -> Node {
+    let node = Node::new();
+    let object = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": node.name, "labels": {"zone": "a"}}});
+    api().kubectl().apply(&object.to_string()).unwrap();
+    apply_daemon_set(&node);
+    let set = api()
+        .kubectl()
+        .get(["daemonset", "multus", "--namespace", &node.name])
+        .unwrap()
+        .expect("the DaemonSet");
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "multus", "controller": true,
+        "uid": set["metadata"]["uid"]});
+    in_a_pod_of(node, &json!([owner])).0
+}
+
+fn patch_daemon_set(node: &Node, pods: &Value) {
+    let patch = json!({"spec": {"template": {"spec": pods}}}).to_string();
+    let args = [
+        "patch",
+        "daemonset",
+        "multus",
+        "--namespace",
+        &node.name,
+        "--type=merge",
+    ];
+    let patch = ["--patch", &patch];
+    api().kubectl().run(args.into_iter().chain(patch)).unwrap();
+}
+
+fn delete_daemon_set(node: &Node) {
+    let args = ["delete", "daemonset", "multus", "--namespace", &node.name];
+    api().kubectl().run(args).unwrap();
+}
+
+#[test]
+fn daemon_of_a_node_that_is_not_selected_any_more_withdraws_the_configuration() {
+    // multus#114
+    let mut node = in_a_daemon_set();
+    patch_daemon_set(&node, &json!({"nodeSelector": {"zone": "b"}}));
+    node.stop().unwrap();
+    assert!(!node.conf().exists());
+    assert!(!node.path("run/ended").exists());
+    assert!(node.path("net.d/10-a.conflist").exists());
+}
+
+#[test]
+fn daemon_of_a_deleted_daemon_set_withdraws_the_configuration() {
+    // multus#114
+    let mut node = in_a_daemon_set();
+    delete_daemon_set(&node);
+    node.stop().unwrap();
+    assert!(!node.conf().exists());
+    assert!(!node.path("run/ended").exists());
+}
+
+#[test]
+fn daemon_that_is_replaced_keeps_the_configuration() {
+    // multus#114: a rolling update, then a DaemonSet that is deleted and created again
+    let mut node = in_a_daemon_set();
+    patch_daemon_set(&node, &json!({"terminationGracePeriodSeconds": 7}));
+    node.stop().unwrap();
+    assert!(node.conf().exists());
+    assert!(node.path("run/ended").exists());
+
+    node.start(&json!({}));
+    delete_daemon_set(&node);
+    apply_daemon_set(&node);
+    node.stop().unwrap();
+    assert!(node.conf().exists());
+    assert!(node.path("run/ended").exists());
 }
 
 /// Waits until the daemon's token is none any more: the API server remembers for seconds that it was one.
@@ -338,6 +429,49 @@ fn when_multus_is_removed_with_its_account_the_configuration_goes() {
     node.stop().unwrap();
     assert!(!node.conf().exists());
     assert!(!node.path("run/ended").exists());
+}
+
+#[test]
+fn daemon_whose_account_was_deleted_leaves_pods_to_the_next_one() {
+    // multus#115
+    let (mut node, _) = in_a_pod();
+    let uid = node.pod("web", &json!({}));
+    let attached = node.sandbox("c1", "web", Some(&uid));
+    node.succeed("ADD", &attached);
+    // The status of the first pod is written: only another one makes the daemon ask.
+    let uid = node.pod("other", &json!({}));
+    let kubectl = api().kubectl();
+    kubectl
+        .run(["delete", "serviceaccount", "multus", "--namespace", &node.name])
+        .unwrap();
+    wait_until_unknown(&node);
+    let waiting = node.sandbox("c2", "other", Some(&uid));
+    let add = node.begin("ADD", &waiting);
+    wait::until("not ready", DEADLINE, || match ask(&node, "GET", "/readyz") {
+        Ok((500, _)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    assert_eq!(node.post("ADD", &node.sandbox("c3", "other", Some(&uid))), 503);
+    assert!(node.calls_of("c3").is_empty());
+    node.succeed("DEL", &attached);
+    assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
+
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "multus", "namespace": node.name}});
+    kubectl.apply(&account.to_string()).unwrap();
+    node.stop().unwrap();
+    node.start(&json!({}));
+    let output = add.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    // Whatever the first daemon attached, it detached again.
+    let calls = node.calls_of("c2");
+    let (last, before) = calls.split_last().unwrap();
+    assert_eq!(last, "ADD a");
+    assert!(
+        before.chunks(2).all(|attempt| attempt == ["ADD a", "DEL a"]),
+        "{calls:?}"
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Which pod a call is about.
+//! Which pod a call is about, and which definitions its networks have.
 
-use crate::node::Node;
+use crate::node::{Node, api};
 use serde_json::json;
+use std::fs;
 
 #[test]
 fn a_pod_that_is_gone_gets_an_empty_result_in_every_version() {
@@ -80,4 +81,39 @@ fn a_runtime_that_sends_no_uid() {
     node.succeed("ADD", &node.sandbox("c1", "web", None));
     let args = node.variable_of("c1", "ADD", "a", "CNI_ARGS");
     assert_eq!(args.split("K8S_POD_UID=").nth(1), Some(uid.as_str()));
+}
+
+#[test]
+fn nad_without_spec_takes_its_configuration_from_the_node() {
+    // multus#20, multus#113
+    let node = Node::started();
+    let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "on-node", "namespace": node.name}});
+    api().kubectl().apply(&nad.to_string()).unwrap();
+    fs::create_dir(node.path("conf")).unwrap();
+    let file = node.path("conf/10-b.conf");
+    let config = json!({"cniVersion": "0.3.1", "name": "on-node", "type": "b", "x": 1});
+    fs::write(&file, config.to_string()).unwrap();
+    let uid = node.pod("web", &json!({"k8s.v1.cni.cncf.io/networks": "on-node"}));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    assert_eq!(node.calls_of("c1"), ["ADD a", "ADD b"]);
+    assert_eq!(node.config_of("c1", "ADD", "b")["x"], 1);
+
+    // multus#21
+    let broken = node.path("conf/05-a.conf");
+    fs::write(&broken, "{").unwrap();
+    let error = node.fail("ADD", &node.sandbox("c2", "web", Some(&uid)));
+    let text = error["msg"].as_str().unwrap();
+    assert!(text.contains("Error loading CNI config file "), "{text}");
+
+    fs::remove_file(&broken).unwrap();
+    fs::remove_file(&file).unwrap();
+    let error = node.fail("ADD", &node.sandbox("c2", "web", Some(&uid)));
+    let text = error["msg"].as_str().unwrap();
+    let cause = format!(
+        "GetCNIConfig: err in GetCNIConfigFromFile: No networks found in {}",
+        node.path("conf").display()
+    );
+    assert!(text.contains(&cause), "{text}");
+    assert!(node.calls_of("c2").is_empty());
 }

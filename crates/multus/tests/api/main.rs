@@ -23,6 +23,7 @@ mod in_process;
 mod kubelet;
 mod life;
 mod lookup;
+mod networks;
 mod node;
 mod plug;
 mod power;

@@ -228,8 +228,9 @@ echo "$CNI_COMMAND $name $CNI_IFNAME $CNI_CONTAINERID" >> {dir}/calls
 [ -f {dir}/fail.$CNI_COMMAND.$name ] && cat {dir}/fail.$CNI_COMMAND.$name && exit 1
 [ -f {dir}/stderr.$CNI_COMMAND.$name ] && cat {dir}/stderr.$CNI_COMMAND.$name >&2 && exit 1
 [ $CNI_COMMAND = ADD ] || exit 0
+case $name in b) last=2 ;; c) last=3 ;; *) last=1 ;; esac
 echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00:00:00:00:0'$name'","sandbox":"'$CNI_NETNS'"}}],
-  "ips":[{{"version":"4","interface":0,"address":"10.0.0.1/24"}}]}}'
+  "ips":[{{"version":"4","interface":0,"address":"10.0.0.'$last'/24"}}]}}'
 "#
         );
         let path = self.path("bin").join(name);
@@ -466,6 +467,20 @@ echo '{{"cniVersion":"0.3.1","interfaces":[{{"name":"'$CNI_IFNAME'","mac":"02:00
             keys: Value::Null,
             _held: held,
         }
+    }
+
+    /// A sandbox whose namespace is there until [`Node::lose`].
+    pub(crate) fn losable(&self, id: &str, pod: &str, uid: &str) -> Sandbox {
+        let mut sandbox = self.sandbox(id, pod, Some(uid));
+        let path = self.path(&format!("netns.{id}"));
+        symlink(&sandbox.netns, &path).unwrap();
+        sandbox.netns = path.display().to_string();
+        sandbox
+    }
+
+    /// The namespace of a sandbox goes.
+    pub(crate) fn lose(&self, id: &str) {
+        fs::remove_file(self.path(&format!("netns.{id}"))).unwrap();
     }
 
     /// Waits until a plugin was called for a sandbox.

@@ -177,10 +177,12 @@ fn gc_is_passed_on_to_the_cluster_network() {
         let uid = node.pod("web", &json!({}));
         node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
         let added = node.calls().len();
-        node.succeed("GC", &nowhere(&node, "1.1.0"));
+        let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
+        let mut runtime = nowhere(&node, "1.1.0");
+        runtime.valid = Some(valid.clone());
+        node.succeed("GC", &runtime);
         let expected: Vec<_> = plugins.iter().map(|plugin| format!("GC {plugin}  ")).collect();
         assert_eq!(node.calls()[added..], expected);
-        let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
         for plugin in plugins {
             let config = node.config_of("", "GC", plugin);
             assert_eq!(config["cni.dev/valid-attachments"], valid, "{plugin}");
@@ -188,9 +190,28 @@ fn gc_is_passed_on_to_the_cluster_network() {
         }
     }
     for old in [list("1.0.0"), single("1.0.0")] {
-        old.succeed("GC", &nowhere(&old, "1.1.0"));
+        let mut runtime = nowhere(&old, "1.1.0");
+        runtime.valid = Some(json!([]));
+        old.succeed("GC", &runtime);
         assert!(old.calls().is_empty());
     }
+}
+
+#[test]
+fn gc_without_a_list_collects_nothing() {
+    // multus#117: as `cnitool gc` calls it
+    let node = single("1.1.0");
+    let uid = node.pod("web", &json!({}));
+    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let output = node.call("GC", &nowhere(&node, "1.1.0"));
+    assert!(output.status.success(), "{}", text(&output));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        printed.contains("GC without cni.dev/valid-attachments: multus collects nothing"),
+        "{printed}"
+    );
+    assert_eq!(node.calls(), ["ADD a eth0 c1"]);
+    assert!(node.path("cni/c1").exists());
 }
 
 #[test]
@@ -198,7 +219,8 @@ fn gc_spares_what_the_runtime_says_is_in_use() {
     // multus#53, pods that are older than multus on the node
     let node = single("1.1.0");
     let uid = node.pod("web", &json!({}));
-    node.succeed("ADD", &node.sandbox("c1", "web", Some(&uid)));
+    let sandbox = node.losable("c1", "web", &uid);
+    node.succeed("ADD", &sandbox);
     let known = json!({"containerID": "c1", "ifname": "eth0"});
     let older = json!({"containerID": "c0", "ifname": "eth0"});
     let mut runtime = nowhere(&node, "1.1.0");
@@ -207,6 +229,9 @@ fn gc_spares_what_the_runtime_says_is_in_use() {
         // multus#96
         (json!([older]), &["ADD a", "DEL a"]),
     ] {
+        if calls.len() > 1 {
+            node.lose("c1");
+        }
         runtime.valid = Some(said.clone());
         node.succeed("GC", &runtime);
         let mut valid = node.config_of("", "GC", "a")["cni.dev/valid-attachments"].take();

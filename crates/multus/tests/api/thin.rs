@@ -74,7 +74,7 @@ fn a_pod_with_a_second_network_without_a_daemon() {
     // Events are out before the process ends.
     let event = node.event("web", "AddedInterface");
     assert!(
-        event.starts_with("Add ") && event.contains("[10.0.0.1/24] from "),
+        event.contains("Add eth0 [10.0.0.1/24] from ") || event.contains("Add net1 [10.0.0.2/24] from "),
         "{event}"
     );
     // multus#42
@@ -203,6 +203,21 @@ fn verbs_about_no_pod_without_a_daemon() {
         thin.node.calls(),
         ["STATUS a", "GC a"].map(|call| format!("{call}  "))
     );
+
+    // multus#117
+    sandbox.valid = None;
+    let plugin = thin.node.path("bin/multus");
+    let called = thin
+        .node
+        .begin_with(&plugin, "GC", &sandbox, &thin.conf.to_string());
+    let output = called.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        printed.contains("GC without cni.dev/valid-attachments: multus collects nothing"),
+        "{printed}"
+    );
+    assert_eq!(thin.node.calls().len(), 2);
 
     // multus#51: the code reaches the caller
     fs::write(thin.node.path("fail.STATUS.a"), r#"{"code":50,"msg":"no"}"#).unwrap();

@@ -13,12 +13,15 @@ pub(super) const NOT_PERSISTENT: &str =
 
 /// A change cut the host off. The cause comes first; the established text, which clients look for, after it.
 pub(super) fn rolled_back(why: &Failed) -> String {
-    let Failed { probe, cause } = why;
+    let Failed { probe, cause, .. } = why;
     format!(
         "{cause}: rolling back desired state configuration: failed runnig probes after network changes: \
          failed runnig probe '{probe}' with after network reconfiguration"
     )
 }
+
+/// The document was replaced by another one, or is not wanted any more.
+pub(super) const SUPERSEDED: &str = "rolling back desired state configuration: it is not wanted any more";
 
 /// And it could not be undone.
 pub(super) fn not_rolled_back(error: &engine::Error) -> String {
@@ -27,6 +30,6 @@ pub(super) fn not_rolled_back(error: &engine::Error) -> String {
 
 /// And undoing it did not bring the host back.
 pub(super) fn not_settled(still: &Failed) -> String {
-    let Failed { probe, cause } = still;
+    let Failed { probe, cause, .. } = still;
     format!("; rolled back, but probe '{probe}' still fails: {cause}")
 }

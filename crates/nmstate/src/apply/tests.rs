@@ -202,6 +202,71 @@ async fn a_host_that_lost_the_api_server_is_rolled_back_within_the_time_of_a_pro
     );
 }
 
+/// An API server that the host cannot reach while something is pending on it.
+fn cut_off_by_changes(host: &Host) -> Client {
+    let pending = Arc::clone(&host.pending);
+    let service = tower::service_fn(move |request: HttpRequest<Body>| {
+        let is_pending = *pending.lock().unwrap();
+        async move {
+            if is_pending {
+                return std::future::pending().await;
+            }
+            let (code, body) = healthy(request.uri().path()).unwrap();
+            let body = Body::from(serde_json::to_vec(&body).unwrap());
+            Ok::<_, std::convert::Infallible>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    Client::new(service, "default")
+}
+
+// nmstate#101
+#[tokio::test(start_paused = true)]
+async fn a_change_that_lost_the_api_server_is_not_tried_again() {
+    let host = Host::default();
+    let failure = pipeline(&host, cut_off_by_changes(&host))
+        .apply(&desired())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        failure.text,
+        "API server: no answer (for 120 s): rolling back desired state configuration: failed runnig probes after \
+         network changes: failed runnig probe 'api-server' with after network reconfiguration"
+    );
+    assert!(!failure.retry, "it would cut the host off again");
+    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
+}
+
+// nmstate#102
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_not_wanted_any_more_is_rolled_back_at_once() {
+    let host = Host::default();
+    let started = tokio::time::Instant::now();
+    let superseded = tokio::time::sleep(Duration::from_secs(30));
+    let failure = pipeline(&host, server(not_ready))
+        .apply_until(&desired(), superseded)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        failure.text,
+        "rolling back desired state configuration: it is not wanted any more"
+    );
+    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
+    assert!(
+        started.elapsed() < Duration::from_secs(31),
+        "{:?}",
+        started.elapsed()
+    );
+
+    // While probes are chosen, nothing is changed yet.
+    let host = Host::default();
+    let superseded = tokio::time::sleep(Duration::from_secs(1));
+    let given_up = pipeline(&host, server(not_ready))
+        .apply_until(&desired(), superseded)
+        .await;
+    assert!(given_up.is_err());
+    assert_eq!(host.asked(), ["rollback"]);
+}
+
 /// A healthy API server that keeps connections open, and how many connections and requests there were.
 async fn listening() -> (kube::Config, Arc<Mutex<(usize, usize)>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -292,7 +357,7 @@ async fn a_change_that_cannot_be_undone_says_so() {
 
 // nmstate#50
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_fails_is_told_and_nothing_is_rolled_back() {
+async fn a_commit_that_fails_is_told_and_its_rollback_left_to_the_engine() {
     let host = Host {
         fails: vec!["commit"],
         ..Host::default()

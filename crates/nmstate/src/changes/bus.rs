@@ -27,6 +27,15 @@ pub struct Bus {
     signals: Pin<Box<dyn Stream<Item = zbus::Result<Message>> + Send>>,
 }
 
+/// News from the bus.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum News {
+    /// Something may have changed.
+    Changed,
+    /// `NetworkManager` began to run.
+    Started,
+}
+
 /// The connection ended.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the connection to the bus ended")]
@@ -65,14 +74,32 @@ impl Bus {
     ///
     /// # Errors
     /// When the connection ended.
-    pub async fn changed(&mut self) -> anyhow::Result<()> {
+    pub async fn changed(&mut self) -> anyhow::Result<News> {
         loop {
             let message = self.signals.next().await.ok_or(Ended)??;
+            if is_start(&message) {
+                return Ok(News::Started);
+            }
             if is_change(&message) {
-                return Ok(());
+                return Ok(News::Changed);
             }
         }
     }
+}
+
+/// Whether a signal tells that `NetworkManager` has its name on the bus now.
+fn is_start(message: &Message) -> bool {
+    let header = message.header();
+    let (interface, member) = BUS;
+    let is_about_owners = header.interface().is_some_and(|name| name.as_str() == interface)
+        && header.member().is_some_and(|name| name.as_str() == member);
+    if !is_about_owners {
+        return false;
+    }
+    let body = message.body();
+    // Name, owner before, owner now.
+    let told = body.deserialize::<(&str, &str, &str)>();
+    told.is_ok_and(|(name, _, now)| name == NETWORK_MANAGER && !now.is_empty())
 }
 
 /// Whether a signal tells of something that reports have.
@@ -125,5 +152,21 @@ mod tests {
             .build(&())
             .expect("a message");
         assert!(is_change(&added));
+    }
+
+    // nmstate#112
+    #[test]
+    fn a_new_owner_of_the_name_is_a_start_and_its_loss_is_none() {
+        let owners = |before: &str, now: &str| {
+            let (interface, member) = BUS;
+            Message::signal("/org/freedesktop/DBus", interface, member)
+                .expect("a signal")
+                .build(&(NETWORK_MANAGER, before, now))
+                .expect("a message")
+        };
+        assert!(is_start(&owners("", ":1.9")));
+        assert!(!is_start(&owners(":1.7", "")));
+        assert!(is_change(&owners(":1.7", "")), "but a change");
+        assert!(!is_start(&properties("org.freedesktop.NetworkManager.Device")));
     }
 }

@@ -265,6 +265,28 @@ async fn nothing_old_is_applied_over_something_new() {
     assert_eq!((world.applied(), world.told()), (0, None));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_silent_api_server_does_not_hold_up_other_changes() {
+    let world = World::new(&[], false);
+    let silent = tower::service_fn(|_: HttpRequest<Body>| {
+        std::future::pending::<Result<Response<Body>, Infallible>>()
+    });
+    let mut drift = Drift {
+        enactments: objects::enactments(&Client::new(silent, "default")),
+        ..world.drift()
+    };
+    let one = Applied::of(&serde_json::from_value(enactment()).unwrap()).unwrap();
+    let began = tokio::time::Instant::now();
+    let applied = drift
+        .pipeline
+        .apply_if(&one.desired, drift.is_current(&one))
+        .await;
+    assert_eq!(applied, None);
+    assert_eq!(began.elapsed().as_secs(), ask::PATIENCE.as_secs());
+    let text = drift.look().await.unwrap_err().to_string();
+    assert_eq!(text, "no answer from the API server within 15 s");
+}
+
 #[test]
 fn only_what_was_applied_is_compared() {
     let applied = |change: &dyn Fn(&mut Value)| {

@@ -8,6 +8,9 @@ use crate::routes::MAIN_TABLE;
 
 /// Members by which an interface is known: kept with whatever else differs.
 const IDENTITY: [&str; 3] = ["name", "type", "state"];
+/// Types of interfaces that the library tells apart by name and type, all others by name alone: a bridge of Open vSwitch
+/// may have the name of one of its interfaces.
+const USER_SPACE: [&str; 2] = ["ovs-bridge", "ipsec"];
 
 /// What of a difference the host, which is `now`, really lacks. Empty sections are left out.
 pub(super) fn left(difference: &Value, now: &Value) -> Value {
@@ -37,7 +40,7 @@ fn interfaces(wishes: &Value, there: &Value) -> Option<Value> {
 }
 
 fn interface(wish: &Value, there: &Value) -> Option<Value> {
-    let now = list(there).find(|now| now["name"] == wish["name"]);
+    let now = list(there).find(|now| is_same(wish, now));
     if wish["state"] == "absent" {
         return now.map(|_| wish.clone());
     }
@@ -62,6 +65,17 @@ fn interface(wish: &Value, there: &Value) -> Option<Value> {
         .iter()
         .filter(|(key, _)| lacking.contains(key) || IDENTITY.contains(&key.as_str()));
     Some(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+/// Whether both are the same interface, as the library tells them apart.
+fn is_same(wish: &Value, now: &Value) -> bool {
+    let (wished, there) = (&wish["type"], &now["type"]);
+    let is_in_user_space = |kind: &Value| USER_SPACE.iter().any(|known| *kind == *known);
+    let may_be = wished.is_null()
+        || *wished == "unknown"
+        || wished == there
+        || !(is_in_user_space(wished) || is_in_user_space(there));
+    wish["name"] == now["name"] && may_be
 }
 
 /// One end of a pair may be called either.
@@ -134,7 +148,9 @@ mod tests {
                  "ipv4": {"enabled": true, "address": [
                     {"ip": "192.0.2.2", "prefix-length": 24}, {"ip": "192.0.2.3", "prefix-length": 24}]},
                  "bridge": {"options": {"stp": {"enabled": false}}, "port": [{"name": "eth1", "stp-priority": 32}]}},
-                {"name": "eth1", "type": "veth", "state": "up"}],
+                {"name": "eth1", "type": "veth", "state": "up"},
+                {"name": "br-ex", "type": "ovs-bridge", "state": "up", "bridge": {"port": [{"name": "br-ex"}]}},
+                {"name": "br-ex", "type": "ovs-interface", "state": "up", "ipv4": {"enabled": true, "dhcp": true}}],
             "routes": {"running": [], "config": [
                 {"destination": "0.0.0.0/0", "next-hop-address": "192.0.2.1", "next-hop-interface": "br1",
                  "table-id": 254, "metric": 100}]},
@@ -151,6 +167,11 @@ mod tests {
          "bridge": {"port": [{"name": "eth1"}]}},
         {"name": "eth1", "type": "ethernet", "state": "up"},
         {"name": "br9", "state": "absent"}]}))]
+    // nmstate#118
+    #[case::one_name_for_two(json!({"interfaces": [
+        {"name": "br-ex", "type": "ovs-interface", "state": "up", "ipv4": {"enabled": true, "dhcp": true}},
+        {"name": "br-ex", "type": "ovs-bridge", "state": "up", "bridge": {"port": [{"name": "br-ex"}]}},
+        {"name": "br1", "type": "ovs-bridge", "state": "absent"}]}))]
     #[case::routes(json!({"routes": {"config": [
         {"destination": "0.0.0.0/0", "next-hop-interface": "br1"},
         {"destination": "0.0.0.0/0", "next-hop-interface": "br1", "next-hop-address": "192.0.2.1", "table-id": 0},
@@ -170,6 +191,11 @@ mod tests {
     #[case::another_type(
         json!({"interfaces": [{"name": "br1", "type": "bond"}]}),
         json!({"interfaces": [{"name": "br1", "type": "bond"}]}))]
+    #[case::one_name_for_two(
+        json!({"interfaces": [{"name": "br-ex", "type": "ovs-interface", "ipv4": {"dhcp": false}},
+            {"name": "br-ex", "type": "ovs-bridge", "state": "absent"}]}),
+        json!({"interfaces": [{"name": "br-ex", "type": "ovs-interface", "ipv4": {"dhcp": false}},
+            {"name": "br-ex", "type": "ovs-bridge", "state": "absent"}]}))]
     #[case::port(
         json!({"interfaces": [{"name": "br1", "bridge": {"port": []}}]}),
         json!({"interfaces": [{"name": "br1", "bridge": {"port": []}}]}))]

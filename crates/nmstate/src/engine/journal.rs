@@ -19,6 +19,17 @@ const MODULES: [&str; 2] = ["nmstate", "nispor"];
 /// Where our log says that a line is the library's.
 const LIBRARY: &str = "weft_nmstate::library";
 
+/// How the library begins a warning that it logs at each look at a host without wireless drivers.
+const NO_WIRELESS: &str = "Failed to query WIFI information";
+/// How the library begins the warnings about NetworkManager's version that it logs before each change.
+const OLD_VERSION: [&str; 2] = [
+    "Unsupported NetworkManager version",
+    "Unknown NetworkManager version",
+];
+/// Added to such a warning: its meaning, and the place of the list of versions.
+const ABOUT_VERSIONS: &str = "changes are applied all the same; the section \"NetworkManager versions\" of \
+                              docs/node-network.md says what needs a newer one";
+
 static JOURNAL: Mutex<Journal> = Mutex::new(Journal::new());
 
 #[derive(Debug)]
@@ -26,6 +37,8 @@ struct Journal {
     lines: VecDeque<String>,
     /// What is worked on, whose secrets nobody may read.
     document: Value,
+    /// Whether the warning about NetworkManager's version was logged.
+    is_version_told: bool,
 }
 
 impl Journal {
@@ -33,20 +46,33 @@ impl Journal {
         Self {
             lines: VecDeque::new(),
             document: Value::Null,
+            is_version_told: false,
         }
     }
 
-    /// Notes a line, and returns it as others may read it.
-    fn note(&mut self, level: Level, text: &str) -> String {
+    /// Notes a line, unless it says nothing about the work under way or was noted before. Returns the line as others may
+    /// read it, and the level at which to log it.
+    fn note(&mut self, level: Level, text: &str) -> (Level, String) {
         let text = secrets::hidden_in(text.trim_end(), &self.document);
+        if text.starts_with(NO_WIRELESS) {
+            return (Level::Debug, text);
+        }
+        if OLD_VERSION.iter().any(|start| text.starts_with(start)) {
+            let told = std::mem::replace(&mut self.is_version_told, true);
+            let level = if told { Level::Debug } else { level };
+            return (level, format!("{text}: {ABOUT_VERSIONS}"));
+        }
         if level <= Level::Info {
             let line = format!("[{level}] {}", failure::start(&text, LONGEST));
-            if self.lines.len() == LINES {
-                self.lines.pop_front();
+            // The library repeats itself at each of its attempts.
+            if !self.lines.contains(&line) {
+                if self.lines.len() == LINES {
+                    self.lines.pop_front();
+                }
+                self.lines.push_back(line);
             }
-            self.lines.push_back(line);
         }
-        text
+        (level, text)
     }
 
     fn text(&self) -> String {
@@ -72,8 +98,8 @@ impl Log for Listener {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let text = journal().note(record.level(), &record.args().to_string());
-        match record.level() {
+        let (level, text) = journal().note(record.level(), &record.args().to_string());
+        match level {
             Level::Error => tracing::error!(target: LIBRARY, "{text}"),
             Level::Warn => tracing::warn!(target: LIBRARY, "{text}"),
             Level::Info => tracing::info!(target: LIBRARY, "{text}"),
@@ -137,7 +163,7 @@ mod tests {
         journal.note(Level::Debug, "how it works");
         assert_eq!(
             journal.note(Level::Warn, "sent hunter2\n"),
-            "sent <_password_hid_by_nmstate>"
+            (Level::Warn, "sent <_password_hid_by_nmstate>".to_owned())
         );
         journal.note(Level::Error, &"ä".repeat(1000));
         let text = journal.text();
@@ -148,5 +174,47 @@ mod tests {
         assert!(lines[29].ends_with("ä… (1600 more bytes)"), "{}", lines[29]);
         assert!(!text.contains("how it works") && !text.contains("hunter2"));
         assert!(text.len() < LINES * (LONGEST + 50));
+    }
+
+    // nmstate#109
+    #[test]
+    fn lines_that_say_nothing_about_the_work_are_logged_for_debugging_alone() {
+        let mut journal = Journal::new();
+        // As nispor words it.
+        let wireless =
+            "Failed to query WIFI information NetlinkError: No such file or directory (os error 2)";
+        for _ in 0..3 {
+            assert_eq!(
+                journal.note(Level::Warn, wireless),
+                (Level::Debug, wireless.to_owned())
+            );
+        }
+        // As nmstate words it.
+        let old = "Unsupported NetworkManager version 1.42.4, expecting >= 1.46.0";
+        let levels: Vec<Level> = (0..3).map(|_| journal.note(Level::Warn, old).0).collect();
+        assert_eq!(levels, [Level::Warn, Level::Debug, Level::Debug]);
+        let (_, told) = journal.note(Level::Warn, old);
+        assert!(
+            told.starts_with(old) && told.contains("applied all the same"),
+            "{told}"
+        );
+        assert_eq!(journal.text(), "");
+    }
+
+    // nmstate#109
+    #[test]
+    fn a_line_that_is_repeated_is_noted_once() {
+        let mut journal = Journal::new();
+        for _ in 0..5 {
+            journal.note(Level::Error, "the cause");
+            for attempt in 0..2 {
+                let text = format!("Retrying on: attempt {attempt}");
+                assert_eq!(journal.note(Level::Info, &text), (Level::Info, text));
+            }
+        }
+        assert_eq!(
+            journal.text(),
+            "[ERROR] the cause\n[INFO] Retrying on: attempt 0\n[INFO] Retrying on: attempt 1"
+        );
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::secrets;
 
-use super::{Backend, Error, NOTHING_PENDING, PLUGIN_FAILURE, kernel, library, version};
+use super::{Backend, Error, NOTHING_PENDING, PLUGIN_FAILURE, cause, kernel, library, version};
 
 /// How long a change may go without being committed, in seconds; then NetworkManager undoes it.
 const CHECKPOINT: u32 = 480;
@@ -137,7 +137,7 @@ impl Pending {
         let mut state = library::document(&desired)?;
         let way_back = match self.backend {
             Backend::NetworkManager => WayBack::NetworkManager {
-                owner: version::owner().await?,
+                owner: came_back().await?,
                 revert: revert(&state).await,
             },
             Backend::Kernel => WayBack::Kernel(Box::new(kernel::Snapshot::take(
@@ -153,6 +153,9 @@ impl Pending {
         let Err(mut error) = change(self.backend, &desired, &state).await else {
             return Ok(());
         };
+        if let Some(cause) = cause::of(&error, &desired) {
+            error.text = format!("{cause}: {}", error.text);
+        }
         if let Err(left) = self.undo_failed().await {
             error
                 .text
@@ -324,7 +327,7 @@ async fn came_back() -> Result<String, Error> {
     back.map_err(|_| failure("NetworkManager does not run"))
 }
 
-/// Brings name servers back that are nobody's interface's: checkpoints have them since NetworkManager 1.48 only.
+/// Restores name servers that belong to no interface: checkpoints of older versions of NetworkManager lack them.
 async fn restore_names(revert: &Value) -> Result<(), Error> {
     let Some(names) = revert.pointer("/dns-resolver/config") else {
         return Ok(());
@@ -383,5 +386,25 @@ mod tests {
             panic!("no way back");
         };
         assert_eq!(kept, revert("hunter2"));
+    }
+
+    // nmstate#50
+    #[tokio::test(start_paused = true)]
+    async fn a_commit_that_fails_is_followed_by_a_rollback() {
+        let mut pending = Pending::new(Backend::NetworkManager, None);
+        let way_back = WayBack::NetworkManager {
+            owner: ":1.7".to_owned(),
+            revert: Value::Null,
+        };
+        pending.keep(way_back).unwrap();
+        assert_eq!(pending.due(), None);
+        let Err(error) = pending.commit().await else {
+            println!("skipped: a NetworkManager runs here");
+            return;
+        };
+        assert!(error.text.contains("NetworkManager"), "{error}");
+        assert!(pending.way_back.is_some());
+        let due = pending.due().expect("another attempt");
+        assert!(due <= Instant::now() + FIRST_PAUSE);
     }
 }

@@ -16,10 +16,12 @@ pub enum Error {
     NoName(Vec<String>),
 }
 
+/// The type of bonds.
+const BOND: &str = "bond";
 /// Table that stands for the main table in documents that do not say one.
 const NO_TABLE: u64 = 0;
 
-/// The bonds that are missing; null when none is. An interface with another controller is left to it.
+/// The bonds of cards that are missing; null when none is. An interface with another controller is left to it.
 pub(super) fn document(
     matched: &[&Map<String, Value>],
     wanted: &BTreeSet<u16>,
@@ -37,7 +39,12 @@ pub(super) fn document(
             one_uplink(free.copied(), &uplinks)
         };
         let mut candidates = vlans.iter().map(|vlan| format!("bond{vlan}"));
-        let Some(name) = candidates.find(|name| !names.contains(name)) else {
+        let name = candidates.find(|name| !names.contains(name) && !is_taken(report, name, &members));
+        let ports = ports(name.as_deref().unwrap_or_default());
+        if ports.len() < 2 {
+            continue;
+        }
+        let Some(name) = name else {
             return Err(Error::NoName(
                 members
                     .iter()
@@ -45,10 +52,6 @@ pub(super) fn document(
                     .collect(),
             ));
         };
-        let ports = ports(&name);
-        if ports.len() < 2 {
-            continue;
-        }
         names.insert(name.clone());
         let port_names: Vec<&str> = ports.iter().map(|port| text(port, "name")).collect();
         if is_there(report, &port_names) {
@@ -78,7 +81,7 @@ fn groups<'a>(
     wanted: &BTreeSet<u16>,
 ) -> BTreeMap<BTreeSet<u16>, Vec<&'a Map<String, Value>>> {
     let mut groups: BTreeMap<BTreeSet<u16>, Vec<&Map<String, Value>>> = BTreeMap::new();
-    for interface in matched.iter().filter(|it| text(it, "type") == "ethernet") {
+    for interface in matched {
         let seen: BTreeSet<u16> = announced(interface).intersection(wanted).copied().collect();
         if !seen.is_empty() {
             groups.entry(seen).or_default().push(interface);
@@ -125,23 +128,31 @@ fn uplinks(report: &Value) -> BTreeSet<&str> {
 /// Whether there is a bond of exactly these ports, whatever its name.
 fn is_there(report: &Value, ports: &[&str]) -> bool {
     interfaces(report)
-        .filter(|interface| text(interface, "type") == "bond")
+        .filter(|interface| text(interface, "type") == BOND)
         .any(|bond| {
-            let section = bond.get("link-aggregation");
-            let section = section.and_then(|section| section.get("port").or_else(|| section.get("ports")));
-            let mut there: Vec<&str> = section
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .collect();
+            let mut there: Vec<&str> = ports_of(bond).collect();
             there.sort_unstable();
             there == ports
         })
 }
 
+/// Whether another interface has the name: one that is no bond, or a bond of none of these members.
+fn is_taken(report: &Value, name: &str, members: &[&Map<String, Value>]) -> bool {
+    let is_member = |port: &str| members.iter().any(|member| text(member, "name") == port);
+    interfaces(report)
+        .filter(|interface| text(interface, "name") == name)
+        .any(|interface| text(interface, "type") != BOND || !ports_of(interface).all(is_member))
+}
+
+fn ports_of(bond: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let section = bond.get("link-aggregation");
+    let ports = section.and_then(|section| section.get("port").or_else(|| section.get("ports")));
+    let ports = ports.and_then(Value::as_array).into_iter().flatten();
+    ports.filter_map(Value::as_str)
+}
+
 fn bond(name: &str, ports: &[&str], uplink: Option<&Map<String, Value>>) -> Value {
-    let mut bond = json!({ "name": name, "type": "bond", "state": "up" });
+    let mut bond = json!({ "name": name, "type": BOND, "state": "up" });
     if let Some(uplink) = uplink {
         bond["copy-mac-from"] = json!(text(uplink, "name"));
         for family in ["ipv4", "ipv6"] {

@@ -11,24 +11,48 @@ use super::policy::{Policy, Rule};
 /// How long neighbours may take to announce themselves after LLDP was switched on. They do so every 30 s.
 pub const LLDP_PATIENCE: Duration = Duration::from_secs(60);
 
+/// The type of cards.
+const ETHERNET: &str = "ethernet";
+
 /// An interface of the node.
 type Interface = Map<String, Value>;
+
+/// Interfaces of a report that a rule of the policy means.
+fn matched<'a>(policy: &'a Policy, report: &'a Value) -> impl Iterator<Item = &'a Interface> {
+    interfaces(report).filter(move |interface| policy.rules.iter().any(|rule| rule.holds(policy, interface)))
+}
+
+/// Whether a rule of the policy means any interface of the node of this report.
+pub fn is_matched(policy: &Policy, report: &Value) -> bool {
+    matched(policy, report).next().is_some()
+}
+
+/// Whether an interface matches `type: ethernet`. A veth does too, since the engine configures it alike. With the kernel as
+/// the backend it does not: nothing tells the veths of pods from others.
+pub(super) fn is_ethernet(policy: &Policy, interface: &Interface) -> bool {
+    match text(interface, "type") {
+        ETHERNET => true,
+        "veth" => !policy.veths_apart,
+        _ => false,
+    }
+}
 
 /// The document of a policy for the node of this report. Null when nothing matches, or nothing is left to do.
 ///
 /// # Errors
 /// When interfaces can't be bonded as the policy asks for; the text says why.
 pub fn document(policy: &Policy, report: &Value) -> Result<Value, auto_bond::Error> {
-    let matched: Vec<&Interface> = interfaces(report)
-        .filter(|interface| policy.rules.iter().any(|rule| rule.holds(interface)))
-        .collect();
+    let matched: Vec<&Interface> = matched(policy, report).collect();
     if matched.is_empty() {
         return Ok(Value::Null);
     }
     if policy.auto_bonding {
         let vlans = policy.rules.iter().filter_map(|rule| rule.vlans.as_ref());
         let vlans: BTreeSet<u16> = vlans.flatten().copied().collect();
-        return auto_bond::document(&matched, &vlans, report);
+        let cards = matched
+            .into_iter()
+            .filter(|interface| is_ethernet(policy, interface));
+        return auto_bond::document(&cards.collect::<Vec<_>>(), &vlans, report);
     }
     Ok(instantiated(&policy.desired, &matched))
 }
@@ -41,7 +65,7 @@ pub fn listening(policy: &Policy, report: &Value) -> Value {
         .map(|interface| {
             json!({
                 "name": interface["name"],
-                "type": interface.get("type").cloned().unwrap_or(json!("ethernet")),
+                "type": interface.get("type").cloned().unwrap_or(json!(ETHERNET)),
                 "state": "up",
                 "lldp": { "enabled": true },
             })
@@ -61,28 +85,30 @@ pub fn is_heard(policy: &Policy, report: &Value) -> bool {
 
 /// Interfaces that hold to a rule with VLANs, the VLANs apart, and are up.
 fn listeners<'a>(policy: &'a Policy, report: &'a Value) -> impl Iterator<Item = &'a Interface> {
-    interfaces(report).filter(|interface| {
+    interfaces(report).filter(move |interface| {
         let mut rules = policy.rules.iter().filter(|rule| rule.vlans.is_some());
         text(interface, "state") == "up"
             && !text(interface, "name").is_empty()
-            && rules.any(|rule| rule.holds_apart_from_vlans(interface))
+            && rules.any(|rule| rule.holds_apart_from_vlans(policy, interface))
     })
 }
 
 impl Rule {
-    fn holds(&self, interface: &Interface) -> bool {
+    fn holds(&self, policy: &Policy, interface: &Interface) -> bool {
         let mut wanted = self.vlans.iter();
-        self.holds_apart_from_vlans(interface)
+        self.holds_apart_from_vlans(policy, interface)
             && wanted.all(|wanted| !wanted.is_disjoint(&announced(interface)))
     }
 
-    fn holds_apart_from_vlans(&self, interface: &Interface) -> bool {
-        let is = |key: &str, wanted: &Option<String>| {
-            wanted
-                .as_deref()
-                .is_none_or(|wanted| text(interface, key) == wanted)
+    fn holds_apart_from_vlans(&self, policy: &Policy, interface: &Interface) -> bool {
+        let name = self.name.as_deref();
+        let is_named = name.is_none_or(|name| text(interface, "name") == name);
+        let is_of_type = match self.kind.as_deref() {
+            None => true,
+            Some(ETHERNET) => is_ethernet(policy, interface),
+            Some(kind) => text(interface, "type") == kind,
         };
-        is("name", &self.name) && is("type", &self.kind) && text(interface, "state") != "ignore"
+        is_named && is_of_type && text(interface, "state") != "ignore"
     }
 }
 

@@ -15,6 +15,7 @@ use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
+use kube_kit::client::chain;
 use kube_kit::watch::{self, Change, DeserializeGuard, Options};
 use serde_json::Value;
 use thiserror::Error;
@@ -24,6 +25,7 @@ use tracing::{error, info, warn};
 use crate::apply::{self, Pipeline};
 use crate::bridge_vlans;
 use crate::handler::Shared;
+use crate::policy::ask::{self, patiently};
 use crate::policy::objects;
 
 use stored::NodeNetworkState;
@@ -36,7 +38,7 @@ pub use wish::Wish;
 pub struct Error {
     name: String,
     #[source]
-    source: kube::Error,
+    source: ask::Error,
 }
 
 /// Attempts at writing a status that others write too.
@@ -56,8 +58,11 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
     let store = changes.store();
     let name = watch::Name::new("", &node);
     let mut enforcer = Enforcer::new(shared, pipeline);
+    let (newest, here) = (changes.store(), name.clone());
+    enforcer.newest = Some(Box::new(move || newest.with(&here, Asked::version)));
     let mut tick = tokio::time::interval(enforcer.shared.settings.resync);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut starts = enforcer.shared.starts.subscribe();
     let mut synced = false;
     loop {
         let retry = enforcer.next.map(tokio::time::sleep_until);
@@ -71,11 +76,12 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
                 Some(Change::Applied(_) | Change::Deleted(_)) => {}
             },
             _ = tick.tick() => {}
+            Ok(()) = starts.changed() => enforcer.hurry(),
             Some(()) = OptionFuture::from(retry) => {}
         }
         if synced && let Err(error) = enforcer.look(store.get(&name).as_ref()).await {
             // The next look tells it.
-            error!(node, error = format!("{:#}", anyhow::Error::from(error)));
+            error!(node, error = chain(&error));
         }
     }
 }
@@ -90,10 +96,12 @@ pub async fn once(shared: Shared, pipeline: Arc<Pipeline>) -> Result<bool, Error
         return Ok(true);
     }
     let api: Api<NodeNetworkState> = Api::all(shared.client.clone());
-    let object = api.get_opt(&shared.node).await.map_err(|source| Error {
-        name: shared.node.clone(),
-        source,
-    })?;
+    let object = patiently(api.get_opt(&shared.node))
+        .await
+        .map_err(|source| Error {
+            name: shared.node.clone(),
+            source,
+        })?;
     let asked = object.map(Asked::of);
     let most = shared.settings.max_retries;
     let mut enforcer = Enforcer::new(shared, pipeline);
@@ -134,10 +142,15 @@ impl Asked {
     }
 }
 
+/// Reads the UID and generation of the object in the watch; `None` without an object.
+type Newest = Box<dyn Fn() -> Option<(String, i64)> + Send + Sync>;
+
 /// Enforces, and remembers how it went.
 struct Enforcer {
     shared: Shared,
     pipeline: Arc<Pipeline>,
+    /// Set where the object may change while it waits for its turn at the pipeline.
+    newest: Option<Newest>,
     /// The version of the wish that was looked at last.
     version: Option<(String, i64)>,
     /// Failed attempts at it in a row.
@@ -157,6 +170,7 @@ impl Enforcer {
         Self {
             shared,
             pipeline,
+            newest: None,
             version: None,
             failures: 0,
             next: None,
@@ -204,6 +218,11 @@ impl Enforcer {
         self.untold = None;
     }
 
+    /// Ends the pause after a failed attempt, because its cause may be gone.
+    fn hurry(&mut self) {
+        self.next = self.next.map(|next| next.min(Instant::now()));
+    }
+
     /// Applies a wish if that is due: it is new, the back-off after a failure is over, or the host drifted from it.
     async fn enforce(&mut self, desired: &Value) -> Option<Outcome> {
         if self.is_refused {
@@ -226,7 +245,15 @@ impl Enforcer {
             },
         }
         info!(node, "applying what the NodeNetworkState asks for");
-        match self.pipeline.apply(desired).await {
+        let wanted = async {
+            let newest = self.newest.as_ref().map(|newest| newest());
+            newest.is_none_or(|newest| newest == self.version)
+        };
+        let Some(applied) = self.pipeline.apply_if(desired, wanted).await else {
+            info!(node, "the NodeNetworkState asks for something else by now");
+            return None;
+        };
+        match applied {
             Ok(text) => {
                 // When it can't be told what is left, the next look finds it out.
                 let leftover = self.pipeline.diff(desired).await.unwrap_or_default();
@@ -259,7 +286,7 @@ impl Enforcer {
             source,
         };
         for attempt in 1.. {
-            let Some(mut object) = api.get_opt(name).await.map_err(failed)? else {
+            let Some(mut object) = patiently(api.get_opt(name)).await.map_err(failed)? else {
                 return Ok(());
             };
             let is_of_another = (
@@ -273,10 +300,10 @@ impl Enforcer {
             if !wish::tell(&mut object, outcome, Timestamp::now()) {
                 return Ok(());
             }
-            match api.replace_status(name, &PostParams::default(), &object).await {
+            match patiently(api.replace_status(name, &PostParams::default(), &object)).await {
                 Ok(_) => return Ok(()),
-                Err(kube::Error::Api(status)) if status.code == 409 && attempt < WRITES => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                Err(error) if error.is(409) && attempt < WRITES => {}
+                Err(error) if error.is(404) => return Ok(()),
                 Err(source) => return Err(failed(source)),
             }
         }

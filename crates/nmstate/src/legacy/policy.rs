@@ -35,6 +35,8 @@ pub struct Policy {
     pub auto_bonding: bool,
     /// What is wanted, normalised; interfaces without a name stand for those that match.
     pub desired: Value,
+    /// Whether a veth is no card: rules with the type `ethernet` do not mean it then.
+    pub veths_apart: bool,
 }
 
 /// What an interface is like. What is not said does not matter.
@@ -80,6 +82,7 @@ impl Policy {
             rules,
             auto_bonding,
             desired,
+            veths_apart: false,
         }))
     }
 }

@@ -10,7 +10,7 @@ use tracing::info;
 use super::policy::Policy;
 use super::{auto_bond, matching, policy};
 use crate::apply::Pipeline;
-use crate::engine::{self, Engine};
+use crate::engine::{self, Backend, Engine};
 use crate::failure::Failure;
 
 /// Time between two looks for neighbours.
@@ -44,8 +44,17 @@ impl Error {
     }
 }
 
-/// The document of a policy of the original design for this node, null when there is nothing to do; nothing when the
-/// policy is one of today's. Bridges' VLANs and references to the node are not filled in yet.
+/// What a policy of the original design is on a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Document {
+    /// What is wanted there; null when there is nothing to do.
+    pub desired: Value,
+    /// Whether any interface of the node matches.
+    pub is_matched: bool,
+}
+
+/// The document of a policy of the original design for this node; nothing when the policy is one of today's. Bridges'
+/// VLANs and references to the node are not filled in yet.
 ///
 /// A rule about neighbours' VLANs needs LLDP: it is switched on first, and neighbours have a minute. Without a
 /// `pipeline`, for policies that are only tried, the host is taken as it is.
@@ -56,10 +65,12 @@ pub async fn document(
     engine: &Engine,
     pipeline: Option<&Pipeline>,
     spec: &Value,
-) -> Result<Option<Value>, Error> {
-    let Some(policy) = Policy::of(spec)? else {
+    backend: Backend,
+) -> Result<Option<Document>, Error> {
+    let Some(mut policy) = Policy::of(spec)? else {
         return Ok(None);
     };
+    policy.veths_apart = backend == Backend::Kernel;
     let mut report = engine.report().await?;
     if let Some(pipeline) = pipeline {
         let listening = matching::listening(&policy, &report);
@@ -73,7 +84,10 @@ pub async fn document(
             report = engine.report().await?;
         }
     }
-    Ok(Some(matching::document(&policy, &report)?))
+    Ok(Some(Document {
+        desired: matching::document(&policy, &report)?,
+        is_matched: matching::is_matched(&policy, &report),
+    }))
 }
 
 #[cfg(test)]

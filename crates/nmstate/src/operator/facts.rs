@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::names;
 
-/// How long what is known of nodes is good for: they can be listed, and not watched.
+/// How long what is known of nodes and API servers is good for: they can be read, and not watched.
 const KNOWN: Duration = Duration::from_mins(1);
 /// Nodes asked for at a time.
 const PAGE: u32 = 50;
@@ -24,7 +24,7 @@ pub struct Error(#[source] Box<kube::Error>);
 #[derive(Debug, Default)]
 pub struct Known {
     openshift: Option<bool>,
-    api_ports: Option<Vec<i32>>,
+    api_ports: Option<(Instant, Vec<i32>)>,
     nodes: Option<(String, Instant, Vec<Vec<Taint>>)>,
 }
 
@@ -51,10 +51,12 @@ impl Known {
         }
     }
 
-    /// Ports that API servers listen on, which is what policies see of them behind their Service. None where nobody
-    /// says it; the next time somebody is asked again.
+    /// Ports that API servers listen on, as network policies see them behind their Service. Returns the last known ports if
+    /// the API server does not answer, and asks again at the next call.
     pub async fn api_ports(&mut self, client: &Client) -> Vec<i32> {
-        if let Some(known) = &self.api_ports {
+        if let Some((at, known)) = &self.api_ports
+            && at.elapsed() < KNOWN
+        {
             return known.clone();
         }
         let api: Api<Endpoints> = Api::namespaced(client.clone(), names::API_SERVICE.0);
@@ -65,12 +67,15 @@ impl Known {
                 let mut ports: Vec<i32> = ports.flatten().map(|port| port.port).collect();
                 ports.sort_unstable();
                 ports.dedup();
-                self.api_ports.insert(ports).clone()
+                self.api_ports = Some((Instant::now(), ports.clone()));
+                ports
             }
             Err(error) => {
                 let error = client::message(&error);
                 tracing::warn!(error, "cannot find out on which port the API server listens");
-                Vec::new()
+                self.api_ports
+                    .as_ref()
+                    .map_or_else(Vec::new, |(_, known)| known.clone())
             }
         }
     }
@@ -115,5 +120,53 @@ impl Known {
             .as_ref()
             .map(|(_, _, taints)| taints.as_slice())
             .unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use axum::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn another_port_of_the_api_server_is_known_within_a_minute() {
+        // 0: the API server does not answer.
+        let port = Arc::new(AtomicI32::new(6443));
+        let asked = Arc::clone(&port);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let port = asked.load(Ordering::Relaxed);
+            async move {
+                let (code, object) = if port == 0 {
+                    (
+                        503_u16,
+                        json!({ "kind": "Status", "status": "Failure", "code": 503, "message": "no", "reason": "no" }),
+                    )
+                } else {
+                    let subsets = json!([{ "ports": [{ "port": port }] }]);
+                    let metadata = json!({ "name": "kubernetes", "namespace": "default" });
+                    (200, json!({ "metadata": metadata, "subsets": subsets }))
+                };
+                let body = Body::from(object.to_string().into_bytes());
+                let response = Response::builder().status(code).body(body);
+                Ok::<_, Infallible>(response.expect("an answer"))
+            }
+        });
+        let client = Client::new(service, "default");
+        let mut known = Known::default();
+        assert_eq!(known.api_ports(&client).await, [6443]);
+        port.store(7443, Ordering::Relaxed);
+        assert_eq!(known.api_ports(&client).await, [6443], "not asked again at once");
+        tokio::time::advance(KNOWN).await;
+        assert_eq!(known.api_ports(&client).await, [7443]);
+        port.store(0, Ordering::Relaxed);
+        tokio::time::advance(KNOWN).await;
+        assert_eq!(known.api_ports(&client).await, [7443], "known before");
     }
 }

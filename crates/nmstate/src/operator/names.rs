@@ -45,6 +45,8 @@ pub const HANDLER: &str = "nmstate-handler";
 pub const WEBHOOK: &str = names::WEBHOOK_SERVICE;
 /// The metrics.
 pub const METRICS: &str = "nmstate-metrics";
+/// The network policy that lets the metrics' port be asked.
+pub const METRICS_INGRESS: &str = "allow-metrics-ingress-8443";
 /// The Service of the metrics.
 pub const MONITOR: &str = names::METRICS_SERVICE;
 /// What keeps certificates where OpenShift does not.

@@ -139,7 +139,7 @@ impl Object<'_> {
         Ok(())
     }
 
-    /// Takes a member of an object away; one that is not there is no error.
+    /// Removes a member of an object, if the object has it.
     ///
     /// # Errors
     /// When there is no object.

@@ -5,8 +5,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::DynamicObject;
 use kube::core::params::{Patch, PatchParams};
 use kube::{Api, Client};
-use kube_kit::apply::{self, Applied, Applier};
-use kube_kit::cache::{Cache, Lookup, Object};
+use kube_kit::apply::{self, Applier};
+use kube_kit::cache::{Blocked, Cache, Lookup, Object};
 use kube_kit::client;
 use kube_kit::merge::Policy;
 use kube_kit::object::{self, ObjectId};
@@ -55,8 +55,6 @@ pub struct Reconciler {
     applier: Applier,
     settings: Settings,
     known: Known,
-    /// What was created and is not seen yet.
-    awaited: Vec<ObjectId>,
     /// Whether what OpenShift has no need of was looked for.
     tidied: bool,
 }
@@ -68,21 +66,8 @@ impl Reconciler {
             applier: Applier::with_cache(client, Policy::owned_by(names::OWNER_KIND), cache),
             settings,
             known: Known::default(),
-            awaited: Vec::new(),
             tidied: false,
         }
-    }
-
-    /// Whether the watches have told about everything that was created.
-    pub fn is_settled(&mut self) -> bool {
-        let cache = self.applier.cache();
-        self.awaited.retain(|id| cache.lookup(id) == Lookup::Absent);
-        self.awaited.is_empty()
-    }
-
-    /// Waits for it no longer.
-    pub fn settle(&mut self) {
-        self.awaited.clear();
     }
 
     /// Does what there is to do now.
@@ -95,10 +80,14 @@ impl Reconciler {
             // What belonged to it goes with it.
             return Ok(());
         };
+        let mut undeleted = None;
         for other in wishes {
             let id = ObjectId::of(&other);
             tracing::info!(name = id.name, "{}", messages::ANOTHER);
-            self.applier.delete(&id).await?;
+            // The chosen one is deployed even if another one can't be deleted.
+            if let Err(error) = self.applier.delete(&id).await {
+                undeleted.get_or_insert(error);
+            }
         }
         let deployed = self.deploy(&chosen).await;
         let outcome = match &deployed {
@@ -106,7 +95,28 @@ impl Reconciler {
             Err(error) => Outcome::Failed(client::chain(error)),
         };
         self.tell(&chosen, &outcome).await?;
-        deployed.map(drop)
+        deployed?;
+        match undeleted {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a failure that names these watches into the status while the first lists are not complete, so that nothing
+    /// can be reconciled. Only the watch of the `NMState` is needed for that.
+    pub async fn report_blocked(&self, blocked: &[Blocked]) {
+        let cache = self.applier.cache();
+        if blocked.is_empty() || !cache.serves(object::NMSTATE) {
+            return;
+        }
+        let Some(chosen) = by_age(&cache.list(object::NMSTATE)).into_iter().next() else {
+            return;
+        };
+        let lines: Vec<_> = blocked.iter().map(ToString::to_string).collect();
+        if let Err(error) = self.tell(&chosen, &Outcome::Failed(lines.join("\n"))).await {
+            let error = client::chain(&error);
+            tracing::warn!(error, "cannot write the status about the watches");
+        }
     }
 
     async fn deploy(&mut self, wish: &Value) -> Result<Outcome, Error> {
@@ -120,8 +130,7 @@ impl Reconciler {
         let mut first = None;
         for object in &objects {
             match self.applier.apply(object).await {
-                Ok(Applied::Created | Applied::Recreated) => self.awaited.push(ObjectId::of(object)),
-                Ok(Applied::Updated | Applied::Unchanged) => {}
+                Ok(_) => {}
                 Err(error) if error.is_unknown_kind() => {
                     tracing::debug!(%error, "left out");
                 }
@@ -140,6 +149,8 @@ impl Reconciler {
         }
         let workloads: Vec<(ObjectId, Option<Object>)> = objects
             .iter()
+            // A workload without replicas has no pods to wait for.
+            .filter(|object| object["spec"]["replicas"] != 0)
             .map(ObjectId::of)
             .filter(|id| [object::DAEMON_SET.kind, object::DEPLOYMENT.kind].contains(&id.kind.as_str()))
             .map(|id| match self.applier.cache().lookup(&id) {

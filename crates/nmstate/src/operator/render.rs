@@ -4,6 +4,7 @@
 use api::node_state::{NMState, NMStateSpec};
 use k8s_openapi::api::core::v1::Toleration;
 use kube_kit::object::Owner;
+use kube_kit::serve::Bind;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -13,8 +14,8 @@ use super::names::{self, env, namespace};
 use super::object::{Missing, Object, each_text};
 use super::settings::Settings;
 use crate::names::{
-    KERNEL, METRICS_CERTIFICATES, RELATIONSHIP_LABELS, WEBHOOK_AUTHORITY, WEBHOOK_CONFIGURATION,
-    env as handler,
+    KERNEL, METRICS_ADDRESS, METRICS_CERTIFICATES, RELATIONSHIP_LABELS, WEBHOOK_AUTHORITY,
+    WEBHOOK_CONFIGURATION, env as handler,
 };
 
 /// Why nothing can be deployed.
@@ -160,6 +161,11 @@ fn complete(
                 object.push("/spec/egress/0", "ports", port)?;
             }
         }
+        ("NetworkPolicy", names::METRICS_INGRESS) => {
+            if let Some(Bind::Everywhere(port) | Bind::At(_, port)) = metrics_address(spec) {
+                object.replace("/spec/ingress/0/ports/0/port", port)?;
+            }
+        }
         ("ClusterRole", names::HANDLER) if facts.openshift => {
             let rule = json!({
                 "apiGroups": ["security.openshift.io"], "resources": ["securitycontextconstraints"],
@@ -203,6 +209,16 @@ fn complete(
     Ok(())
 }
 
+/// The address that an `NMState` chooses for the metrics. `None` leaves the manifests' address: without a choice, for the
+/// definition's default, which never had an effect, and for text that is no address.
+fn metrics_address(spec: &NMStateSpec) -> Option<Bind> {
+    let address = spec.metrics_configuration.as_ref()?.bind_address.as_str();
+    if address == METRICS_ADDRESS {
+        return None;
+    }
+    address.parse().ok()
+}
+
 /// Whether there are two webhooks, so that there is always one.
 fn is_spread(facts: &Facts) -> bool {
     facts.dedicated_nodes > 1
@@ -237,9 +253,20 @@ fn complete_workload(
                 workload.replace(secret, names::OPENSHIFT_WEBHOOK)?;
             }
         }
-        names::METRICS if facts.openshift => {
-            let secret = json!({ "secretName": names::OPENSHIFT_METRICS });
-            mount(workload, "tls-key-pair", METRICS_CERTIFICATES, ("secret", secret))?;
+        names::METRICS => {
+            match metrics_address(spec) {
+                Some(Bind::Off) => workload.replace("/spec/replicas", 0)?,
+                // The port alone: the pod's address is unknown here.
+                Some(Bind::Everywhere(port) | Bind::At(_, port)) => {
+                    workload.variable(handler::METRICS_BIND_ADDRESS, &format!(":{port}"))?;
+                    workload.replace(&format!("{CONTAINER}/ports/0/containerPort"), port)?;
+                }
+                None => {}
+            }
+            if facts.openshift {
+                let secret = json!({ "secretName": names::OPENSHIFT_METRICS });
+                mount(workload, "tls-key-pair", METRICS_CERTIFICATES, ("secret", secret))?;
+            }
         }
         names::CERT_MANAGER => {
             intervals(workload, spec)?;

@@ -167,7 +167,7 @@ mod tests {
         let handler = DAEMON_SET.object(Some("nmstate"), "nmstate-handler");
         let waits = json!({ "status": { "unavailableReplicas": 1 } });
         let there = json!({ "metadata": { "generation": 2 },
-                            "status": { "availableReplicas": 1, "observedGeneration": 2 } });
+                            "status": { "availableReplicas": 1, "updatedReplicas": 1, "observedGeneration": 2 } });
         let workloads = [
             (&webhook, Some(&waits)),
             (&metrics, Some(&there)),

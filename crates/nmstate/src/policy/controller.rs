@@ -4,6 +4,7 @@
 //! the node stand for, and applies every policy again. A slot that was counted and not yet written down in the enactment
 //! is found by those who wait for it ([`slots::Sightings`]).
 
+mod absence;
 mod edge;
 mod once;
 mod pass;
@@ -24,11 +25,12 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::absence::Absence;
 use super::ask::patiently;
 use super::cleanup;
 use super::objects::{self, Policy};
 use super::settler::Settler;
-use super::slots::Sightings;
+use super::slots::{self, Sightings};
 use super::spread::{self, Spread};
 use crate::apply::Pipeline;
 use crate::conditions::Status;
@@ -36,12 +38,16 @@ use crate::handler::Shared;
 use crate::legacy;
 use crate::names::{self, condition};
 use crate::render::{NodeFacts, Rendered};
+use crate::settings::Settings;
+use crate::variables;
 
 /// Share of the time of all nodes' writes in which those that wait look whether they may take a slot that was given
 /// back, in percent.
 const WAKE: u32 = 100;
-/// How long at least it is believed how many slots there are.
+/// How long at least it is believed that there are fewer slots than are counted.
 const STALE: Duration = Duration::from_secs(1);
+/// Shortest time between two requests for a report.
+const REPORTS: Duration = Duration::from_secs(1);
 /// How often enactments without a policy are looked for, and how much later by chance.
 const ORPHANS: Duration = Duration::from_hours(5);
 
@@ -69,7 +75,7 @@ struct Memory {
     wanted: Option<Wanted>,
     /// Whether there is nothing left to do.
     is_done: bool,
-    /// Attempts that came to nothing, one after the other.
+    /// Attempts that failed, one after the other. To wait for a slot is none.
     failures: u32,
     /// Whether this node holds a slot of this generation.
     holds: bool,
@@ -80,6 +86,24 @@ struct Memory {
     /// How many nodes may be at it.
     look: Option<Look>,
     sightings: Sightings,
+    absence: Absence,
+}
+
+impl Memory {
+    /// How long after a pass there is another one, unless something changes before.
+    fn pause_after(&mut self, next: &Next, settings: &Settings) -> Option<Duration> {
+        match next {
+            Next::Done => {
+                self.failures = 0;
+                None
+            }
+            Next::Wait => Some(self.sightings.pause()),
+            Next::Again => {
+                self.failures = self.failures.saturating_add(1);
+                Some(settings.backoff(self.failures))
+            }
+        }
+    }
 }
 
 /// How many nodes may be at a policy, when that was looked at. It changes with the number of enactments.
@@ -88,6 +112,8 @@ struct Look {
     generation: i64,
     limit: i64,
     at: Instant,
+    /// Version of the policy that was looked at.
+    version: Option<u64>,
 }
 
 /// How a pass over a policy ended.
@@ -95,15 +121,17 @@ struct Look {
 enum Next {
     /// Until something changes.
     Done,
+    /// Until a slot is given back, which wakes the waiting policies.
+    Wait,
     /// There is to be another one after the back-off.
     Again,
 }
 
 /// The node that this is, of what is known of nodes.
 #[derive(Clone, Debug)]
-struct ThisNode {
-    uid: String,
-    facts: NodeFacts,
+pub(super) struct ThisNode {
+    pub(super) uid: String,
+    pub(super) facts: NodeFacts,
 }
 
 /// Applies policies on this node.
@@ -117,10 +145,18 @@ struct Controller {
     /// Names of enactments of this node, with the names of their policies.
     enactments: Store<String, String>,
     queue: Queue<String>,
+    /// Policies that this handler wrote, of which the watch may not tell.
+    written: Queue<String>,
+    /// Asks for a report of what was applied.
+    reports: Notify,
     /// Policies whose pass is wanted by more than somebody's slot that was given back.
     wanted: Mutex<BTreeSet<String>>,
+    /// Policies that a predecessor was killed in the middle of, with its slot.
+    taken_over: Mutex<BTreeSet<String>>,
     /// Enactments that this handler deleted and was not told of yet.
     deleted: Mutex<BTreeSet<String>>,
+    /// Policies that failed while NetworkManager was away.
+    stranded: Mutex<BTreeSet<String>>,
     settler: Settler,
     spread: Spread,
     /// Policies that wait for a slot, and what was found when that was last looked at.
@@ -142,9 +178,22 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
         controller.follow_policies(policies),
         controller.follow_node(node),
         controller.follow_enactments(enactments),
+        controller.follow_network_manager(),
         controller.work(),
+        at_most_every(REPORTS, &controller.reports, async || {
+            controller.ask_for_report().await;
+        }),
         settler.run(),
     );
+}
+
+/// Acts on each request, with a pause after each time: requests during the pause become one.
+async fn at_most_every(pause: Duration, asked: &Notify, act: impl AsyncFn()) {
+    loop {
+        asked.notified().await;
+        act().await;
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// Learns what there is, and puts in order what a former handler of this node left.
@@ -176,16 +225,24 @@ async fn begin(shared: Shared, pipeline: Arc<Pipeline>) -> (Controller, Watches)
     node.store().synced().await;
     enactments.store().synced().await;
     learn_size(&client, &spread).await;
-    cleanup::release(&client, &shared.node).await;
-    let settler = Settler::new(shared.clone(), policies.store(), spread.clone());
+    let taken_over = match node.store().get(&shared.node) {
+        Some(node) => cleanup::release(&client, &node).await,
+        None => BTreeSet::new(),
+    };
+    let written = Queue::new();
+    let settler = Settler::new(shared.clone(), policies.store(), spread.clone(), written.clone());
     let controller = Controller {
         policies: policies.store(),
         told: Notify::new(),
         node: node.store(),
         enactments: enactments.store(),
         queue: Queue::new(),
+        written,
+        reports: Notify::new(),
+        taken_over: Mutex::new(taken_over),
         wanted: Mutex::default(),
         deleted: Mutex::default(),
+        stranded: Mutex::default(),
         settler,
         spread,
         waiting: Mutex::default(),
@@ -232,7 +289,19 @@ impl Controller {
     async fn follow_policies(&self, mut policies: Watch<String, Policy>) {
         let mut known = BTreeMap::<String, Wanted>::new();
         let mut first = true;
-        while let Some(change) = policies.next().await {
+        loop {
+            let change = tokio::select! {
+                change = policies.next() => match change {
+                    Some(change) => change,
+                    None => return,
+                },
+                // The answer to a write of our own is known before the watch tells of it, and then the watch tells nothing
+                // of what is older: neither of an edit that was written over, nor of a slot that was given back.
+                name = self.written.next() => {
+                    self.written.succeeded(&name);
+                    Change::Applied(name)
+                }
+            };
             self.told.notify_waiters();
             match change {
                 Change::Applied(name) => {
@@ -269,20 +338,23 @@ impl Controller {
     async fn follow_node(&self, mut node: Watch<String, ThisNode>) {
         let mut known = None;
         while let Some(change) = node.next().await {
-            let labels = self
-                .node
-                .with(&self.shared.node, |node| node.facts.labels.clone());
-            // The first labels are those that the first pass finds.
+            let facts = self.node.with(&self.shared.node, |node| node.facts.clone());
+            // The first ones are those that the first pass finds.
             if matches!(change, Change::Synced) && known.is_none() {
-                known = Some(labels);
+                known = Some(facts);
                 continue;
             }
-            if known.as_ref().is_some_and(|known| *known != labels) {
-                if labels.is_some() {
-                    self.enqueue_all();
+            let Some(before) = &mut known else {
+                continue;
+            };
+            match (before.as_ref(), &facts) {
+                (Some(before), Some(now)) if before.labels == now.labels => {
+                    self.enqueue_affected(before, now);
                 }
-                known = Some(labels);
+                (_, Some(_)) => self.enqueue_all(),
+                (_, None) => {}
             }
+            *before = facts;
         }
     }
 
@@ -336,9 +408,30 @@ impl Controller {
 
     /// Wants a pass over all policies, in the order in which they are applied.
     fn enqueue_all(&self) {
-        let mut all: Vec<(i64, String)> = self.policies.values().iter().map(order).collect();
-        all.sort();
-        for (_, name) in all {
+        self.enqueue(|_| true);
+    }
+
+    /// Wants a pass over the policies that refer to an annotation of the node that changed. There are others, of kubelets
+    /// and drivers, that change all the time.
+    fn enqueue_affected(&self, before: &NodeFacts, now: &NodeFacts) {
+        if before.annotations == now.annotations {
+            return;
+        }
+        self.enqueue(|policy| {
+            let mut keys = variables::annotations(policy.spec()).into_iter();
+            keys.any(|key| before.annotations.get(key) != now.annotations.get(key))
+        });
+    }
+
+    fn enqueue(&self, is_wanted: impl Fn(&Policy) -> bool) {
+        let policies = self.policies.values();
+        let mut wanted: Vec<(i64, String)> = policies
+            .iter()
+            .filter(|&policy| is_wanted(policy))
+            .map(order)
+            .collect();
+        wanted.sort();
+        for (_, name) in wanted {
             self.want(name);
         }
     }
@@ -368,12 +461,21 @@ impl Controller {
     /// Whether it is clear without asking that all slots of a policy are taken still.
     fn is_full(&self, policy: &Policy, look: Look) -> bool {
         let counts = policy.counts();
-        let taken = counts.get(&look.generation.to_string()).copied();
-        taken.is_some_and(|taken| taken >= look.limit)
-            // Perhaps nobody is to be tried any more.
-            && policy.is(condition::DEGRADED) != Status::True
-            // As long as enactments are being made, there may be more slots than there were.
-            && look.at.elapsed() < STALE + self.spread.span(WAKE)
+        let counted = counts.get(&look.generation.to_string()).copied();
+        // As long as enactments are being made, there may be more slots than there were.
+        let is_fresh = look.at.elapsed() < STALE + self.spread.span(WAKE);
+        // A degraded policy may not be tried on further nodes.
+        policy.is(condition::DEGRADED) != Status::True
+            && slots::is_full(counted.unwrap_or_default(), look.limit, is_fresh)
+    }
+
+    /// Whether a policy was written after the look, so that there may be a slot. The write woke this node only if it waited
+    /// already.
+    fn has_moved_on(&self, policy: &str, look: Look) -> bool {
+        let has_moved_on = |policy: &Policy| {
+            objects::comparable(&policy.version()) > look.version && !self.is_full(policy, look)
+        };
+        self.policies.with(&policy.to_owned(), has_moved_on) == Some(true)
     }
 
     async fn work(&self) {
@@ -383,6 +485,8 @@ impl Controller {
             let memory = memories.entry(name.clone()).or_default();
             if self.wanted().remove(&name) {
                 memory.is_done = false;
+                // The node may be another one to the policy by now.
+                memory.rendered = None;
             }
             if memory.is_done {
                 // Somebody gave a slot back while this node already had one.
@@ -397,21 +501,32 @@ impl Controller {
                 }
             };
             self.queue.succeeded(&name);
-            match next {
-                Next::Done => {
-                    memory.failures = 0;
-                    memory.is_done = true;
-                    if self.policies.contains(&name) {
-                        continue;
-                    }
-                    memories.remove(&name);
-                }
-                Next::Again => {
-                    memory.failures = memory.failures.saturating_add(1);
-                    let pause = self.shared.settings.backoff(memory.failures);
-                    self.queue.add_after(name, pause);
-                }
+            if let Some(pause) = memory.pause_after(&next, &self.shared.settings) {
+                self.queue.add_after(name, pause);
+                continue;
             }
+            memory.is_done = true;
+            if !self.policies.contains(&name) {
+                memories.remove(&name);
+            }
+        }
+    }
+
+    /// Whether a policy is still what it was, as far as the watch knows.
+    fn is_wanted(&self, policy: &str, wanted: &Wanted) -> bool {
+        let now = self.policies.with(&policy.to_owned(), Wanted::of);
+        now.as_ref() == Some(wanted)
+    }
+
+    /// Ends when a policy is edited or deleted.
+    async fn superseded(&self, policy: &str, wanted: &Wanted) {
+        loop {
+            // Begun before the look, so that no change is missed.
+            let told = self.told.notified();
+            if !self.is_wanted(policy, wanted) {
+                return;
+            }
+            told.await;
         }
     }
 
@@ -433,6 +548,56 @@ mod tests {
     fn policy(name: &str, priority: Option<i64>) -> Policy {
         let object = json!({ "metadata": { "name": name }, "spec": { "priority": priority } });
         Policy::new(serde_json::from_value(object).expect("an object"))
+    }
+
+    // nmstate#105
+    #[test]
+    fn to_wait_for_a_slot_is_no_failure() {
+        let settings = Settings {
+            initial_backoff: Duration::ZERO,
+            max_backoff: Duration::from_secs(30),
+            ..Settings::default()
+        };
+        let mut memory = Memory::default();
+        for _ in 0..100 {
+            let pause = memory.pause_after(&Next::Wait, &settings).expect("another pass");
+            assert!(
+                pause >= Duration::from_secs(1),
+                "whoever waits is woken, and does not ask"
+            );
+        }
+        let settings = Settings {
+            initial_backoff: Duration::from_secs(1),
+            ..settings
+        };
+        let mut again = || memory.pause_after(&Next::Again, &settings);
+        assert_eq!(again(), Some(Duration::from_secs(1)));
+        assert_eq!(again(), Some(Duration::from_secs(2)));
+        assert_eq!(memory.pause_after(&Next::Done, &settings), None);
+        assert_eq!(
+            memory.pause_after(&Next::Again, &settings),
+            Some(Duration::from_secs(1))
+        );
+    }
+
+    // nmstate#105
+    #[tokio::test(start_paused = true)]
+    async fn many_policies_that_were_applied_are_reported_together() {
+        let asked = Notify::new();
+        let acts = std::cell::Cell::new(0);
+        let acting = at_most_every(REPORTS, &asked, async || acts.set(acts.get() + 1));
+        let asking = async {
+            for _ in 0..30 {
+                asked.notify_one();
+                tokio::time::sleep(REPORTS / 10).await;
+            }
+            tokio::time::sleep(2 * REPORTS).await;
+        };
+        tokio::select! {
+            () = acting => {}
+            () = asking => {}
+        }
+        assert!((3..=5).contains(&acts.get()), "{}", acts.get());
     }
 
     // nmstate#32

@@ -107,9 +107,30 @@ pub fn set_state(status: &mut Map<String, Value>, state: &State, now: Timestamp)
     status.insert("conditions".to_owned(), objects::json(&conditions));
 }
 
+/// Whether an enactment is in this state already, whenever that was written.
+pub fn is_in_state(status: &Map<String, Value>, state: &State) -> bool {
+    let before = conditions_of(status);
+    let mut after = before.clone();
+    state.set(&mut after, Timestamp::UNIX_EPOCH);
+    let is_same = |(one, other): (&Condition, &Condition)| {
+        one.kind == other.kind
+            && one.status == other.status
+            && one.reason == other.reason
+            && one.message == other.message
+    };
+    before.len() == after.len() && before.iter().zip(&after).all(is_same)
+}
+
 /// The conditions of an enactment.
 fn conditions_of(status: &Map<String, Value>) -> Vec<Condition> {
     objects::readable_conditions(status.get("conditions").unwrap_or(&Value::Null))
+}
+
+/// Whether an enactment belongs to this node, and not to a former one of its name: that one is about to be deleted with
+/// its node.
+pub fn is_of_node(enactment: &DynamicObject, uid: &str) -> bool {
+    let owners = enactment.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.is_empty() || owners.iter().any(|owner| owner.uid == uid)
 }
 
 /// Whether an enactment is another policy's of the same name. One that does not say whose it is, is taken for this one's:

@@ -1,11 +1,25 @@
 //! Texts that users read in conditions and events (nmstate §2.3, §2.4, §5.5).
 
+use super::slots::DEFAULT_PERCENT;
+
 /// An enactment is being applied.
 pub const APPLYING: &str = "Applying desired state";
 /// An enactment waits for its turn.
 pub const WAITING: &str = "Waiting for progressing nodes to finish";
 /// A policy is for no node.
 pub const NO_NODE: &str = "Policy does not match any node";
+
+/// An enactment is Available, and nothing was done.
+pub const UNMATCHED: &str =
+    "successfully reconciled: no interface of this node matches the policy, nothing was changed";
+/// The same of a policy that is only tried.
+pub const UNMATCHED_TRIED: &str =
+    "dry run: no interface of this node matches the policy, nothing would change";
+
+/// The default holds in the place of a maxUnavailable that is not understood.
+pub fn default_limit(mistake: &str) -> String {
+    format!("{mistake}; the default of {DEFAULT_PERCENT}% holds")
+}
 
 /// The document of an enactment could not be made.
 pub fn not_generated(error: &str) -> String {
@@ -52,8 +66,8 @@ pub fn degraded(failed: usize, nodes: usize, aborted: usize) -> String {
 }
 
 /// Nodes that are done with a policy.
-pub fn progressing(finished: usize, ready: usize, pending: usize, not_ready: usize) -> String {
-    let mut text = format!("Policy is progressing {finished}/{ready} nodes finished");
+pub fn progressing(finished: usize, awaited: usize, pending: usize, not_ready: usize) -> String {
+    let mut text = format!("Policy is progressing {finished}/{awaited} nodes finished");
     if pending > 0 {
         text += &format!(", {pending} pending");
     }

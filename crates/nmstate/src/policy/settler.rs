@@ -117,18 +117,26 @@ pub struct Settler {
     policies: Store<String, Policy>,
     spread: Spread,
     queue: Queue<String>,
+    /// Policies whose status was written, for the controller.
+    written: Queue<String>,
     /// By policy: what is to be written of it.
     wishes: Arc<Mutex<BTreeMap<String, Wish>>>,
 }
 
 impl Settler {
     /// One that works once [`Settler::run`] does.
-    pub fn new(shared: Shared, policies: Store<String, Policy>, spread: Spread) -> Self {
+    pub fn new(
+        shared: Shared,
+        policies: Store<String, Policy>,
+        spread: Spread,
+        written: Queue<String>,
+    ) -> Self {
         Self {
             shared,
             policies,
             spread,
             queue: Queue::new(),
+            written,
             wishes: Arc::default(),
         }
     }
@@ -163,6 +171,7 @@ impl Settler {
     pub fn wrote(&self, policy: &Policy) {
         self.policies
             .put(policy.name(), &policy.version(), policy.clone());
+        self.written.add(policy.name());
     }
 
     /// A policy is gone.
@@ -401,11 +410,7 @@ fn due(
     if matches!(outcome, Some(Outcome::Success { .. })) {
         counts.clear();
     }
-    let conditions = outcome.map(|outcome| {
-        let mut conditions = before.clone();
-        outcome.set(&mut conditions, Timestamp::now());
-        conditions
-    });
+    let conditions = outcome.map(|outcome| status::conditions(policy, outcome, Timestamp::now()));
     let counts = (counts != had).then_some(counts);
     let told = |conditions: &Vec<_>| !status::same(conditions, &before);
     // What is written for the counts alone says the rest too: it costs nothing.

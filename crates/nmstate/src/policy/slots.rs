@@ -5,7 +5,7 @@
 //! node that is removed. Those who wait compare the counter with the enactments: what no enactment stands for over a
 //! while is nobody's, and the next may have it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,12 +14,16 @@ use tokio::time::Instant;
 use super::objects::Enactment;
 
 /// Part of the nodes that may be configured at a time where a policy does not say it, in percent.
-const DEFAULT_PERCENT: i64 = 50;
+pub(super) const DEFAULT_PERCENT: i64 = 50;
 /// How long a slot must be nobody's before another node may have it: a slot is taken a moment before its enactment says
 /// so.
 const GRACE: Duration = Duration::from_secs(20);
 /// How often it must have been seen so.
 const SIGHTINGS: u32 = 3;
+/// How often a node that waits looks for such slots. What is written of the policy wakes it in any case.
+const PATROL: Duration = Duration::from_secs(30);
+/// How often it looks once it saw one: so that it has seen it often enough when it may be taken.
+const SUSPICION: Duration = Duration::from_secs(10);
 /// How long an enactment may stay as it is while it is being applied. Its handler writes it every [`HEARTBEAT`].
 const LEASE: Duration = Duration::from_mins(15);
 /// How often the handler says that it is still at work.
@@ -37,6 +41,13 @@ pub struct Limit {
     pub mistake: Option<String>,
 }
 
+/// What is wrong with `spec.maxUnavailable`, if anything is.
+pub fn mistake(max_unavailable: Option<&Value>) -> Option<String> {
+    let value = max_unavailable.filter(|value| !value.is_null())?;
+    let mistake = || format!("maxUnavailable is neither a number nor a percentage: {value}");
+    understood(value).is_none().then(mistake)
+}
+
 /// What `spec.maxUnavailable` means for a policy with so many enactments.
 pub fn limit(max_unavailable: Option<&Value>, enactments: usize) -> Limit {
     let all = i64::try_from(enactments).unwrap_or(i64::MAX);
@@ -45,20 +56,14 @@ pub fn limit(max_unavailable: Option<&Value>, enactments: usize) -> Limit {
         // Rounded up, and never less than one node.
         i64::try_from((hundredfold + 99).div_euclid(100)).unwrap_or(i64::MAX)
     };
-    let (nodes, mistake) = match max_unavailable {
-        None | Some(Value::Null) => (percent(DEFAULT_PERCENT), None),
-        Some(value) => match understood(value) {
-            Some(Wanted::Nodes(nodes)) => (nodes, None),
-            Some(Wanted::Percent(share)) => (percent(share), None),
-            None => {
-                let mistake = format!("maxUnavailable is neither a number nor a percentage: {value}");
-                (percent(DEFAULT_PERCENT), Some(mistake))
-            }
-        },
+    let nodes = match max_unavailable.and_then(understood) {
+        Some(Wanted::Nodes(nodes)) => nodes,
+        Some(Wanted::Percent(share)) => percent(share),
+        None => percent(DEFAULT_PERCENT),
     };
     Limit {
         nodes: nodes.max(1),
-        mistake,
+        mistake: mistake(max_unavailable),
     }
 }
 
@@ -91,6 +96,12 @@ pub fn take(counts: &Counts, generation: i64, limit: i64, unheld: i64) -> Option
         .collect();
     counts.insert(generation.to_string(), taken + 1);
     Some(counts)
+}
+
+/// Whether a node that waits need not ask again, because as many slots are counted as it saw there are. Where more are
+/// counted, others saw that there are more by now, and only one that `is_fresh` knows better.
+pub fn is_full(counted: i64, limit: i64, is_fresh: bool) -> bool {
+    counted == limit || (counted > limit && is_fresh)
 }
 
 /// Gives a slot of a generation back; whether there was one to give back.
@@ -127,6 +138,8 @@ pub struct Sightings {
     unheld: Option<(Instant, u32, i64)>,
     /// Versions of enactments that are being applied, and since when they are the same.
     versions: BTreeMap<String, (String, Instant)>,
+    /// Nodes whose enactments are being applied, and that have written nothing for longer than [`LEASE`].
+    silent: BTreeSet<String>,
 }
 
 impl Sightings {
@@ -140,6 +153,7 @@ impl Sightings {
         }
         let mut held = 0_i64;
         let mut versions = BTreeMap::new();
+        self.silent.clear();
         for enactment in holders(enactments, generation) {
             let known = self.versions.remove(&enactment.name);
             let since = match known {
@@ -150,6 +164,8 @@ impl Sightings {
             // Who failed for good keeps the slot: that is what keeps a bad policy from the other nodes.
             if enactment.is_failed() || now - since < LEASE {
                 held += 1;
+            } else {
+                self.silent.insert(enactment.node.clone());
             }
         }
         self.versions = versions;
@@ -168,6 +184,17 @@ impl Sightings {
         } else {
             0
         }
+    }
+
+    /// How long a node that waits may go without another look.
+    pub fn pause(&self) -> Duration {
+        if self.unheld.is_some() { SUSPICION } else { PATROL }
+    }
+
+    /// Nodes that lost their slots by silence, as of the last look. The caller asks whether they are ready: the policy may
+    /// have cut one off.
+    pub fn silent(&self) -> &BTreeSet<String> {
+        &self.silent
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::messages;
-use super::objects::Enactment;
+use super::objects::{Enactment, Policy};
+use super::{messages, slots};
 use crate::conditions::{self, Condition, Status};
+use crate::legacy;
 use crate::names::{condition, reason};
 
 /// Nodes that a policy is for and that have a handler.
@@ -36,16 +37,18 @@ pub enum Outcome {
     },
     /// Some nodes are not done with it.
     Progressing {
-        /// Ready nodes that are done with it.
+        /// Awaited nodes that are done with it.
         finished: usize,
-        /// Ready nodes that it is for.
-        ready: usize,
+        /// Nodes that are awaited: those that are ready, and those that became `NotReady` while they were applying it.
+        awaited: usize,
         /// Nodes that wait for others.
         pending: usize,
         /// Nodes that are not waited for.
         not_ready: usize,
+        /// Whether a node failed an attempt or became `NotReady`, or none is awaited: users may want to edit the policy.
+        stalled: bool,
     },
-    /// All ready nodes have what it wants.
+    /// All awaited nodes have what it wants, and at least one does.
     Success {
         /// Nodes that have it.
         available: usize,
@@ -63,14 +66,22 @@ pub fn outcome(generation: i64, enactments: &[Enactment], nodes: &Nodes, is_dry_
     let of_generation = || enactments.iter().filter(|one| one.generation == generation);
     let is = |status: Option<Status>| status == Some(Status::True);
     let is_finished = |one: &Enactment| is(one.available) || one.is_failed() || is(one.aborted);
-    let not_ready = nodes.all.len().saturating_sub(nodes.ready.len());
+    // A node that becomes NotReady while it applies the policy may have cut itself off. Only that node knows how it ends.
+    let applying = of_generation().filter(|one| is(one.progressing));
+    let applying: BTreeSet<&String> = applying.map(|one| &one.node).collect();
+    let is_awaited = |node: &String| nodes.ready.contains(node) || applying.contains(node);
+    let awaited = nodes.all.iter().filter(|&node| is_awaited(node)).count();
+    let not_ready = nodes.all.len().saturating_sub(awaited);
     let failed = of_generation().filter(|one| one.is_failed()).count();
     let aborted = of_generation().filter(|one| is(one.aborted)).count();
     let pending = of_generation().filter(|one| is(one.pending)).count();
     // Nodes that nobody waits for must not stand in for others that are not done.
-    let finished = of_generation().filter(|one| nodes.ready.contains(&one.node) && is_finished(one));
+    let is_selected = |one: &Enactment| nodes.all.contains(&one.node);
+    let finished =
+        of_generation().filter(|one| is_selected(one) && is_awaited(&one.node) && is_finished(one));
     let finished = finished.count();
-    let ready = nodes.ready.len();
+    let available = of_generation().filter(|one| is_selected(one) && is(one.available));
+    let available = available.count();
     if nodes.all.is_empty() {
         Outcome::NotMatching
     } else if failed > 0 || aborted > 0 {
@@ -79,17 +90,19 @@ pub fn outcome(generation: i64, enactments: &[Enactment], nodes: &Nodes, is_dry_
             aborted,
             nodes: nodes.all.len(),
         }
-    } else if finished < ready || pending > 0 {
+    } else if finished < awaited || pending > 0 || available == 0 {
         Outcome::Progressing {
             finished,
-            ready,
+            awaited,
             pending,
             not_ready,
+            stalled: of_generation().any(Enactment::is_retrying)
+                || awaited > nodes.ready.len()
+                || awaited == 0,
         }
     } else {
-        let available = of_generation().filter(|one| nodes.all.contains(&one.node) && is(one.available));
         Outcome::Success {
-            available: available.count(),
+            available,
             nodes: nodes.all.len(),
             not_ready,
             tried: is_dry_run,
@@ -114,6 +127,8 @@ impl Outcome {
             let why = match self {
                 // As the established handler says it.
                 Self::Failed { .. } if kind == condition::PROGRESSING => reason::PROGRESSING,
+                // By this reason admission decides whether the policy may be edited.
+                Self::Progressing { stalled: true, .. } if kind == condition::AVAILABLE => reason::STALLED,
                 _ => why,
             };
             let text = if status == True { text.as_str() } else { "" };
@@ -132,10 +147,11 @@ impl Outcome {
             } => messages::degraded(failed, nodes, aborted),
             Self::Progressing {
                 finished,
-                ready,
+                awaited,
                 pending,
                 not_ready,
-            } => messages::progressing(finished, ready, pending, not_ready),
+                ..
+            } => messages::progressing(finished, awaited, pending, not_ready),
             Self::Success {
                 available,
                 nodes,
@@ -150,6 +166,25 @@ impl Outcome {
             } => messages::tried(available, nodes, not_ready),
         }
     }
+}
+
+/// The conditions of a policy with this outcome.
+pub fn conditions(policy: &Policy, outcome: Outcome, now: Timestamp) -> Vec<Condition> {
+    let mut conditions = policy.conditions();
+    outcome.set(&mut conditions, now);
+    let kind = condition::MAX_UNAVAILABLE_VALID;
+    match slots::mistake(legacy::max_unavailable(policy.spec()).as_ref()) {
+        Some(mistake) => conditions::set(
+            &mut conditions,
+            kind,
+            Status::False,
+            reason::INVALID_MAX_UNAVAILABLE,
+            &messages::default_limit(&mistake),
+            now,
+        ),
+        None => conditions.retain(|one| one.kind != kind),
+    }
+    conditions
 }
 
 /// Whether two lists of conditions say the same, whenever they were set.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::Policy;
 use super::changes::{self, Change};
 use super::gather::Reported;
-use crate::engine::{self, Engine, Error, Filled, Request, Tool};
+use crate::engine::{self, Backend, Engine, Error, Filled, Request, Tool};
 use crate::legacy::{self, matching, normalise};
 use crate::policy::selection;
 use crate::render::{self, PolicySpec};
@@ -63,14 +63,15 @@ async fn worked_out(
     let mut captured = captured.cloned().unwrap_or_default();
     let refused = |error: Error| secrets::hidden_in(&error.text, &policy.spec);
     let mut spec = PolicySpec::read(&policy.spec).map_err(refused)?;
-    let document = legacy::document(engine, None, &policy.spec).await;
-    if let Some(desired_state) = document.map_err(|error| error.to_string())? {
+    // Reports do not say how a node is configured.
+    let document = legacy::document(engine, None, &policy.spec, Backend::default()).await;
+    if let Some(document) = document.map_err(|error| error.to_string())? {
         captured.clear();
         let old = legacy::policy::Policy::of(&policy.spec).ok().flatten();
         if old.is_some_and(|old| !matching::is_heard(&old, report)) {
             notes.push(DEAF);
         }
-        spec = PolicySpec::only(desired_state);
+        spec = PolicySpec::only(document.desired);
     }
     let rendered = render::render(engine, &spec, &node.facts, captured).await;
     let rendered = rendered.map_err(refused)?;

@@ -107,6 +107,40 @@ node01, node02:
     assert_eq!((text::width(None), text::width(Some("wide"))), (80, 80));
 }
 
+// nmstate#115
+#[test]
+fn programs_get_every_outcome_and_change_as_json() {
+    let outcomes = [
+        Outcome::Changes(
+            vec![
+                change('+', "linux-bridge br1", &["bridge.port: {name: eth1}"]),
+                change('~', "ethernet eth1", &["mtu: 1500 → 9000"]),
+                change('-', "vlan eth1.101", &[]),
+            ],
+            vec!["something is not known"],
+        ),
+        Outcome::Changes(Vec::new(), Vec::new()),
+        Outcome::NotSelected(vec!["zone: a".to_owned()]),
+        Outcome::Unknown("no report".to_owned()),
+        Outcome::Fails("no such\ncapture".to_owned()),
+    ];
+    let outcomes: Vec<_> = outcomes.into_iter().map(|it| ("n".to_owned(), it)).collect();
+    assert_eq!(
+        machine::policy("p", &outcomes),
+        json!({ "name": "p", "notes": ["something is not known"], "nodes": [
+            { "name": "n", "outcome": "Changes", "changes": [
+                { "action": "create", "what": "linux-bridge br1", "details": ["bridge.port: {name: eth1}"] },
+                { "action": "change", "what": "ethernet eth1", "details": ["mtu: 1500 → 9000"] },
+                { "action": "remove", "what": "vlan eth1.101", "details": [] },
+            ] },
+            { "name": "n", "outcome": "Changes", "changes": [] },
+            { "name": "n", "outcome": "NotSelected", "missingLabels": ["zone: a"] },
+            { "name": "n", "outcome": "Unknown", "message": "no report" },
+            { "name": "n", "outcome": "Fails", "message": "no such\ncapture" },
+        ] })
+    );
+}
+
 #[test]
 fn the_exit_code_is_that_of_the_worst_node() {
     let code = |outcomes: &[Outcome]| {

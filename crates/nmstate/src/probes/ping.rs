@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
@@ -24,7 +25,7 @@ pub(super) async fn ping(address: IpAddr, interface: &str) -> io::Result<()> {
     let socket = open(address)?;
     socket.bind_device(Some(interface.as_bytes()))?;
     let identifier = std::process::id().to_be_bytes();
-    let request = request(address, [identifier[2], identifier[3]]);
+    let request = request(address, [identifier[2], identifier[3]], sequence());
     socket.send_to(&request, SocketAddr::new(address, 0)).await?;
     let answered = async {
         let mut packet = vec![0; 1500];
@@ -52,9 +53,16 @@ fn open(address: IpAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(StdSocket::from(raw))
 }
 
-fn request(address: IpAddr, identifier: [u8; 2]) -> [u8; HEADER] {
+/// A number for each request, so that a late answer is not taken for that to the next one.
+fn sequence() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn request(address: IpAddr, identifier: [u8; 2], sequence: u16) -> [u8; HEADER] {
     let kind = if address.is_ipv4() { ECHO.0 } else { ECHO_V6.0 };
-    let mut request = [kind, 0, 0, 0, identifier[0], identifier[1], 0, 1];
+    let [high, low] = sequence.to_be_bytes();
+    let mut request = [kind, 0, 0, 0, identifier[0], identifier[1], high, low];
     // Of IPv6 the kernel computes it: it covers addresses too.
     if address.is_ipv4() {
         [request[2], request[3]] = checksum(&request).to_be_bytes();
@@ -95,7 +103,7 @@ mod tests {
     #[test]
     fn an_answer_is_told_from_other_messages() {
         let address: IpAddr = "192.0.2.1".parse().expect("an address");
-        let request = request(address, [0x12, 0x34]);
+        let request = request(address, [0x12, 0x34], 1);
         assert_eq!(request, [8, 0, 0xe5, 0xca, 0x12, 0x34, 0, 1]);
         assert_eq!(checksum(&request), 0);
         let mut packet = vec![0x45; 20];
@@ -104,11 +112,14 @@ mod tests {
         packet[20] = 8;
         assert!(!answers(&packet, request, address), "our own request");
         packet[20] = 0;
+        let next = super::request(address, [0x12, 0x34], 2);
+        assert!(!answers(&packet, next, address), "an answer to the one before");
+        assert_ne!(sequence(), sequence());
         packet[25] = 0x35;
         assert!(!answers(&packet, request, address), "somebody else's answer");
         assert!(!answers(&[], request, address));
         let six: IpAddr = "fe80::1".parse().expect("an address");
-        let request = super::request(six, [0x12, 0x34]);
+        let request = super::request(six, [0x12, 0x34], 1);
         assert_eq!(request, [128, 0, 0, 0, 0x12, 0x34, 0, 1]);
         assert!(answers(&[129, 0, 9, 9, 0x12, 0x34, 0, 1], request, six));
     }

@@ -30,6 +30,32 @@ fn the_running_name_servers_are_asked() {
     assert_eq!(servers(&json!({"dns-resolver": {}})).count(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn dead_name_servers_do_not_hide_one_that_answers() {
+    let ask = |server: &'static str| async move {
+        if server == "192.0.2.6" {
+            return Ok(());
+        }
+        sleep(dns::PATIENCE).await;
+        Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"))
+    };
+    let servers = [
+        "192.0.2.1",
+        "192.0.2.2",
+        "192.0.2.3",
+        "192.0.2.4",
+        "192.0.2.5",
+        "192.0.2.6",
+    ];
+    let began = tokio::time::Instant::now();
+    assert_eq!(any(servers.into_iter(), ask).await, Ok(()));
+    assert_eq!(began.elapsed().as_secs(), 0);
+    let dead = any(servers.into_iter().take(2), ask).await;
+    let causes = ["192.0.2.1: no answer", "192.0.2.2: no answer"].map(str::to_owned);
+    assert_eq!(dead, Err(causes.into()));
+    assert_eq!(began.elapsed().as_secs(), dns::PATIENCE.as_secs());
+}
+
 /// A prober on a host that reports this, whose number of reports is counted.
 fn prober(report: Value) -> (Prober, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
     let (engine, mut requests) = Engine::asked();

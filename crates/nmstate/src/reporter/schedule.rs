@@ -57,6 +57,12 @@ impl Schedule {
         self.asked.get_or_insert(now);
     }
 
+    /// Ends the pause after failures, because their cause may be gone: the host is read now, and the back-off starts over.
+    pub(crate) fn retry(&mut self, now: Instant) {
+        self.pause = PAUSES.0;
+        self.ask(now);
+    }
+
     /// Something may have changed.
     pub(crate) fn change(&mut self, now: Instant) {
         let first = self.burst.map_or(now, |(first, _)| first);
@@ -174,5 +180,23 @@ mod tests {
         assert_eq!(schedule.due(), Some(now + Duration::from_secs(1)));
         schedule.stop();
         assert_eq!(schedule.due(), None);
+    }
+
+    // nmstate#112
+    #[test]
+    fn a_host_that_may_be_readable_again_is_read_at_once_and_soon_again() {
+        let (mut schedule, now) = rested(ms(10));
+        for _ in 0..7 {
+            schedule.begin();
+            schedule.failed(now);
+        }
+        schedule.change(now + ms(1));
+        assert_eq!(schedule.due(), Some(now + Duration::from_secs(30)));
+        schedule.retry(now + ms(2));
+        assert_eq!(schedule.due(), Some(now + ms(2)));
+        // It may need a moment more.
+        schedule.begin();
+        schedule.failed(now + ms(3));
+        assert_eq!(schedule.due(), Some(now + ms(1003)));
     }
 }

@@ -6,6 +6,8 @@ pub const NOT_NEEDED: &str = "mutation not needed";
 pub const CAPTURE: &str = "invalid policy operation: capture field cannot be modified";
 /// A value of the node selector can be no label's.
 pub const SELECTOR: &str = "nodeSelector values must be valid label values";
+/// maxUnavailable is something else.
+pub const MAX_UNAVAILABLE: &str = "maxUnavailable must be a number of nodes, or a percentage such as \"50%\"";
 /// There is nothing to look at.
 pub const NO_POLICY: &str = "the review holds no policy";
 

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use super::messages;
 use super::mutate::read;
 use super::object::Object;
-use crate::names::{condition, reason};
+use crate::names::{self, condition, reason};
+use crate::policy::slots;
 
 /// Longest value of a label.
 const LONGEST: usize = 63;
@@ -23,6 +24,7 @@ struct Policy {
 #[derive(Deserialize)]
 struct Metadata {
     name: Option<String>,
+    annotations: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -46,13 +48,20 @@ impl Policy {
             .unwrap_or_default()
     }
 
+    /// Whether its author wants it changed though nodes are applying it.
+    fn may_be_in_progress(&self) -> bool {
+        let metadata = self.metadata.as_ref();
+        let annotations = metadata.and_then(|metadata| metadata.0.annotations.as_ref());
+        annotations.is_some_and(|annotations| annotations[names::EDIT_IN_PROGRESS] == "true")
+    }
+
     /// A member of the specification; null is none.
     fn get(&self, member: &str) -> Option<&Value> {
         let found = self.spec.as_ref()?.get(member)?;
         (!found.is_null()).then_some(found)
     }
 
-    /// Whether handlers came to an end with it, good or bad.
+    /// Whether handlers came to an end with it, good or bad, or are stuck with it.
     fn is_finished(&self) -> bool {
         let conditions = self
             .status
@@ -76,7 +85,11 @@ pub fn create(request: &Request) -> Verdict {
     if !is_label_value(policy.name()) {
         return Verdict::denied(422, messages::name(policy.name()));
     }
-    selector(&policy)
+    let verdict = selector(&policy);
+    if verdict.denied.is_none() && !is_limit(&policy) {
+        return Verdict::denied(422, messages::MAX_UNAVAILABLE);
+    }
+    verdict
 }
 
 /// Whether a policy may be changed so.
@@ -93,14 +106,23 @@ pub fn update(request: &Request) -> Verdict {
         Err(error) => return Verdict::denied(500, messages::undecodable(&error)),
     };
     if policy.spec != old.spec {
-        if !old.is_finished() {
+        if !old.is_finished() && !policy.may_be_in_progress() {
             return Verdict::denied(403, messages::in_progress(policy.name()));
         }
         if policy.get("capture") != old.get("capture") {
             return Verdict::denied(422, messages::CAPTURE);
         }
     }
-    selector(&policy)
+    let verdict = selector(&policy);
+    if verdict.denied.is_none() && policy.spec != old.spec && !is_limit(&policy) {
+        return Verdict::denied(422, messages::MAX_UNAVAILABLE);
+    }
+    verdict
+}
+
+/// Whether it is understood how many nodes the policy may be applied on at a time.
+fn is_limit(policy: &Policy) -> bool {
+    slots::mistake(policy.get("maxUnavailable")).is_none()
 }
 
 fn selector(policy: &Policy) -> Verdict {

@@ -297,6 +297,7 @@ pub(crate) fn settings() -> Settings {
 pub(crate) fn shared(node: &str, host: &Host, client: Client, settings: Settings) -> Shared {
     Shared {
         changed: Arc::clone(&host.changed),
+        starts: Arc::clone(&host.starts),
         ..Shared::new(node, client, host.engine(), settings)
     }
 }

@@ -13,7 +13,7 @@ use nmstate::{NetworkPolicy, NetworkState, NmstateError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use weft_nmstate::engine::{Engine, Error, Filled, Request, Template, Versions};
 
 /// A simulated host. Clones are the same host.
@@ -23,6 +23,8 @@ pub(crate) struct Host {
     state: Arc<Mutex<State>>,
     /// Told whenever the host changes, as the kernel would.
     pub(crate) changed: Arc<Notify>,
+    /// Counts whenever its NetworkManager starts, as the bus would tell.
+    pub(crate) starts: Arc<watch::Sender<u64>>,
 }
 
 type Ask = Box<dyn FnMut(&Value) -> Result<(), Error> + Send>;
@@ -63,6 +65,7 @@ impl Host {
             engine,
             state,
             changed,
+            starts: Arc::new(watch::Sender::new(0)),
         }
     }
 
@@ -108,6 +111,20 @@ impl Host {
     /// Reports and comparisons fail with this from now on; with nothing, they don't.
     pub(crate) fn unreadable(&self, error: Option<Error>) {
         self.state().unreadable = error;
+    }
+
+    /// NetworkManager is away: nothing can be read, and no document is applied.
+    pub(crate) fn lose_network_manager(&self) {
+        let away = error("PluginFailure", "NetworkManager is away");
+        self.unreadable(Some(away.clone()));
+        self.refuse(away);
+    }
+
+    /// It is back, and only its bus tells so.
+    pub(crate) fn regain_network_manager(&self) {
+        self.unreadable(None);
+        self.on_apply(|_| Ok(()));
+        self.starts.send_modify(|count| *count += 1);
     }
 
     /// Asked for every document before it is applied. May wait: the host does nothing else meanwhile.
@@ -185,17 +202,32 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 fn answer(mut requests: mpsc::UnboundedReceiver<Request>, state: &Mutex<State>, changed: &Notify) {
     while let Some(request) = requests.blocking_recv() {
         match request {
-            Request::Versions(back) => drop(back.send(Ok(Versions {
-                engine: "nmstatectl 2.2.62".to_owned(),
-                network_manager: Some(lock(state).network_manager.clone()),
-            }))),
+            Request::Versions(back) => {
+                let state = lock(state);
+                let versions = Versions {
+                    engine: "nmstatectl 2.2.62".to_owned(),
+                    network_manager: Some(state.network_manager.clone()),
+                };
+                let unreadable = state.unreadable.clone();
+                drop(back.send(unreadable.map_or(Ok(versions), Err)));
+            }
             Request::Report(back) => {
                 let mut state = lock(state);
                 state.reports += 1;
                 let unreadable = state.unreadable.clone();
                 let _ = back.send(unreadable.map_or_else(|| Ok(state.current.clone()), Err));
             }
-            Request::Fill(template, back) => drop(back.send(fill(template, &lock(state).current))),
+            Request::Fill(template, back) => {
+                let mut state = lock(state);
+                let reads = !template.capture.is_empty() && template.captured.is_empty();
+                state.reports += usize::from(reads);
+                let unreadable = state.unreadable.clone().filter(|_| reads);
+                let filled = match unreadable {
+                    Some(error) => Err(error),
+                    None => fill(template, &state.current),
+                };
+                drop(back.send(filled));
+            }
             Request::Features(desired, back) => {
                 let current = lock(state).current.clone();
                 let features = read(desired).and_then(|desired: NetworkState| {

@@ -1,6 +1,7 @@
 //! The operator under its shipped role: what it deploys, that it puts things back, and what it says.
 
 use std::path::Path;
+use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use cluster::wait;
@@ -63,7 +64,12 @@ pub(crate) fn settings() -> Settings {
 }
 
 pub(crate) fn operator(stage: &Stage, settings: Settings) -> Task {
-    stage.task_as(ACCOUNT, move |client, shutdown| async move {
+    operator_as(stage, ACCOUNT, settings)
+}
+
+/// One under another account.
+pub(crate) fn operator_as(stage: &Stage, account: &str, settings: Settings) -> Task {
+    stage.task_as(account, move |client, shutdown| async move {
         Operator::start(client, settings)
             .run(&shutdown, &Readiness::new())
             .await;
@@ -237,6 +243,71 @@ fn a_wish_is_deployed_and_looked_after_within_the_shipped_role() {
     nothing_was_refused(&stage, begin);
 }
 
+#[test]
+fn operator_without_a_right_names_it_until_it_is_granted() {
+    const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/nmstate-operator";
+    let stage = installed();
+    let rules = get(&stage, ROLE).expect("the role")["rules"].clone();
+    let mut less = rules.clone();
+    for rule in less.as_array_mut().expect("rules") {
+        let is_of_webhooks = rule["resources"]
+            .to_string()
+            .contains("mutatingwebhookconfigurations");
+        if let (true, Some(verbs)) = (is_of_webhooks, rule["verbs"].as_array_mut()) {
+            verbs.retain(|verb| verb != "list");
+        }
+    }
+    patch(&stage, ROLE, &json!({ "rules": less }));
+    let question = [
+        "auth",
+        "can-i",
+        "list",
+        "mutatingwebhookconfigurations",
+        "--as",
+        ACCOUNT,
+    ];
+    wait::until("a lack of rights", DEADLINE, || {
+        match stage.kubectl().run(question) {
+            Ok(answer) => Err(answer),
+            Err(_) => Ok(()),
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+
+    let readiness = Readiness::new();
+    let probed = readiness.clone();
+    let _running = stage.task_as(ACCOUNT, move |client, shutdown| async move {
+        Operator::start(client, settings())
+            .patient(Duration::from_secs(2))
+            .run(&shutdown, &readiness)
+            .await;
+    });
+    stage
+        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .accepted();
+    let expected = [
+        "not allowed to list mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        "not allowed to list validatingadmissionpolicies.admissionregistration.k8s.io",
+        "not allowed to list validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    ];
+    wait_for(&stage, "the rights by name", WISH, |wish| {
+        (message(wish, "Degraded") == expected.join("\n")).then_some(())
+    });
+    assert!(!probed.is_ready());
+
+    patch(&stage, ROLE, &json!({ "rules": rules }));
+    roll_out(&stage);
+    wait_until_told(&stage, DEPLOYED);
+    wait::until("the operator to be ready", DEADLINE, || {
+        if probed.is_ready() {
+            Ok(())
+        } else {
+            Err("it is not")
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
 /// Whoever has the role for readers may read all kinds, and no more. On a cluster `cluster-reader` collects it.
 fn readers_may_read(stage: &Stage) {
     let group = "rbac.authorization.k8s.io";
@@ -375,6 +446,76 @@ fn there_is_one_wish_that_counts_and_what_it_says_stays_true_until_it_goes() {
     nothing_was_refused(&stage, begin);
 }
 
+// nmstate#117
+#[test]
+fn metrics_that_are_switched_off_are_not_waited_for() {
+    let stage = installed();
+    let _running = operator(&stage, settings());
+    let off = json!({ "metricsConfiguration": { "bindAddress": "0" } });
+    stage
+        .send(Method::POST, WISHES, Some(&wish("nmstate", &off)))
+        .accepted();
+    let replicas = wait_for(&stage, "the metrics", METRICS, |it| {
+        it["spec"]["replicas"].as_i64()
+    });
+    assert_eq!(replicas, 0);
+    roll_out_these(&stage, &[HANDLER, WEBHOOK, CERT_MANAGER]);
+    wait_until_told(&stage, DEPLOYED);
+}
+
+// nmstate#116
+#[test]
+fn an_nmstate_too_many_that_cannot_be_deleted_does_not_stop_the_deployment() {
+    let stage = installed();
+    let kept = "/apis/nmstate.io/v1/nmstates/other";
+    for name in ["nmstate", "other"] {
+        stage
+            .send(Method::POST, WISHES, Some(&wish(name, &json!({}))))
+            .accepted();
+    }
+    let admission = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": "keep" },
+        "spec": {
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": ["nmstate.io"], "apiVersions": ["*"], "operations": ["DELETE"], "resources": ["nmstates"],
+            }] },
+            "validations": [{ "expression": "request.name != 'other'" }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": "keep" }, "spec": { "policyName": "keep", "validationActions": ["Deny"] },
+    });
+    let bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    stage.send(Method::POST, admission, Some(&policy)).accepted();
+    stage.send(Method::POST, bindings, Some(&binding)).accepted();
+    wait::until("the other one to be kept", DEADLINE, || {
+        let tried = stage.send(Method::DELETE, &format!("{kept}?dryRun=All"), None);
+        if tried.status.is_success() {
+            Err("it could be deleted".to_owned())
+        } else {
+            Ok(())
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let _running = operator(&stage, settings());
+    wait_for(&stage, "the handler", HANDLER, |_| Some(()));
+    wait_until_told(&stage, DEPLOYING);
+    roll_out(&stage);
+    wait_until_told(&stage, DEPLOYED);
+    assert!(get(&stage, kept).is_some());
+    stage
+        .send(Method::DELETE, &format!("{bindings}/keep"), None)
+        .accepted();
+    wait::until("the other one to go", DEADLINE, || match get(&stage, kept) {
+        None => Ok(()),
+        Some(object) => Err(format!("{object:#}")),
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
 // nmstate#75, nmstate#76
 #[test]
 fn two_nodes_set_aside_make_two_webhooks_and_missing_manifests_are_told() {
@@ -419,6 +560,29 @@ fn two_nodes_set_aside_make_two_webhooks_and_missing_manifests_are_told() {
     });
 }
 
+// operator#85, the part of the node state operator
+#[test]
+fn operator_is_ready_after_it_has_said_how_it_is_going() {
+    let stage = installed();
+    stage
+        .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
+        .accepted();
+    let readiness = Readiness::new();
+    let handle = readiness.clone();
+    let _running = stage.task_as(ACCOUNT, move |client, shutdown| async move {
+        Operator::start(client, settings()).run(&shutdown, &handle).await;
+    });
+    wait::until("readiness", DEADLINE, || {
+        readiness
+            .is_ready()
+            .then_some(())
+            .ok_or_else(|| "not ready".to_owned())
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let now = get(&stage, WISH).expect("the NMState");
+    assert_eq!(told(&now), DEPLOYING);
+}
+
 fn policy(name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkConfigurationPolicy",
@@ -426,8 +590,40 @@ fn policy(name: &str, spec: &Value) -> Value {
     })
 }
 
-// nmstate#19, nmstate#62, nmstate#63-65
+fn limits_are_numbers_or_percentages(stage: &Stage) {
+    let limited = |limit: Value| policy("limited", &json!({ "maxUnavailable": limit }));
+    for limit in [json!("banana"), json!("3")] {
+        let text = stage
+            .send(Method::POST, POLICIES, Some(&limited(limit)))
+            .refused();
+        assert!(
+            text.contains("maxUnavailable must be a number of nodes, or a percentage such as \"50%\""),
+            "{text}"
+        );
+    }
+    for limit in [json!(3), json!("30%")] {
+        let dry = format!("{POLICIES}?dryRun=All");
+        stage.send(Method::POST, &dry, Some(&limited(limit))).accepted();
+    }
+}
+
+/// The policy at this path is in progress.
+fn edits_in_progress_are_admitted_on_request(stage: &Stage, path: &str) {
+    let annotated =
+        |value: Value| json!({ "metadata": { "annotations": { "nmstate.io/edit-in-progress": value } } });
+    let spec = |text: &str| json!({ "desiredState": { "description": text } });
+    let mut urgent = annotated(json!("true"));
+    urgent["spec"] = spec("urgent");
+    patch(stage, path, &urgent);
+    patch(stage, path, &annotated(Value::Null));
+    let edit = json!({ "spec": spec("unannotated") });
+    let text = stage.send(Method::PATCH, path, Some(&edit)).refused();
+    assert!(text.contains("policy p is still in progress"), "{text}");
+}
+
+// nmstate#19, nmstate#62, nmstate#63-65, nmstate#102, nmstate#103
 #[test]
+#[allow(clippy::too_many_lines, reason = "one story on one API server")]
 fn policies_are_admitted_and_refused() {
     let stage = &installed();
     let _running = operator(stage, settings());
@@ -468,6 +664,8 @@ fn policies_are_admitted_and_refused() {
         "{text}"
     );
 
+    limits_are_numbers_or_percentages(stage);
+
     // While nothing is known of it, and while it is in progress, what it wants stays.
     let first =
         json!({ "nodeSelector": { "a": "b", "c": "" }, "capture": { "x": "interfaces.type==\"ethernet\"" } });
@@ -497,7 +695,13 @@ fn policies_are_admitted_and_refused() {
             &json!({ "metadata": { "annotations": { "a": "b" } } }),
         );
     }
-    for reason in ["NoMatchingNode", "FailedToConfigure", "SuccessfullyConfigured"] {
+    edits_in_progress_are_admitted_on_request(stage, &path);
+    for reason in [
+        "NoMatchingNode",
+        "FailedToConfigure",
+        "SuccessfullyConfigured",
+        "ConfigurationStalled",
+    ] {
         patch(stage, &format!("{path}/status"), &progressing(reason));
         patch(
             stage,

@@ -25,13 +25,18 @@ fn handler(stage: &Stage, node: &str, host: &Host) -> Task {
 }
 
 fn handler_with(stage: &Stage, node: &str, host: &Host, settings: Settings) -> Task {
+    let how = apply::Settings {
+        probes: false,
+        ..apply::Settings::default()
+    };
+    handler_that(stage, node, host, settings, how)
+}
+
+/// One that changes and probes its host so.
+fn handler_that(stage: &Stage, node: &str, host: &Host, settings: Settings, how: apply::Settings) -> Task {
     let (node, host) = (node.to_owned(), host.clone());
     stage.task(move |client, shutdown| async move {
         let shared = shared(&node, &host, client.clone(), settings);
-        let how = apply::Settings {
-            probes: false,
-            ..apply::Settings::default()
-        };
         let pipeline = Pipeline::new(host.engine(), client, node, how);
         tokio::select! {
             () = controller::start(shared, Arc::new(pipeline)) => {}

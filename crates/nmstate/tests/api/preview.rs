@@ -113,3 +113,31 @@ node01:
     );
     assert_eq!(objects(), before, "a preview wrote something");
 }
+
+// nmstate#115
+#[test]
+fn programs_get_a_preview_as_json() {
+    let stage = Stage::start();
+    let directory = TempDir::new().expect("a directory");
+    stage.node("node01", &[]);
+    let state = json!({
+        "apiVersion": "nmstate.io/v1beta1", "kind": "NodeNetworkState", "metadata": { "name": "node01" },
+    });
+    stage.create(Kind::State, &state);
+    stage.report(
+        Kind::State,
+        "node01",
+        &json!({ "currentState": host::two_nics() }),
+    );
+    let spec =
+        json!({ "desiredState": { "interfaces": [{ "name": "eth1", "type": "ethernet", "mtu": 9000 }] } });
+    let answer = shown(&stage, directory.path(), "bigger", spec, &["-o", "json"]);
+    let told: Value = serde_json::from_str(&answer.text).expect("JSON");
+    let change = json!({ "action": "change", "what": "ethernet eth1", "details": ["mtu: 1500 → 9000"] });
+    let node = json!({ "name": "node01", "outcome": "Changes", "changes": [change] });
+    assert_eq!(
+        told,
+        json!({ "policies": [{ "name": "bigger", "nodes": [node], "notes": [] }] })
+    );
+    assert_eq!((answer.remarks.as_str(), answer.code), ("", 1));
+}

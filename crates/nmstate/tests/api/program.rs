@@ -10,10 +10,14 @@ use std::{
     time::Duration,
 };
 
+use axum::http::Method;
 use cluster::wait;
-use serde_json::json;
+use serde_json::{Value, json};
+use stage::until;
+use weft_nmstate::operator::settings::Settings;
 
 use crate::fixture::{DEADLINE, Kind, NAMESPACE, Stage, status_of};
+use crate::{operator, rights};
 
 const NODE: &str = "node01";
 const PROGRAM: &str = env!("CARGO_BIN_EXE_weft-nmstate");
@@ -73,14 +77,18 @@ struct Handler {
 
 impl Handler {
     fn start(stage: &Stage, dir: &Path, name: &str) -> Self {
-        let ready = dir.join(name);
+        Self::of(stage, NAMESPACE, &dir.join("handler_lock"), dir.join(name))
+    }
+
+    /// One of a namespace, with these files.
+    fn of(stage: &Stage, namespace: &str, lock: &Path, ready: PathBuf) -> Self {
         let mut command = named(
             "manager",
             &[],
-            &[("NODE_NAME", NODE), ("POD_NAMESPACE", NAMESPACE)],
+            &[("NODE_NAME", NODE), ("POD_NAMESPACE", namespace)],
         );
         command
-            .env("NMSTATE_INSTANCE_NODE_LOCK_FILE", dir.join("handler_lock"))
+            .env("NMSTATE_INSTANCE_NODE_LOCK_FILE", lock)
             .env("WEFT_NMSTATE_READY_FILE", &ready)
             .env("KUBECONFIG", stage.kubeconfig())
             // What it does here is to read; that needs no NetworkManager.
@@ -130,7 +138,7 @@ impl Drop for Handler {
     }
 }
 
-// nmstate#71, nmstate#1
+// nmstate#71, nmstate#1, nmstate#111
 #[test]
 fn of_two_handlers_of_a_node_the_second_is_not_ready_until_the_first_is_gone() {
     let stage = Stage::start();
@@ -146,8 +154,11 @@ fn of_two_handlers_of_a_node_the_second_is_not_ready_until_the_first_is_gone() {
     let names: Vec<_> = interfaces.into_iter().flatten().map(|it| &it["name"]).collect();
     assert!(names.contains(&&json!("lo")), "{names:?}");
 
+    let lock = fs::read_to_string(dir.path().join("handler_lock")).expect("the lock");
+    let holder = format!("process {} since ", first.child.id());
+    assert!(lock.starts_with(&holder), "{lock}");
     let mut second = Handler::start(&stage, dir.path(), "second");
-    second.says("cannot take the lock");
+    second.says(&format!("is held by {holder}"));
     second.says("Try to take exclusive lock on file: ");
     assert!(first.is_ready() && !second.is_ready());
     drop(first);
@@ -165,6 +176,104 @@ fn of_two_handlers_of_a_node_the_second_is_not_ready_until_the_first_is_gone() {
     assert!(ended.unwrap_or_else(|error| panic!("{error}")).success());
     assert!(stage.get(Kind::State, NODE).is_some());
     assert!(fs::metadata(dir.path().join("handler_lock")).is_ok());
+}
+
+/// Where the lock of a DaemonSet's handlers is on their hosts.
+fn lock_on_host(set: &Value) -> PathBuf {
+    let spec = &set["spec"]["template"]["spec"];
+    let of = |list: &Value, is: &dyn Fn(&Value) -> bool| -> Value {
+        let found = list.as_array().into_iter().flatten().find(|&it| is(it));
+        found.unwrap_or_else(|| panic!("{set:#}")).clone()
+    };
+    let container = &spec["containers"][0];
+    let variable = of(&container["env"], &|it| {
+        it["name"] == "NMSTATE_INSTANCE_NODE_LOCK_FILE"
+    });
+    let file = variable["value"].as_str().expect("a path");
+    let mount = of(&container["volumeMounts"], &|it| {
+        it["mountPath"]
+            .as_str()
+            .is_some_and(|path| Path::new(file).starts_with(path))
+    });
+    let volume = of(&spec["volumes"], &|it| it["name"] == mount["name"]);
+    let directory = volume["hostPath"]["path"]
+        .as_str()
+        .expect("a directory of the host");
+    let below = Path::new(file).strip_prefix(mount["mountPath"].as_str().expect("a path"));
+    Path::new(directory).join(below.expect("below the mount"))
+}
+
+// nmstate#71
+#[test]
+fn handlers_of_a_second_operator_wait_until_those_of_the_first_are_gone() {
+    const SECOND: &str = "system:serviceaccount:other:nmstate-operator";
+    let stage = operator::installed();
+    let subject = json!({ "kind": "ServiceAccount", "name": "nmstate-operator", "namespace": "other" });
+    stage.create(
+        Kind::ClusterRoleBinding,
+        &json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "second" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+            "subjects": [subject],
+        }),
+    );
+    for right in ["list nodes", "create secrets"] {
+        rights::wait_until_allowed(&stage, SECOND, right);
+    }
+    let second = Settings {
+        handler_namespace: "other".to_owned(),
+        operator_namespace: "other".to_owned(),
+        prefix: "other".to_owned(),
+        ..operator::settings()
+    };
+    let running = [
+        operator::operator(&stage, operator::settings()),
+        operator::operator_as(&stage, SECOND, second),
+    ];
+    let wish = operator::wish("nmstate", &json!({}));
+    stage.send(Method::POST, operator::WISHES, Some(&wish)).accepted();
+    let set = |namespace: &str, name: &str| {
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}");
+        until(&path, || {
+            let answer = stage.send(Method::GET, &path, None);
+            if answer.status.is_success() {
+                Ok(answer.accepted())
+            } else {
+                Err(format!("{answer:#?}"))
+            }
+        })
+    };
+    let sets = [
+        ("nmstate", set("nmstate", "nmstate-handler")),
+        ("other", set("other", "other-nmstate-handler")),
+    ];
+    stage.wait_until_served(Kind::State.path());
+    stage.wait_until_served(Kind::Policy.path());
+    stage.wait_until_served(Kind::Enactment.path());
+    // Each would tell in the one NMState how its own pods are.
+    drop(running);
+
+    stage.node(NODE, &[]);
+    let host = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let [first, second] = sets.map(|(namespace, set)| {
+        let lock = lock_on_host(&set);
+        let lock = host
+            .path()
+            .join(lock.strip_prefix("/").expect("an absolute path"));
+        // As the kubelet does before it mounts it.
+        fs::create_dir_all(lock.parent().expect("a directory")).expect("a directory");
+        move |stage: &Stage| Handler::of(stage, namespace, &lock, lock.with_file_name(namespace))
+    });
+    let first = first(&stage);
+    first.says("Successfully took nmstate exclusive lock");
+    first.wait_until_ready();
+    let second = second(&stage);
+    second.says("cannot take the lock");
+    second.says("Try to take exclusive lock on file: ");
+    assert!(first.is_ready() && !second.is_ready());
+    drop(first);
+    second.says("Successfully took nmstate exclusive lock");
+    second.wait_until_ready();
 }
 
 // nmstate#94

@@ -1,6 +1,6 @@
 //! What nodes are like, in their objects; and how often that is written.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::wait;
 use serde_json::{Value, json};
@@ -122,6 +122,25 @@ fn a_host_that_cannot_be_read_is_not_reported_until_it_can() {
     assert!(writes.is_empty(), "{writes:?}");
     host.unreadable(None);
     reported(&stage, "a report", mtu("eth1", 1500));
+}
+
+// nmstate#112
+#[test]
+fn a_network_manager_that_is_back_after_minutes_is_reported_at_once() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    let _handler = stage.handler(NODE, &host);
+    reported(&stage, "a report", mtu("eth1", 1500));
+    host.lose_network_manager();
+    host.change(|state| state["interfaces"][1]["mtu"] = json!(9000));
+    // By then the pause before the next attempt is 16 s.
+    wait_for_readings(&host, 5);
+    let began = Instant::now();
+    host.regain_network_manager();
+    reported(&stage, "the host", mtu("eth1", 9000));
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(12), "reported after {took:?}");
 }
 
 // nmstate#3

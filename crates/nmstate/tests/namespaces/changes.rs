@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt as _;
 use linux::netns::unshare_network;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use weft_nmstate::changes::{self, Bus, Kernel};
 use weft_nmstate::engine::Backend;
 
@@ -94,8 +94,9 @@ async fn quiet_for(changed: &Notify, pause: Duration) {
     while tokio::time::timeout(pause, changed.notified()).await.is_ok() {}
 }
 
+// nmstate#112
 #[test]
-fn network_manager_tells_of_what_the_kernel_does_not_know() {
+fn network_manager_tells_of_what_the_kernel_does_not_know_and_of_its_start() {
     let mut host = Host::enter();
     wait(async {
         let mut bus = Bus::open(None).await.unwrap();
@@ -108,13 +109,23 @@ fn network_manager_tells_of_what_the_kernel_does_not_know() {
             .unwrap();
     });
     wait(async {
-        let changed = Arc::new(Notify::new());
-        let following = tokio::spawn(changes::follow(Arc::clone(&changed), Backend::NetworkManager));
+        let (changed, starts) = (Arc::new(Notify::new()), Arc::new(watch::Sender::new(0)));
+        let mut started = starts.subscribe();
+        let following = tokio::spawn(changes::follow(
+            Arc::clone(&changed),
+            starts,
+            Backend::NetworkManager,
+        ));
         told(&changed, "the beginning", &host).await;
         // The bus goes away and comes back: it is listened to again.
         host.kill().unwrap();
         told(&changed, "the end of the bus", &host).await;
+        started.mark_unchanged();
         host.start_again().unwrap();
+        let start = tokio::time::timeout(DEADLINE, started.changed()).await;
+        start
+            .unwrap_or_else(|_| panic!("the start was not told\n{}", host.log()))
+            .unwrap();
         // Attempts to listen tell as well, ever less often: what is told each time is told by the signals.
         let mut told = 0;
         let began = Instant::now();

@@ -60,6 +60,32 @@ fn what_is_not_committed_is_undone() {
     assert_eq!(host.profiles(), [] as [String; 0]);
 }
 
+// nmstate#109, nmstate#110
+#[test]
+fn a_change_that_the_kernel_cannot_make_fails_with_what_the_kernel_lacks() {
+    let host = Host::enter();
+    let engine = host.engine();
+    let mut filtering = bridge();
+    filtering["interfaces"][0]["bridge"]["port"][0]["vlan"] =
+        json!({ "mode": "trunk", "trunk-tags": [{ "id-range": { "min": 2, "max": 4094 } }] });
+    let Err(error) = wait(engine.apply(filtering)) else {
+        println!("skipped: this kernel filters VLANs on bridges");
+        return;
+    };
+    let cause = "interface br1 cannot be made: the kernel lacks CONFIG_BRIDGE_VLAN_FILTERING; ";
+    assert!(error.text.starts_with(cause), "{error}\n{}", host.log());
+    let log: Vec<&str> = error.log.lines().filter(|line| line.starts_with('[')).collect();
+    for line in &log {
+        let times = log.iter().filter(|other| *other == line).count();
+        assert_eq!(times, 1, "{line}");
+        let is_chatter = line.contains("WIFI") || line.contains("NetworkManager version");
+        assert!(!is_chatter, "{line}");
+    }
+    // Without VLANs the same kernel makes it.
+    wait(engine.apply(bridge())).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
+    wait(engine.rollback()).unwrap();
+}
+
 /// What a NIC has moves under a bridge.
 fn takeover() -> Template {
     let capture = json!({

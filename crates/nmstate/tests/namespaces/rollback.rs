@@ -256,6 +256,43 @@ where
     Ok(())
 }
 
+/// NetworkManager's bus refuses every commit from now on, and nothing else.
+fn refuse_commits() {
+    const FILE: &str = "/etc/dbus-1/weft.conf";
+    const DENIED: &str = r#"<policy context="mandatory">
+    <deny send_destination="org.freedesktop.NetworkManager" send_interface="org.freedesktop.NetworkManager"
+      send_member="CheckpointDestroy"/>
+  </policy>
+</busconfig>"#;
+    const NAME: &str = "org.freedesktop.DBus";
+    let config = fs::read_to_string(FILE).unwrap();
+    fs::write(FILE, config.replace("</busconfig>", DENIED)).unwrap();
+    let reloaded: zbus::Result<()> = wait(async {
+        let bus = zbus::Connection::system().await?;
+        let daemon = zbus::Proxy::new(&bus, NAME, "/org/freedesktop/DBus", NAME).await?;
+        daemon.call("ReloadConfig", &()).await
+    });
+    reloaded.unwrap();
+}
+
+// nmstate#50
+#[test]
+fn a_change_that_cannot_be_committed_is_rolled_back() {
+    let host = Connected::enter();
+    wait(host.engine.apply(takeover())).unwrap_or_else(|error| panic!("{error}\n{}", host.host.log()));
+    assert!(is_taken_over(&host.report()));
+    refuse_commits();
+    let error = wait(host.engine.commit()).expect_err("the bus refuses it");
+    println!("the commit failed: {error}");
+    assert!(
+        host.state.path().join("uncommitted").exists(),
+        "the way back is kept until the change is undone"
+    );
+    // The engine rolls back by itself.
+    host.wait_for("roll back", is_connected);
+    host.is_as_before();
+}
+
 #[test]
 fn a_successor_undoes_what_a_killed_handler_applied() {
     let host = Connected::enter();

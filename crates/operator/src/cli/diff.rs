@@ -289,12 +289,14 @@ async fn observe(cluster: &connection::Cluster, cr: &Resource, settings: &Settin
     };
     let node_state = if cr.object.pointer("/spec/nmstate").is_some_and(Value::is_object) {
         match cluster.get(&watches::definition(object::NMSTATE)).await? {
-            Some(definition) => NodeState {
-                definition: detect::node_state_definition(&definition),
-                wish: detect::node_state_wish(client)
-                    .await
-                    .map_err(asked("wishes for node state"))?,
-            },
+            Some(definition) => {
+                let wishes = detect::node_states(client).await;
+                let wishes = wishes.map_err(asked("wishes for node state"))?;
+                NodeState {
+                    definition: detect::node_state_definition(&definition),
+                    wish: detect::node_state_wish(wishes.as_deref()),
+                }
+            }
             None => NodeState::default(),
         }
     } else {

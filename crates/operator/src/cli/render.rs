@@ -346,11 +346,11 @@ mod tests {
                 "ServiceAccount multus",
                 "ConfigMap multus-daemon-config",
                 "DaemonSet multus",
-                "DaemonSet kube-cni-linux-bridge-plugin",
-                "DaemonSet bridge-marker",
                 "ClusterRole bridge-marker-cr",
                 "ClusterRoleBinding bridge-marker-crb",
                 "ServiceAccount bridge-marker",
+                "DaemonSet kube-cni-linux-bridge-plugin",
+                "DaemonSet bridge-marker",
                 "NetworkPolicy cnao-allow-egress-to-cluster-api",
                 "NetworkPolicy cnao-allow-egress-to-cluster-dns",
             ]

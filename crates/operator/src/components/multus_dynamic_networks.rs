@@ -1,14 +1,12 @@
 //! Dynamic networks: attaches running pods to networks (operands §2).
 
-use std::collections::BTreeMap;
-
-use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
+use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::json;
 
 use super::{Component, Context, replace_roles};
 use crate::{
     cluster_facts::{Cluster, Platform},
-    layout,
+    general, layout,
     manifest::{Error, Manifest},
     messages::specification,
     names,
@@ -111,11 +109,13 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     let image = context.images.of(names::env::MULTUS_DYNAMIC_NETWORKS_IMAGE)?;
     let socket = cri_socket(context);
     let mut pods = workload.pods()?;
-    pods.place(&Placement {
-        // On all nodes, as established: where multus is not, these pods wait for it.
-        node_selector: BTreeMap::new(),
-        ..context.workloads()
-    })?;
+    // Where multus is: elsewhere these pods would wait for its socket, and the configuration with them.
+    let mut placement = context.workloads();
+    if !image.is_native() && placement.node_selector == general::linux_nodes() {
+        // As established: a selector more would restart the pods of an installation that is taken over.
+        placement.node_selector.clear();
+    }
+    pods.place(&placement)?;
     pods.host_path("cri-socket", socket)?;
     if image.is_native() {
         // The directory instead of the socket: a daemon that is restarted makes a new one.

@@ -124,21 +124,23 @@ impl Reconciler {
     }
 
     async fn apply_group(&mut self, group: &Group) -> Result<(), apply::Error> {
+        let mut contested = Ok(());
         for object in &group.objects {
-            self.apply_one(object).await?;
+            match self.apply_one(object).await {
+                // The other objects are applied all the same.
+                Err(error) if error.is_contested() => contested = contested.and(Err(error)),
+                done => done?,
+            }
         }
-        Ok(())
+        contested
     }
 
     async fn apply_one(&mut self, object: &Value) -> Result<(), apply::Error> {
         let outcome = self.applier.apply(object).await?;
-        let id = ObjectId::of(object);
-        if matches!(outcome, Outcome::Created | Outcome::Recreated) && render::is_workload(&id) {
+        if matches!(outcome, Outcome::Created | Outcome::Recreated)
+            && render::is_workload(&ObjectId::of(object))
+        {
             self.memory.made = true;
-        }
-        if outcome == Outcome::Created {
-            // Until a watch tells about it, it seems not to be there.
-            self.memory.unseen.insert(id);
         }
         Ok(())
     }
@@ -179,17 +181,10 @@ impl Reconciler {
 
     /// Removes what is recorded and no longer rendered.
     pub(super) async fn prune(&mut self, planned: &Inventory, groups: &[Group], failures: &mut Failures) {
-        let unknown = |component: &str| !groups.iter().any(|group| group.component == component);
-        if self
-            .memory
-            .deployed
-            .iter()
-            .any(|(component, _)| unknown(component))
-        {
-            // The record does not say whose an object is: it may belong to the component that can't be rendered.
-            return;
-        }
-        let gone = planned.prune(&render::inventory(groups), render::is_kept);
+        let is_rendered = |component: &str| groups.iter().any(|group| group.component == component);
+        let deployed = self.memory.deployed.iter().map(|(component, _)| *component);
+        let unrendered: Vec<_> = deployed.filter(|component| !is_rendered(component)).collect();
+        let gone = render::superfluous(planned, groups, &unrendered);
         if gone.is_empty() {
             return;
         }

@@ -30,7 +30,7 @@ impl Reconciler {
         if !issued.objects().iter().all(|id| inventory.contains(id)) {
             return Ok(());
         }
-        // Just created, or not to be had: a watch will tell.
+        // Not to be had: a watch will tell.
         if self.cache().lookup(&issued.configuration) == Lookup::Absent {
             return Ok(());
         }
@@ -48,10 +48,8 @@ impl Reconciler {
             configurations: vec![issued.configuration],
         };
         let intervals = general::intervals(&spec);
-        let kept = certificates::keep(&self.applier, &objects, &issued.identity, &intervals).await;
-        let kept = kept.map_err(|error| error.to_string())?;
-        self.memory.unseen.extend(kept.created);
-        self.look_again = Some(kept.look_again);
+        let look_again = certificates::keep(&self.applier, &objects, &issued.identity, &intervals).await;
+        self.look_again = Some(look_again.map_err(|error| error.to_string())?);
         Ok(())
     }
 

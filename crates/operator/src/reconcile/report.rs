@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{Error, Reconciler};
 use crate::{
+    components::{Component as _, nmstate::NMState},
     messages,
     names::reason,
     resource::{self, Resource},
@@ -41,13 +42,22 @@ impl Reconciler {
     }
 
     /// The deployed components, and how far their workloads are.
-    pub(super) fn components(&self) -> Vec<Component> {
+    pub(super) fn components(&mut self) -> Vec<Component> {
         let deployed = self.memory.deployed.iter();
-        let component = |(name, ids): &(&'static str, Vec<ObjectId>)| Component {
-            name,
-            workloads: ids.iter().map(|id| self.observe(id)).collect(),
+        let component = |(name, ids): &(&'static str, Vec<ObjectId>)| {
+            let second = self.memory.second_step.iter();
+            let second = second.filter(|_| *name == NMState.name()).cloned();
+            Component {
+                name,
+                workloads: ids.iter().map(|id| self.observe(id)).chain(second).collect(),
+            }
         };
-        deployed.map(component).collect()
+        let mut components: Vec<Component> = deployed.map(component).collect();
+        let workloads = components
+            .iter_mut()
+            .flat_map(|component| &mut component.workloads);
+        self.ready_at = self.memory.ready_since.mark(workloads, Instant::now());
+        components
     }
 
     fn observe(&self, id: &ObjectId) -> Workload {
@@ -58,10 +68,9 @@ impl Reconciler {
         let lookup = self.cache().lookup(id);
         let observation = match &lookup {
             Lookup::Present(object) => Observation::Seen(object),
-            Lookup::Absent if !self.memory.unseen.contains(id) => Observation::Gone {
+            Lookup::Absent | Lookup::Unknown => Observation::Gone {
                 namespace: namespace(),
             },
-            Lookup::Absent | Lookup::Unknown => Observation::JustCreated,
         };
         Workload::observed(id.clone(), &observation)
     }
@@ -120,9 +129,9 @@ impl Reconciler {
         self.metrics.set_mac_pool(false);
     }
 
-    /// When to look at the status again: news of a kind of which there are many were held back.
+    /// When to look at the status again: messages were held back, or workloads will have stayed ready for long enough.
     pub fn held_back_until(&self) -> Option<Instant> {
-        self.held_back
+        self.held_back.into_iter().chain(self.ready_at).min()
     }
 
     /// A roll-out over many nodes changes messages many times a second: so often nobody reads them.

@@ -356,6 +356,49 @@ fn what_is_rendered_is_watched() {
     }
 }
 
+// operator#87
+#[test]
+fn accounts_and_their_rights_come_before_what_runs_under_them() {
+    let access = [
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "SecurityContextConstraints",
+    ];
+    let kind = |object: &Value| object["kind"].as_str().map(str::to_owned).expect("a kind");
+    for (native, scc) in [(false, false), (false, true), (true, false), (true, true)] {
+        let setting = Setting {
+            native,
+            scc,
+            monitoring: true,
+            ..Setting::default()
+        };
+        for Group {
+            component, objects, ..
+        } in setting.with(all_components(), render_enabled)
+        {
+            let pods = |object: &Value| object.pointer("/spec/template/spec").is_some();
+            let Some(first) = objects.iter().position(pods) else {
+                continue;
+            };
+            let late: Vec<_> = objects[first..].iter().map(kind).collect();
+            assert!(
+                late.iter().all(|kind| !access.contains(&kind.as_str())),
+                "{component}: {late:?}"
+            );
+            for object in objects.iter().filter(|object| pods(object)) {
+                let account = object.pointer("/spec/template/spec/serviceAccountName");
+                let is_it = |found: &Value| {
+                    kind(found) == "ServiceAccount" && Some(&found["metadata"]["name"]) == account
+                };
+                assert!(account.is_none() || objects.iter().any(is_it), "{component}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_component_that_cannot_be_rendered_is_not_in_the_way_of_the_others() {
     let images = Images::read(|name| (name == "MULTUS_IMAGE").then(|| "multus:4".to_owned()));
@@ -428,7 +471,6 @@ fn what_stays_for_ever_is_not_in_the_inventory() {
     });
     let recorded: Vec<_> = inventory(&groups)
         .objects()
-        .iter()
         .map(|id| format!("{} {}", id.kind, id.name))
         .collect();
     assert_eq!(
@@ -442,6 +484,40 @@ fn what_stays_for_ever_is_not_in_the_inventory() {
             "NetworkPolicy cnao-allow-egress-to-cluster-api",
             "NetworkPolicy cnao-allow-egress-to-cluster-dns",
         ]
+    );
+}
+
+// operator#88
+#[test]
+fn a_component_that_cannot_be_rendered_keeps_its_own_objects_alone() {
+    let id = |name: &str| kube_kit::object::CONFIG_MAP.object(Some("ns"), name);
+    let multus = Group {
+        component: "multus",
+        objects: vec![
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "namespace": "ns" } }),
+        ],
+        issued: Vec::new(),
+    };
+    let groups = [multus];
+    let planned = inventory(&groups)
+        .union(&Inventory::of_component("multus", [id("former")]))
+        .union(&Inventory::of_component("linuxBridge", [id("bridge")]))
+        .union(&Inventory::of_component("ovs", [id("ovs")]));
+    assert_eq!(
+        superfluous(&planned, &groups, &["linuxBridge"]),
+        [id("former"), id("ovs")]
+    );
+    let all = [id("former"), id("bridge"), id("ovs")];
+    assert_eq!(superfluous(&planned, &groups, &[]), all);
+    // What an earlier version recorded may be of any component.
+    let planned = planned.union(&Inventory::of([id("earlier")]));
+    assert_eq!(
+        superfluous(&planned, &groups, &["linuxBridge"]),
+        [id("former"), id("ovs")]
+    );
+    assert_eq!(
+        superfluous(&planned, &groups, &[]),
+        [&all[..], &[id("earlier")]].concat()
     );
 }
 

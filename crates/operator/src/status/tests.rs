@@ -157,6 +157,50 @@ fn a_roll_out_goes_from_progressing_to_available() {
     assert_eq!(done.observed_version, VERSION);
 }
 
+// operator#84
+#[test]
+fn available_waits_until_workloads_have_stayed_ready() {
+    let just_ready = Finding::Applied {
+        failures: Failures::default(),
+        components: vec![Component {
+            name: "multus",
+            workloads: vec![workload(State::JustReady)],
+        }],
+        containers: containers(),
+    };
+    let line = "DaemonSet \"ns/multus\" has been available for less than a second";
+    let (rolling, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&["a"]), 1);
+    let (held, told) = step(&rolling, &just_ready, 2);
+    assert_eq!(
+        conditions(&held),
+        [
+            "Available False Startup Configuration is in process".to_owned(),
+            "Degraded False".to_owned(),
+            format!("Progressing True Deploying {line}"),
+        ]
+    );
+    assert_eq!(
+        of_components(&held),
+        [format!("MultusAvailable False Deploying {line}")]
+    );
+    assert_eq!(told, Vec::<String>::new());
+    assert_eq!(held.observed_version, "");
+    let (done, told) = step(&held, &applied(&[]), 3);
+    assert_eq!(conditions(&done), AVAILABLE);
+    assert_eq!(told, ["Normal Available | All applied components are available"]);
+    // A starting operator does not know since when workloads are ready: what says True stays True.
+    assert_eq!(step(&done, &just_ready, 4), (done.clone(), Vec::new()));
+    // So it does where an operator wrote no conditions for components.
+    let mut taken_over = done.clone();
+    taken_over
+        .conditions
+        .retain(|found| !condition::is_of_component(&found.kind));
+    let (after, told) = step(&taken_over, &just_ready, 5);
+    assert_eq!(conditions(&after), AVAILABLE);
+    assert_eq!(of_components(&after), ["MultusAvailable True"]);
+    assert_eq!(told, Vec::<String>::new());
+}
+
 #[test]
 fn nothing_new_changes_nothing() {
     let (done, _) = step(&NetworkAddonsConfigStatus::default(), &applied(&[]), 1);

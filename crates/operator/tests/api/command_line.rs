@@ -252,11 +252,11 @@ fn a_difference_is_what_the_operator_would_change() {
     assert_eq!(
         change.text,
         "\
-- DaemonSet command-line-diff/kube-cni-linux-bridge-plugin
-- DaemonSet command-line-diff/bridge-marker
 - ClusterRole bridge-marker-cr
 - ClusterRoleBinding bridge-marker-crb
 - ServiceAccount command-line-diff/bridge-marker
+- DaemonSet command-line-diff/kube-cni-linux-bridge-plugin
+- DaemonSet command-line-diff/bridge-marker
 
 5 to delete, 9 unchanged
 "

@@ -1,10 +1,11 @@
 //! What somebody else changes or deletes is restored at once, and nothing is done while nothing changes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use stage::until;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, message};
 
 fn with_multus(namespace: &'static str) -> Fixture {
     let fixture = Fixture::running(namespace);
@@ -251,4 +252,104 @@ fn a_removal_is_not_forgotten_when_something_else_fails() {
             .contains("bridge-marker"))
         .then_some(())
     });
+}
+
+// operator#90
+#[test]
+fn reconcile_with_a_lagging_watch_writes_nothing_twice() {
+    const APPLIED: &str = "cluster-networks-addons-operator-applied-cluster";
+    let mut fixture = Fixture::installed("drift-behind");
+    let hold = fixture.hold("configmaps");
+    // A slow machine must not have it reported as stale.
+    fixture.be_patient(Duration::from_mins(10));
+    fixture.start();
+    fixture.configure(&json!({ "multus": {}, "kubeMacPool": {} }));
+    fixture.wait_until_progressing();
+    let applied = || fixture.operand("configmap", APPLIED).expect("a record")["data"].clone();
+    let first = applied();
+    let mark = fixture.mark();
+    // Other watches report changes meanwhile.
+    fixture.roll_out(&["multus"]);
+    fixture.roll_out_deployments(&["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"]);
+    fixture.wait_until_available();
+    assert_eq!(applied(), first, "the range of addresses is drawn once");
+    let work = fixture.work_since(mark);
+    assert!(work.is_empty(), "{work:#?}");
+
+    // An object that another client deletes meanwhile comes back once the watch reports it.
+    let before = uid(&fixture.operand("configmap", "multus-daemon-config").expect("it"));
+    fixture.remove("configmap", "multus-daemon-config");
+    hold.release();
+    fixture.wait_for_operand("configmap", "multus-daemon-config", |object| {
+        (uid(object) != before).then_some(())
+    });
+}
+
+// operator#90, workloads
+#[test]
+fn status_of_a_workload_that_its_watch_has_not_reported_is_not_gone() {
+    let mut fixture = Fixture::installed("drift-unseen");
+    let hold = fixture.hold("daemonsets");
+    // A slow machine must not have it reported as stale.
+    fixture.be_patient(Duration::from_mins(10));
+    fixture.start();
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.wait_until_progressing();
+    // A repair shows that there was another reconcile.
+    let before = uid(&fixture.operand("serviceaccount", "multus").expect("it"));
+    fixture.remove("serviceaccount", "multus");
+    fixture.wait_for_operand("serviceaccount", "multus", |object| {
+        (uid(object) != before).then_some(())
+    });
+    hold.release();
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+    let events = fixture.events();
+    assert!(
+        !events.iter().any(|event| event.contains("NoDaemonSet")),
+        "{events:#?}"
+    );
+}
+
+// operator#94
+#[test]
+fn repair_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
+    const CONFIG: &str = "multus-daemon-config";
+    let fixture = with_multus("drift-contested");
+    let namespace = fixture.namespace;
+    let mark = fixture.mark();
+    let theirs = json!({ "data": { "daemon-config.json": "{}" } }).to_string();
+    let patch = [
+        "patch",
+        "configmap",
+        CONFIG,
+        "--namespace",
+        namespace,
+        "--type=merge",
+        "--field-manager=gitops",
+        "--patch",
+        &theirs,
+    ];
+    let told = until("the operator to name the manager", || {
+        fixture.kubectl().run(patch).expect("patched");
+        let told = message(&fixture.configuration(), "Degraded");
+        if told.is_empty() { Err("not yet") } else { Ok(told) }
+    });
+    let complaint = format!(
+        "could not apply (/v1, Kind=ConfigMap) {namespace}/{CONFIG}: field manager \"gitops\" keeps changing \
+         data.daemon-config.json"
+    );
+    assert!(told.starts_with(&complaint), "{told}");
+    let work = fixture.work_since(mark);
+    let updates = work.iter().filter(|request| request.starts_with("update"));
+    assert!(updates.count() <= 5, "{work:#?}");
+
+    // Other objects are repaired meanwhile, also of the same component.
+    let before = uid(&fixture.operand("serviceaccount", "multus").expect("it"));
+    fixture.remove("serviceaccount", "multus");
+    fixture.wait_for_operand("serviceaccount", "multus", |object| {
+        (uid(object) != before).then_some(())
+    });
+    // The other client stops reverting it.
+    fixture.wait_until_available();
 }

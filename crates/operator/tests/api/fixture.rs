@@ -6,12 +6,14 @@ use std::{
     net::SocketAddr,
     process::Stdio,
     sync::{Mutex, mpsc},
+    time::Duration,
 };
 
 use cluster::{ApiServer, GarbageCollector, Kubectl};
 use kube_kit::{
-    client,
+    cache, client,
     object::{self, Kind},
+    serve::Readiness,
 };
 use operator::{
     controller::Operator,
@@ -22,7 +24,7 @@ use operator::{
 };
 use serde_json::{Value, json};
 pub(crate) use stage::DEADLINE;
-use stage::{Admin, Method, Request, Task, until};
+use stage::{Admin, Hold, Method, Request, Task, until};
 
 use crate::stubs::wait_for_definitions;
 
@@ -42,6 +44,10 @@ pub(crate) struct Fixture {
     operator: Option<Running>,
     /// Variables of the operator's environment that this fixture sets.
     environment: Vec<(&'static str, &'static str)>,
+    /// Watches of the operator that this fixture holds.
+    hold: Option<Hold>,
+    /// How long watches may fail before the operator reports them.
+    patience: Duration,
     /// Workloads that run: kind and name.
     rolled_out: Mutex<BTreeSet<(&'static str, String)>>,
 }
@@ -49,6 +55,7 @@ pub(crate) struct Fixture {
 struct Running {
     task: Task,
     metrics: SocketAddr,
+    readiness: Readiness,
 }
 
 impl Fixture {
@@ -61,6 +68,8 @@ impl Fixture {
             admin: Admin::of(server),
             operator: None,
             environment: Vec::new(),
+            hold: None,
+            patience: cache::PATIENCE,
             rolled_out: Mutex::default(),
         };
         for name in ["namespace.yaml", "operator.yaml"] {
@@ -145,6 +154,25 @@ impl Fixture {
         self.environment.push((variable, value));
     }
 
+    /// Holds the operator's watches of this resource from its next start on.
+    pub(crate) fn hold(&mut self, resource: &'static str) -> Hold {
+        let hold = Hold::watches_of(resource);
+        self.hold = Some(hold.clone());
+        hold
+    }
+
+    /// Sets how long watches may fail, from the operator's next start on.
+    pub(crate) fn be_patient(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// Whether the running operator is ready, as its probe says.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.operator
+            .as_ref()
+            .is_some_and(|running| running.readiness.is_ready())
+    }
+
     pub(crate) fn server_url(&self) -> &'static str {
         self.server.url()
     }
@@ -160,6 +188,9 @@ impl Fixture {
         let set = self.environment.clone();
         let url = url.parse().expect("a URL");
         let (metrics_at, metrics) = mpsc::channel();
+        let (hold, patience) = (self.hold.clone(), self.patience);
+        let readiness = Readiness::new();
+        let probed = readiness.clone();
         let task = Task::start(async move |shutdown| {
             let mut config = stage::config(&kubeconfig, Some(&account(namespace))).await;
             config.cluster_url = url;
@@ -171,17 +202,26 @@ impl Fixture {
             let settings = change(Settings::read(variable).expect("settings"));
             let metrics = Metrics::new(&settings).expect("metrics");
             let client = client::counted(config, metrics.requests()).expect("a client");
+            let client = match hold {
+                Some(hold) => hold.client(client),
+                None => client,
+            };
             let scrapes = metrics.serve(client.clone(), 0).await.expect("a server");
             metrics_at.send(scrapes.address()).expect("a test");
             Operator::start(client, settings, metrics)
                 .await
                 .expect("an operator")
-                .run(&shutdown)
+                .patient(patience)
+                .run(&shutdown, &readiness)
                 .await;
             scrapes.stop().await;
         });
         let metrics = metrics.recv().expect("metrics");
-        self.operator = Some(Running { task, metrics });
+        self.operator = Some(Running {
+            task,
+            metrics,
+            readiness: probed,
+        });
     }
 
     pub(crate) fn stop(&mut self) {
@@ -311,7 +351,7 @@ impl Fixture {
             };
             let generation = &object["metadata"]["generation"];
             if object["status"]["observedGeneration"] != *generation {
-                self.report(kind, name, &running(kind, generation));
+                self.report(kind, name, &running(kind, &object));
             }
         }
     }
@@ -414,9 +454,8 @@ impl Fixture {
 
     fn roll_out_all(&self, kind: &'static str, names: &[&str]) {
         for name in names {
-            let generation =
-                self.wait_for_operand(kind, name, |object| object["metadata"].get("generation").cloned());
-            self.report(kind, name, &running(kind, &generation));
+            let object = self.wait_for_operand(kind, name, |object| Some(object.clone()));
+            self.report(kind, name, &running(kind, &object));
             kube_kit::lock(&self.rolled_out).insert((kind, (*name).to_owned()));
         }
     }
@@ -433,6 +472,17 @@ impl Fixture {
         } });
         kube_kit::lock(&self.rolled_out).remove(&("daemonset", daemon_set.to_owned()));
         self.report("daemonset", daemon_set, &status);
+    }
+
+    /// Writes what the node state operator would say of what it deploys: whether it is available.
+    pub(crate) fn report_node_state(&self, available: &str, message: &str) {
+        self.wait_for_operand("nmstate", "nmstate", |_| Some(()));
+        let condition = json!({ "type": "Available", "status": available, "message": message });
+        self.report(
+            "nmstate",
+            "nmstate",
+            &json!({ "status": { "conditions": [condition] } }),
+        );
     }
 
     /// Collects garbage until the returned value is dropped.
@@ -549,8 +599,9 @@ fn path(kind: &str, namespace: Option<&str>, name: &str) -> String {
     format!("{}/{name}", kind.path(namespace))
 }
 
-/// The status of a workload of this generation that runs.
-fn running(kind: &str, generation: &Value) -> Value {
+/// The status of a workload all of whose pods run, in their newest form.
+fn running(kind: &str, workload: &Value) -> Value {
+    let generation = &workload["metadata"]["generation"];
     if kind == "daemonset" {
         json!({ "status": {
             "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1,
@@ -558,9 +609,10 @@ fn running(kind: &str, generation: &Value) -> Value {
             "observedGeneration": generation,
         } })
     } else {
+        let replicas = &workload["spec"]["replicas"];
         json!({ "status": {
-            "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
-            "observedGeneration": generation,
+            "replicas": replicas, "updatedReplicas": replicas, "readyReplicas": replicas,
+            "availableReplicas": replicas, "observedGeneration": generation,
         } })
     }
 }

@@ -134,7 +134,7 @@ fn components_come_and_go_one_by_one() {
     assert_eq!(warnings, Vec::<String>::new());
 }
 
-// operator#16
+// operator#16, operator#84
 #[test]
 fn a_restart_changes_nothing() {
     let mut fixture = Fixture::running("lifecycle-restart");

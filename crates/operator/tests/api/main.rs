@@ -37,6 +37,8 @@ mod lifecycle;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod node_state;
+#[cfg(test)]
 mod outage;
 #[cfg(test)]
 mod prometheus;
@@ -52,3 +54,5 @@ mod stubs;
 mod takeover;
 #[cfg(test)]
 mod validation;
+#[cfg(test)]
+mod watching;

@@ -28,6 +28,9 @@ const NODES: [Rights; 3] = [
             "update pods/status",
             "create events",
             "get resourceclaims.resource.k8s.io",
+            // By both it knows that it leaves the node.
+            "get daemonsets.apps multus",
+            "get nodes",
         ],
         may_not: &[
             "create network-attachment-definitions.k8s.cni.cncf.io",
@@ -40,7 +43,11 @@ const NODES: [Rights; 3] = [
             "create pods",
             "create pods/exec",
             "get secrets",
-            "get nodes",
+            "list nodes",
+            "update nodes",
+            "patch nodes/status",
+            "get daemonsets.apps another",
+            "update daemonsets.apps multus",
         ],
     },
     Rights {

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use cluster::wait;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture::{DEADLINE, Fixture, component_conditions, message};
 
+const POOL: [&str; 2] = ["kubemacpool-cert-manager", "kubemacpool-mac-controller-manager"];
 const ROLLING: [&str; 3] = [
     "Available False Startup",
     "Degraded False",
@@ -124,7 +125,7 @@ fn what_a_restarted_operator_cannot_apply_is_no_reason_to_blank_the_status() {
     fixture.configure(&json!({ "multus": {} }));
     let valid = fixture.wait_until_available();
     // A condition that says what it said keeps its time.
-    let since = |configuration: &serde_json::Value, kind: &str| {
+    let since = |configuration: &Value, kind: &str| {
         let conditions = configuration["status"]["conditions"].as_array().cloned();
         let mut conditions = conditions.unwrap_or_default().into_iter();
         conditions
@@ -135,4 +136,52 @@ fn what_a_restarted_operator_cannot_apply_is_no_reason_to_blank_the_status() {
         since(&valid, "MultusAvailable"),
         since(&before, "MultusAvailable")
     );
+}
+
+// operator#83
+#[test]
+fn deployment_whose_old_pod_still_runs_is_progressing() {
+    let fixture = Fixture::running("status-recreate");
+    fixture.configure(&json!({ "kubeMacPool": {} }));
+    fixture.roll_out_deployments(&POOL);
+    fixture.wait_until_available();
+    let generation = |deployment: &Value| deployment["metadata"]["generation"].as_i64();
+    let before = POOL.map(|name| generation(&fixture.operand("deployment", name).expect("the pool")));
+    fixture.configure(&json!({ "kubeMacPool": {}, "placementConfiguration": { "infra": {} } }));
+    for (name, before) in POOL.into_iter().zip(before) {
+        let changed = fixture.wait_for_operand("deployment", name, |deployment| {
+            generation(deployment).filter(|now| Some(*now) != before)
+        });
+        // What the controller writes before it deletes the old pod.
+        let old_pod = json!({ "status": {
+            "observedGeneration": changed, "replicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+            "updatedReplicas": null,
+        } });
+        fixture.report("deployment", name, &old_pod);
+    }
+    for name in POOL {
+        let line =
+            format!("Deployment \"status-recreate/{name}\" update is rolling out (0 out of 1 updated)");
+        fixture.wait_for_operand("networkaddonsconfig", "cluster", |configuration| {
+            message(configuration, "Progressing")
+                .contains(&line)
+                .then_some(())
+        });
+    }
+    fixture.roll_out_deployments(&POOL);
+    fixture.wait_until_available();
+}
+
+// operator#84
+#[test]
+fn available_comes_after_the_workloads_stayed_ready_for_a_second() {
+    let fixture = Fixture::running("status-hold");
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.wait_until_progressing();
+    let begun = Instant::now();
+    fixture.roll_out(&["multus"]);
+    // Nothing changes any more that could wake the operator.
+    fixture.wait_until_available();
+    let held = begun.elapsed();
+    assert!(held >= Duration::from_secs(1), "available after {held:?}");
 }

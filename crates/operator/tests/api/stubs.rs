@@ -51,11 +51,22 @@ impl Stubs {
         self.define("nmstate.io", "NMState", "nmstates", "Cluster");
     }
 
+    /// The `NMState` kind of releases that served no `v1`.
+    pub(crate) fn former_node_state(&mut self) {
+        let mut definition = definition("nmstate.io", "NMState", "nmstates", "Cluster");
+        definition["spec"]["versions"][0]["name"] = json!("v1beta1");
+        self.install(&definition);
+    }
+
     fn define(&mut self, group: &str, kind: &str, plural: &str, scope: &str) {
-        let definition = definition(group, kind, plural, scope);
+        self.install(&definition(group, kind, plural, scope));
+    }
+
+    fn install(&mut self, definition: &Value) {
         let admin = admin();
-        admin.apply(&definition);
-        self.0.push(format!("{plural}.{group}"));
+        admin.apply(definition);
+        let name = definition["metadata"]["name"].as_str().expect("a name");
+        self.0.push(name.to_owned());
         wait_for_definitions(&admin);
     }
 

@@ -156,23 +156,34 @@ fn another_name_is_ignored() {
     );
 }
 
+// operator#86
 #[test]
-fn a_component_that_is_not_deployed_yet_is_told_about_and_the_others_are_deployed() {
+fn component_without_a_program_keeps_the_configuration_from_being_available_and_no_other_component() {
     let mut fixture = Fixture::installed("validation-undeployed");
     // Our own image is to run it, and does not have it.
     fixture.set("MACVTAP_CNI_IMAGE", "");
     fixture.start();
     fixture.configure(&json!({ "macvtap": {}, "multus": {} }));
-    fixture.wait_until_progressing();
-    fixture.wait_for_event(
-        "Warning NotYetDeployed: spec.macvtap is accepted, but this version of the operator does not deploy it yet",
-    );
     fixture.roll_out(&["multus"]);
-    fixture.wait_until_available();
+    let complaint = "spec.macvtap is accepted, but this version of the operator does not deploy it yet";
+    fixture.wait_for_event(&format!("Warning NotYetDeployed: {complaint}"));
+    let configuration = fixture.wait_for_conditions(&[
+        "Available False Failing",
+        "Degraded True NotYetDeployed",
+        "Progressing False InvalidConfiguration",
+    ]);
+    assert_eq!(message(&configuration, "Degraded"), complaint);
+    fixture.wait_for_components(&[
+        "MacvtapAvailable False NotYetDeployed",
+        "MultusAvailable True",
+        "NetworkPoliciesAvailable True",
+    ]);
     let told = fixture
         .events()
         .iter()
-        .filter(|event| event.contains("NotYetDeployed"))
+        .filter(|event| event.starts_with("Warning NotYetDeployed"))
         .count();
     assert_eq!(told, 1);
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.wait_until_available();
 }

@@ -8,6 +8,7 @@ use cni::{
     plugin::Call,
     result::{CniResult, Interface},
 };
+use ipnet::IpNet;
 use linux::{
     address::Family,
     arp,
@@ -26,10 +27,12 @@ use super::{
 };
 use crate::{
     interface, ipam,
+    masquerade::{self, Choice},
     messages::{Explain, MAKE_VETH},
     pod::Pod,
     record::{self, AttachmentId, Journal},
     ruleset::Ruleset,
+    spoof_check,
     veth::{self, Pair},
 };
 
@@ -85,7 +88,10 @@ fn begin_record(call: &Call, key: &AttachmentId, host: &mut Socket, pod: &mut Po
         return Ok(journal);
     }
     let ifname = &call.request.ifname;
-    let left = records.steps::<Step>(key)?.unwrap_or_default();
+    let left = records
+        .taken::<Step>(key)?
+        .map(|taken| taken.steps)
+        .unwrap_or_default();
     let present = pod
         .socket
         .find_link(ifname)
@@ -288,18 +294,31 @@ impl Attachment<'_> {
         let mac = inner
             .mac
             .ok_or_else(|| Error::internal(format!("\"{}\" has no MAC address", inner.name)))?;
-        self.take(Step::SpoofCheck {
+        let step = Step::SpoofCheck {
             port: self.pair.outer_name.clone(),
             mac,
-        })
+        };
+        begin(&mut self.journal, &mut self.taken, step)?;
+        let port = spoof_check::Port {
+            name: &self.pair.outer_name,
+            mac,
+        };
+        spoof_check::set_up(&mut self.rules, self.owner, port)
     }
 
-    /// Records a step and takes it.
-    fn take(&mut self, step: Step) -> Result<(), Error> {
-        self.journal.note(std::slice::from_ref(&step))?;
-        let outcome = step.take(&mut self.rules, self.owner);
-        self.taken.push(step);
-        outcome
+    /// Has packets that leave the container's subnets take on an address of the host.
+    fn masquerade(&mut self, choice: Choice, addresses: &[IpNet]) -> Result<(), Error> {
+        let Self {
+            rules,
+            journal,
+            taken,
+            owner,
+            ..
+        } = self;
+        masquerade::set_up(rules, choice, *owner, addresses, |backend| {
+            let addresses = addresses.to_vec();
+            begin(journal, taken, Step::Masquerade { backend, addresses })
+        })
     }
 
     fn interfaces(&self) -> Vec<Interface> {
@@ -371,15 +390,15 @@ impl Attachment<'_> {
                 gateway::enable_forwarding(family)?;
             }
         }
-        if let Some(backend) = self.config.masquerade {
-            let addresses = result.ips.iter().map(|ip| ip.address).collect();
-            self.take(Step::Masquerade { backend, addresses })?;
+        if let Some(choice) = self.config.masquerade {
+            let addresses: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
+            self.masquerade(choice, &addresses)?;
         }
         Ok(())
     }
 
     /// Puts a gateway's address on the bridge, or on the host's own port in the VLAN.
-    fn become_gateway(&mut self, address: ipnet::IpNet, result: &mut CniResult) -> Result<(), Error> {
+    fn become_gateway(&mut self, address: IpNet, result: &mut CniResult) -> Result<(), Error> {
         let config = self.config;
         let vlan = config
             .vlans
@@ -464,6 +483,13 @@ impl Attachment<'_> {
             );
         }
     }
+}
+
+/// Records a step that is about to be taken.
+fn begin(journal: &mut Journal, taken: &mut Vec<Step>, step: Step) -> Result<(), Error> {
+    journal.note(std::slice::from_ref(&step))?;
+    taken.push(step);
+    Ok(())
 }
 
 /// Settings of the container's end that have to be made before it gets addresses; to be called in its

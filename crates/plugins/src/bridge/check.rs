@@ -165,9 +165,9 @@ fn check_rules(
         };
         spoof_check::check(&mut rules, owner, port)?;
     }
-    if let Some(backend) = config.masquerade {
+    if let Some(choice) = config.masquerade {
         let addresses: Vec<_> = previous.ips.iter().map(|ip| ip.address).collect();
-        masquerade::check(&mut rules, backend, owner, &addresses)?;
+        masquerade::check(&mut rules, choice, owner, &addresses)?;
     }
     Ok(())
 }

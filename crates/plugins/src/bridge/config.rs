@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     ipam,
-    masquerade::Backend,
+    masquerade::Choice,
     messages::{HAIRPIN_AND_PROMISC, IPAM_WITHOUT_INTERFACE, MAKE_VETH},
     names::{DEFAULT_BRIDGE, arg},
 };
@@ -93,7 +93,7 @@ pub(super) struct Config {
     /// Frames that the container sends under another address than its own are dropped.
     pub(super) spoof_check: bool,
     /// Packets that leave the container's subnet take on an address of the host.
-    pub(super) masquerade: Option<Backend>,
+    pub(super) masquerade: Option<Choice>,
     /// Address of the container's end.
     pub(super) mac: Option<Mac>,
     /// Resolver settings that replace IPAM's.
@@ -126,7 +126,7 @@ impl Config {
         let vlans = Vlans::new(wire.vlan, wire.vlan_trunk.as_deref(), keep_default)?;
         let mac = mac(&wire, args)?;
         // Established plugins do not look at it where nothing is masqueraded.
-        let backend = wire.ip_masq.then(|| Backend::named(&wire.ip_masq_backend));
+        let backend = wire.ip_masq.then(|| Choice::named(&wire.ip_masq_backend));
         if layer3 && wire.disable_container_interface {
             return Err(Error::internal(IPAM_WITHOUT_INTERFACE));
         }
@@ -199,6 +199,7 @@ fn mac(wire: &Wire, args: &CniArgs) -> Result<Option<Mac>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::masquerade::Backend;
 
     fn read(config: &str, args: &str, layer3: bool) -> Result<Config, Error> {
         let wire = json::from_str(config).unwrap();
@@ -253,10 +254,10 @@ mod tests {
     fn masquerading_has_two_backends() {
         let backend = |config: &str| read(config, "", true).unwrap().masquerade;
         assert_eq!(backend("{}"), None);
-        assert_eq!(backend(r#"{"ipMasq":true}"#), Some(Backend::Nftables));
+        assert_eq!(backend(r#"{"ipMasq":true}"#), Some(Choice::Automatic));
         for (name, wanted) in [("nftables", Backend::Nftables), ("iptables", Backend::Iptables)] {
             let config = format!(r#"{{"ipMasq":true,"ipMasqBackend":"{name}"}}"#);
-            assert_eq!(backend(&config), Some(wanted));
+            assert_eq!(backend(&config), Some(Choice::Only(wanted)));
         }
         assert_eq!(backend(r#"{"ipMasqBackend":"pf"}"#), None);
         assert_eq!(

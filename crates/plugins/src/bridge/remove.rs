@@ -13,18 +13,32 @@ use super::{
 use crate::{
     ipam, masquerade,
     pod::Pod,
-    record::{Attachment, AttachmentId, valid_attachments},
+    record::{Attachment, AttachmentId, Records, Taken, valid_attachments},
     ruleset::Ruleset,
     spoof_check, veth,
 };
 
-/// What the config says about rules of the host. Everything else in it is deliberately not read: whatever made ADD
-/// fail must not keep a pod from going.
+/// The kinds of host rules that attachments have. No other key of the config is read: a config that made ADD fail must not
+/// keep a pod from going.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Wanted {
+struct Rules {
     macspoofchk: bool,
     ip_masq: bool,
+}
+
+impl Rules {
+    fn of(call: &Call) -> Self {
+        call.config.read().unwrap_or_default()
+    }
+
+    /// Adds the kinds that are on record, perhaps of an older config.
+    fn add<'a>(&mut self, taken: impl IntoIterator<Item = &'a Step>) {
+        for step in taken {
+            self.macspoofchk |= matches!(step, Step::SpoofCheck { .. });
+            self.ip_masq |= matches!(step, Step::Masquerade { .. });
+        }
+    }
 }
 
 /// Detaches one container. Rules that cannot be removed keep no pod from going: they stay recorded, for GC.
@@ -33,21 +47,64 @@ pub(super) fn del(call: &Call) -> Result<(), Error> {
     let owner = key.to(call.config.name());
     let mut rules = Ruleset::of(call);
     // A record that tells of no pair is one of a call that was killed early, or one that this version cannot read.
-    let tells = |taken: &Vec<Step>| taken.iter().any(|step| step.pair().is_some());
-    let left = if let Some(taken) = records.steps(&key)?.filter(tells) {
-        steps::undo(call, &mut open()?, &mut rules, owner, &taken)?
+    let tells = |taken: &Taken<Step>| taken.steps.iter().any(|step| step.pair().is_some());
+    let taken = records.taken(&key)?.filter(tells);
+    let left = if let Some(taken) = &taken {
+        undo(call, &mut open()?, &mut rules, owner, taken)?
     } else {
         delete_interface(call)?;
         remove_unrecorded_rules(call, &mut rules, owner)
     };
     // Addresses are given back last: whoever gets them next must not meet what this attachment left.
     ipam::del(call)?;
-    match left {
-        Ok(()) => records.remove(&key),
-        Err(error) => {
-            call.note(Level::Error, error);
-            Ok(())
-        }
+    if let Err(error) = left {
+        call.note(Level::Error, error);
+        return Ok(());
+    }
+    records.remove(&key)?;
+    if is_empty(call, &records) {
+        let mut used = Rules::of(call);
+        used.add(taken.iter().flat_map(|taken| &taken.steps));
+        remove_unused_rules(call, &mut rules, &used);
+    }
+    Ok(())
+}
+
+/// [`steps::undo`], and a search for the rules of steps that only a later version can read.
+fn undo(
+    call: &Call,
+    host: &mut Socket,
+    rules: &mut Ruleset,
+    owner: Attachment<'_>,
+    taken: &Taken<Step>,
+) -> Result<Result<(), Error>, Error> {
+    let left = steps::undo(call, host, rules, owner, &taken.steps)?;
+    if taken.is_whole {
+        return Ok(left);
+    }
+    Ok(left.and(remove_unrecorded_rules(call, rules, owner)))
+}
+
+/// Whether the network has no attachment any more.
+fn is_empty(call: &Call, records: &Records) -> bool {
+    records.remove_if_empty().unwrap_or_else(|error| {
+        call.note(Level::Warn, error);
+        false
+    })
+}
+
+/// Removes rules and sets that attachments of the network shared. A failure does no harm. A concurrent ADD is safe: both
+/// commit only to the ruleset that they have read, and decide anew otherwise.
+fn remove_unused_rules(call: &Call, rules: &mut Ruleset, used: &Rules) {
+    let mut outcome = Ok(());
+    if used.macspoofchk {
+        outcome = spoof_check::remove_unused(rules);
+    }
+    if used.ip_masq {
+        outcome = outcome.and(masquerade::remove_unused(rules, call.config.name()));
+    }
+    if let Err(error) = outcome {
+        call.note(Level::Warn, error);
     }
 }
 
@@ -62,7 +119,7 @@ fn delete_interface(call: &Call) -> Result<(), Error> {
 
 /// Removes its rules, which are known by their comments.
 fn remove_unrecorded_rules(call: &Call, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
-    let wanted: Wanted = call.config.read().unwrap_or_default();
+    let wanted = Rules::of(call);
     let mut left = Ok(());
     if wanted.macspoofchk {
         left = spoof_check::tear_down(rules, owner, None);
@@ -74,9 +131,13 @@ fn remove_unrecorded_rules(call: &Call, rules: &mut Ruleset, owner: Attachment<'
 }
 
 /// Removes what recorded attachments of this network left that are not valid any more. What has no record cannot be
-/// attributed and is left alone.
+/// attributed and is left alone. Without a list IPAM is not asked either: a plugin of others could take its absence for an
+/// empty list.
 pub(super) fn gc(call: &Call) -> Result<(), Error> {
-    let valid: BTreeSet<AttachmentId> = valid_attachments(call)?
+    let Some(valid) = valid_attachments(call)? else {
+        return Ok(());
+    };
+    let valid: BTreeSet<AttachmentId> = valid
         .into_iter()
         .map(|attachment| AttachmentId {
             container_id: attachment.container_id,
@@ -86,29 +147,50 @@ pub(super) fn gc(call: &Call) -> Result<(), Error> {
     let records = records(call);
     let mut host = open()?;
     let mut rules = Ruleset::of(call);
+    let mut used = Rules::of(call);
     let mut outcome = Ok(());
     for key in records.keys()?.iter().filter(|key| !valid.contains(key)) {
-        let collected = records
-            .steps::<Step>(key)
-            .and_then(|taken| {
-                steps::undo(
-                    call,
-                    &mut host,
-                    &mut rules,
-                    key.to(call.config.name()),
-                    &taken.unwrap_or_default(),
-                )
-            })
-            .and_then(|left| left)
-            .and_then(|()| records.remove(key));
+        // Without a record there was a DEL meanwhile.
+        let collected = records.taken::<Step>(key).and_then(|taken| match taken {
+            Some(taken) => {
+                used.add(&taken.steps);
+                collect(call, &records, key, &taken, &mut host, &mut rules)
+            }
+            None => Ok(()),
+        });
         outcome = outcome.and(collected);
     }
-    let wanted: Wanted = call.config.read().unwrap_or_default();
-    if wanted.ip_masq {
+    if used.ip_masq {
         outcome = outcome.and(masquerade::collect(&mut rules, call.config.name(), &valid));
+    }
+    if is_empty(call, &records) {
+        remove_unused_rules(call, &mut rules, &used);
     }
     // One attachment that cannot be removed keeps nobody else's addresses from being collected.
     outcome.and(ipam::gc(call))
+}
+
+/// Takes an attachment back. Its record stays if a later version has to take back more.
+fn collect(
+    call: &Call,
+    records: &Records,
+    key: &AttachmentId,
+    taken: &Taken<Step>,
+    host: &mut Socket,
+    rules: &mut Ruleset,
+) -> Result<(), Error> {
+    undo(call, host, rules, key.to(call.config.name()), taken)??;
+    if taken.is_whole {
+        return records.remove(key);
+    }
+    call.note(
+        Level::Warn,
+        format_args!(
+            "the record of {} of {} has steps of a later version and stays for it",
+            key.ifname, key.container_id
+        ),
+    );
+    Ok(())
 }
 
 fn open() -> Result<Socket, Error> {

@@ -32,7 +32,7 @@ pub(super) enum Step {
     },
     /// The container's packets take on an address of the host.
     Masquerade {
-        /// Who does that.
+        /// The backend that was tried.
         backend: Backend,
         /// The container's addresses, each with its subnet.
         addresses: Vec<IpNet>,
@@ -45,22 +45,6 @@ impl Step {
         match self {
             Step::Pair { port } => Some(port),
             _ => None,
-        }
-    }
-
-    /// Takes the step; that of the pair has been taken when its link is there.
-    pub(super) fn take(&self, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
-        match self {
-            Step::Pair { .. } => Ok(()),
-            Step::SpoofCheck { port, mac } => spoof_check::set_up(
-                rules,
-                owner,
-                spoof_check::Port {
-                    name: port,
-                    mac: *mac,
-                },
-            ),
-            Step::Masquerade { backend, addresses } => masquerade::set_up(rules, *backend, owner, addresses),
         }
     }
 

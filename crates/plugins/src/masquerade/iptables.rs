@@ -1,5 +1,5 @@
-//! Masquerading by the programs of iptables, where a config asks for it; and the end of what they and established
-//! plugins made, by netlink where the kernel's nftables hold it.
+//! Masquerading by the programs of iptables, where a config asks for it or the kernel has no nftables for it; and the
+//! end of what they and established plugins made, by netlink where the kernel's nftables hold it.
 
 use std::{
     fs,

@@ -214,7 +214,7 @@ pub(super) fn missing(
     Ok(None)
 }
 
-/// Removes what belongs to attachments of the network whose hash is not in `valid`, and sets that hold nothing then.
+/// Removes what belongs to attachments of the network whose hash is not in `valid`.
 pub(super) fn collect(socket: &mut Socket, network: &str, valid: &BTreeSet<String>) -> linux::Result<()> {
     let prefix = set_prefix(network);
     let of_network = format!("{}-", network_hash(network));
@@ -240,19 +240,45 @@ pub(super) fn collect(socket: &mut Socket, network: &str, valid: &BTreeSet<Strin
                     .collect();
                 let room = COLLECT_AT_ONCE.saturating_sub(changes.len());
                 more |= stale.len() > room;
-                let emptied = stale.len() == elements.len() && stale.len() <= room;
                 for element in stale.into_iter().take(room) {
                     changes.delete_element(TABLE, &set, &element.key);
-                }
-                if emptied {
-                    delete_rules(&checks, |rule| looks_up(rule, &set), &mut changes);
-                    changes.delete_set(TABLE, &set);
                 }
             }
             Ok(changes)
         })?;
     }
     Ok(())
+}
+
+/// Removes sets of the network that are empty, with their rules, and the chains where no network has a rule any more. The
+/// table stays: established plugins share it.
+pub(super) fn remove_unused(socket: &mut Socket, network: &str) -> linux::Result<()> {
+    let prefix = set_prefix(network);
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        let mut checks = socket.rules(TABLE, CHECKS)?;
+        for set in socket.sets(TABLE)? {
+            if set.starts_with(&prefix) && socket.elements(TABLE, &set)?.is_empty() {
+                delete_rules(&checks, |rule| looks_up(rule, &set), &mut changes);
+                checks.retain(|rule| !looks_up(rule, &set));
+                changes.delete_set(TABLE, &set);
+            }
+        }
+        if checks.is_empty() && has_our_chains_alone(socket)? {
+            changes.flush_chain(TABLE, POSTROUTING);
+            changes.delete_chain(TABLE, POSTROUTING);
+            changes.delete_chain(TABLE, CHECKS);
+        }
+        Ok(changes)
+    })
+}
+
+/// Whether the table has the two chains as ADD makes them, and no others, which could lead to them.
+fn has_our_chains_alone(socket: &mut Socket) -> linux::Result<bool> {
+    let mut chains = socket.chains(TABLE)?;
+    chains.sort();
+    let there = socket.rules(TABLE, POSTROUTING)?;
+    Ok(chains == [CHECKS, POSTROUTING] && there.iter().map(|rule| &rule.expressions).eq(entry().iter()))
 }
 
 fn looks_up(rule: &Rule, name: &str) -> bool {

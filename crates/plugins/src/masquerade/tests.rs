@@ -7,7 +7,8 @@ use super::*;
 use crate::testing::{Container, alone, install_iptables, load, output, ruleset};
 
 fn set_up(backend: Backend, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<(), Error> {
-    super::set_up(&mut Ruleset::default(), backend, attachment, addresses)
+    let choice = Choice::Only(backend);
+    super::set_up(&mut Ruleset::default(), choice, attachment, addresses, |_| Ok(()))
 }
 
 fn tear_down(attachment: Attachment<'_>, known: Option<(Backend, &[IpNet])>) -> Result<(), Error> {
@@ -15,7 +16,8 @@ fn tear_down(attachment: Attachment<'_>, known: Option<(Backend, &[IpNet])>) -> 
 }
 
 fn check(backend: Backend, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<(), Error> {
-    super::check(&mut Ruleset::default(), backend, attachment, addresses)
+    let choice = Choice::Only(backend);
+    super::check(&mut Ruleset::default(), choice, attachment, addresses)
 }
 
 fn collect(network: &str, valid: &BTreeSet<AttachmentId>) -> Result<(), Error> {
@@ -257,6 +259,90 @@ fn garbage_collection_leaves_what_is_valid_and_what_is_not_the_networks() {
     });
 }
 
+// cni-plugins#75
+#[test]
+fn sets_rules_and_chains_go_when_nothing_is_masqueraded() {
+    alone("unused masquerading", || {
+        let remove_unused = |network: &str| super::remove_unused(&mut Ruleset::default(), network).unwrap();
+        remove_unused("unit-test");
+        assert_eq!(ruleset(), "", "there was nothing");
+        let elsewhere = Attachment {
+            network: "other",
+            ..FIRST
+        };
+        add(elsewhere, &["10.1.2.3/24"]);
+        let other_alone = ruleset();
+        let addresses = ["10.1.2.3/24", "10.2.16.5/20", "fd00::5/64"];
+        add(FIRST, &addresses);
+        add(SECOND, &["10.1.2.4/24"]);
+        remove(FIRST, &addresses);
+        remove_unused("unit-test");
+        let left = ruleset();
+        assert!(is_there(SECOND, &["10.1.2.4/24"]), "{left}");
+        assert!(!left.contains("10.2.16.0") && !left.contains("fd00"), "{left}");
+
+        remove(SECOND, &["10.1.2.4/24"]);
+        remove_unused("unit-test");
+        assert_eq!(ruleset(), other_alone);
+        remove(elsewhere, &["10.1.2.3/24"]);
+        for _ in 0..2 {
+            remove_unused("other");
+            let left = ruleset();
+            assert!(
+                left.contains("table inet cni_plugins_masquerade"),
+                "others share it: {left}"
+            );
+            assert!(!left.contains("\tset ") && !left.contains("\tchain "), "{left}");
+        }
+        // The next one begins anew.
+        add(elsewhere, &["10.1.2.3/24"]);
+        assert_eq!(ruleset(), other_alone);
+    });
+}
+
+// cni-plugins#75
+#[test]
+fn what_others_have_in_the_table_stays_when_nothing_is_masqueraded() {
+    alone("unused masquerading among others' rules", || {
+        let begin_and_end = || {
+            add(FIRST, &["10.1.2.3/24"]);
+            remove(FIRST, &["10.1.2.3/24"]);
+            super::remove_unused(&mut Ruleset::default(), "unit-test").unwrap();
+        };
+        load(&established(
+            "6fd94d501e58f0aa-aaaaaaaaaaaaaaaa, net: unit-test",
+            "10.1.2.7",
+            "10.1.2.0/24",
+        ));
+        let before = ruleset();
+        begin_and_end();
+        assert_eq!(ruleset(), before);
+
+        // A chain of another program may lead to ours.
+        load("flush ruleset");
+        add(FIRST, &["10.1.2.3/24"]);
+        load("add chain inet cni_plugins_masquerade mine");
+        load("add rule inet cni_plugins_masquerade mine jump masq_checks");
+        begin_and_end();
+        let left = ruleset();
+        assert!(
+            left.contains("jump masq_checks") && left.contains("goto masq_checks"),
+            "{left}"
+        );
+        assert!(!left.contains("\tset "), "{left}");
+
+        // A rule of another program keeps our set by looking it up.
+        load("flush ruleset");
+        add(FIRST, &["10.1.2.3/24"]);
+        load("add chain inet cni_plugins_masquerade mine");
+        load("add rule inet cni_plugins_masquerade mine ip saddr @masq-6fd94d501e58f0aa-10.1.2.0-24 accept");
+        begin_and_end();
+        assert!(ruleset().contains("\tset masq-"), "{}", ruleset());
+        add(FIRST, &["10.1.2.3/24"]);
+        assert!(is_there(FIRST, &["10.1.2.3/24"]));
+    });
+}
+
 #[test]
 fn parallel_calls_all_get_through() {
     alone("parallel masquerading", || {
@@ -464,6 +550,60 @@ fn iptables_rules_are_the_established_ones_and_go_again() {
     }
 }
 
+/// ADD with a config that names no backend, and the backends that it tries.
+fn set_up_automatically(rules: &mut Ruleset, addresses: &[IpNet]) -> (Result<(), Error>, Vec<Backend>) {
+    let mut tried = Vec::new();
+    let outcome = super::set_up(rules, Choice::Automatic, FIRST, addresses, |backend| {
+        tried.push(backend);
+        Ok(())
+    });
+    (outcome, tried)
+}
+
+// cni-plugins#76
+#[test]
+fn a_kernel_without_nftables_masquerades_by_iptables() {
+    alone("masquerading without nftables", || {
+        install_iptables("legacy");
+        let before = [listing("iptables-legacy"), listing("ip6tables-legacy")];
+        let [pod, outside, _near] = node();
+        let addresses = nets(&["10.1.2.3/24", "fd00::3/64"]);
+        let mut rules = Ruleset::without_nftables();
+        let (outcome, tried) = set_up_automatically(&mut rules, &addresses);
+        outcome.unwrap();
+        assert_eq!(tried, [Backend::Nftables, Backend::Iptables]);
+        super::check(&mut rules, Choice::Automatic, FIRST, &addresses).unwrap();
+        let from = pod.udp();
+        assert_eq!(source(&from, &outside, "192.0.2.2").to_string(), "192.0.2.1");
+
+        // DEL goes by both steps that are on record.
+        for backend in tried {
+            super::tear_down(&mut rules, FIRST, Some((backend, &addresses))).unwrap();
+        }
+        assert_eq!([listing("iptables-legacy"), listing("ip6tables-legacy")], before);
+        let missing = super::check(&mut rules, Choice::Automatic, FIRST, &addresses).unwrap_err();
+        assert_eq!(missing.msg, "masquerading of 10.1.2.3/24 not found");
+
+        // A config that names nftables gets them or an error.
+        let named = Choice::Only(Backend::Nftables);
+        let refused = super::set_up(&mut rules, named, FIRST, &addresses, |_| Ok(())).unwrap_err();
+        assert_eq!(refused.details, "the kernel lacks CONFIG_NFT_NAT");
+        assert_eq!([listing("iptables-legacy"), listing("ip6tables-legacy")], before);
+    });
+}
+
+// cni-plugins#76
+#[test]
+fn a_kernel_with_nftables_masquerades_by_them_alone() {
+    alone("masquerading by the default", || {
+        let addresses = nets(&["10.1.2.3/24"]);
+        let (outcome, tried) = set_up_automatically(&mut Ruleset::default(), &addresses);
+        outcome.unwrap();
+        assert_eq!(tried, [Backend::Nftables]);
+        super::check(&mut Ruleset::default(), Choice::Automatic, FIRST, &addresses).unwrap();
+    });
+}
+
 #[test]
 fn without_iptables_its_backend_says_so_and_nothing_is_there_to_remove() {
     alone("no iptables", || {
@@ -476,6 +616,17 @@ fn without_iptables_its_backend_says_so_and_nothing_is_there_to_remove() {
             error.to_string(),
             "failed to set up masquerading: iptables not found in \
             /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        );
+        // cni-plugins#76, with neither
+        let addresses = nets(&["10.1.2.3/24"]);
+        let mut rules = Ruleset::without_nftables();
+        let neither = set_up_automatically(&mut rules, &addresses).0.unwrap_err();
+        assert_eq!(neither.msg, error.msg);
+        assert_eq!(neither.details, "the kernel lacks CONFIG_NFT_NAT");
+        let unknown = super::check(&mut rules, Choice::Automatic, FIRST, &addresses).unwrap_err();
+        assert!(
+            unknown.msg.starts_with("failed to read masquerading: "),
+            "{unknown}"
         );
         tear_down(FIRST, None).unwrap();
     });

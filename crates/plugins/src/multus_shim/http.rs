@@ -4,7 +4,11 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::io::retry_on_intr;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 /// Longest header section that is accepted, in bytes: the daemon's answers have three short lines.
 const MAX_HEADERS: u64 = 16 * 1024;
@@ -37,15 +41,18 @@ pub(super) enum Error {
     Malformed(#[source] io::Error),
 }
 
-/// Sends `body` as one POST to `path` over the unix socket and reads the answer, for which the daemon may take `patience`
-/// at most.
+/// Sends `body` as one POST to `path` over the unix socket and reads the answer. From connecting to the last byte that takes
+/// `patience` at most.
 pub(super) fn post(socket: &Path, path: &str, body: &[u8], patience: Duration) -> Result<Response, Error> {
-    let mut stream = UnixStream::connect(socket).map_err(Error::Unreachable)?;
-    let limit = Some(patience);
-    stream
-        .set_read_timeout(limit)
-        .and_then(|()| stream.set_write_timeout(limit))
-        .map_err(Error::Unreachable)?;
+    let deadline = Instant::now() + patience;
+    let stream = connect(socket, patience).map_err(|error| {
+        if is_late(&error) {
+            Error::Late(patience)
+        } else {
+            Error::Unreachable(error)
+        }
+    })?;
+    let mut stream = Timed { stream, deadline };
     let mut request = format!(
         "POST {path} HTTP/1.1\r\nHost: dummy\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -61,6 +68,55 @@ pub(super) fn post(socket: &Path, path: &str, body: &[u8], patience: Duration) -
         Error::Dropped(cause) | Error::Malformed(cause) if is_late(&cause) => Error::Late(patience),
         other => other,
     })
+}
+
+/// Connects. The kernel makes a client wait while the queue of the listener is full.
+fn connect(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let stream = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // It limits connecting too.
+    set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
+    let address = SocketAddrUnix::new(socket)?;
+    retry_on_intr(|| rustix::net::connect(&stream, &address))?;
+    Ok(stream.into())
+}
+
+/// A connection with one deadline for all reads and writes together.
+struct Timed {
+    stream: UnixStream,
+    deadline: Instant,
+}
+
+impl Timed {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(Some(left))
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// What a socket says whose time is over.
@@ -171,7 +227,66 @@ fn invalid(what: &'static str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread::spawn;
+
     use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn an_answer_that_trickles_is_late() {
+        // cni-plugins#77
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let daemon = spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            assert!(stream.read(&mut request).unwrap() > 0);
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+                .unwrap();
+            stream.set_read_timeout(Some(MOMENT / 20)).unwrap();
+            // A byte at a time, until the client hangs up.
+            while stream.read(&mut request).is_err() && stream.write_all(b"x").is_ok() {}
+        });
+        let answer = post(&socket, "/cni", b"{}", MOMENT);
+        assert!(
+            matches!(answer, Err(Error::Late(limit)) if limit == MOMENT),
+            "{answer:?}"
+        );
+        daemon.join().unwrap();
+    }
+
+    #[test]
+    fn a_daemon_with_a_full_queue_is_late() {
+        // cni-plugins#77
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s");
+        let listener = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = connect(&socket, MOMENT / 20) {
+            queued.push(stream);
+        }
+        let answer = post(&socket, "/cni", b"{}", MOMENT);
+        assert!(
+            matches!(answer, Err(Error::Late(limit)) if limit == MOMENT),
+            "{answer:?}"
+        );
+        // A socket without a listener is another error.
+        drop(listener);
+        let answer = post(&socket, "/cni", b"{}", MOMENT);
+        assert!(matches!(answer, Err(Error::Unreachable(_))), "{answer:?}");
+    }
 
     fn read(text: &str) -> Result<Response, Error> {
         read_response(&mut text.as_bytes())

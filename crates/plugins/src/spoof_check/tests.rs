@@ -233,6 +233,78 @@ fn rules_of_an_established_plugin_are_recognised_and_removed() {
     }
 }
 
+// cni-plugins#75
+#[test]
+fn rule_sets_and_chain_go_when_no_port_is_guarded() {
+    alone("unused spoof check", || {
+        let remove_unused = || super::remove_unused(&mut Ruleset::default()).unwrap();
+        remove_unused();
+        assert_eq!(ruleset(), "", "there was nothing");
+        set_up(OWNER, PORT).unwrap();
+        set_up(OTHER, OTHER_PORT).unwrap();
+        tear_down(OTHER, Some(OTHER_PORT)).unwrap();
+        remove_unused();
+        assert_eq!(ruleset(), one(), "a port is guarded");
+        tear_down(OWNER, Some(PORT)).unwrap();
+        for _ in 0..2 {
+            remove_unused();
+            assert_eq!(ruleset(), "table bridge nat {\n}\n");
+        }
+        // The next one begins anew.
+        set_up(OWNER, PORT).unwrap();
+        assert_eq!(ruleset(), one());
+    });
+}
+
+// cni-plugins#75
+#[test]
+fn what_others_have_in_the_table_stays_when_no_port_is_guarded() {
+    alone("unused spoof check among others' rules", || {
+        let begin_and_end = || {
+            set_up(OWNER, PORT).unwrap();
+            tear_down(OWNER, Some(PORT)).unwrap();
+            super::remove_unused(&mut Ruleset::default()).unwrap();
+        };
+        for foreign in [
+            established("c2-net1", "veth00000002", "counter packets 1 bytes 2"),
+            // Of an established plugin that is between its chains and the rule that leads to them.
+            "table bridge nat {
+                chain PREROUTING { type filter hook prerouting priority -300; policy accept; }
+                chain cni-br-iface-c2-net1 { }
+            }"
+            .to_owned(),
+            "table bridge nat { chain mine { counter accept; }; set macspoofchk-others { type ifname; }; }"
+                .to_owned(),
+        ] {
+            load("flush ruleset");
+            load(&foreign);
+            let before = ruleset();
+            begin_and_end();
+            let after = ruleset();
+            assert!(!after.contains("macspoofchk-ports"), "{after}");
+            // Beside a chain of others an empty one of ours may stay.
+            let chain = "\n\tchain PREROUTING {\n\
+                \t\ttype filter hook prerouting priority dstnat; policy accept;\n\t}\n";
+            if before.contains("PREROUTING") {
+                assert_eq!(after, before);
+            } else {
+                assert_eq!(after.replace(chain, ""), before);
+            }
+        }
+        // A rule of another program keeps our set by looking it up.
+        load("flush ruleset");
+        set_up(OWNER, PORT).unwrap();
+        load("add chain bridge nat mine");
+        load("add rule bridge nat mine iifname @macspoofchk-ports accept");
+        tear_down(OWNER, Some(PORT)).unwrap();
+        let before = ruleset();
+        super::remove_unused(&mut Ruleset::default()).unwrap();
+        assert_eq!(ruleset(), before);
+        set_up(OWNER, PORT).unwrap();
+        check(OWNER, PORT).unwrap();
+    });
+}
+
 #[test]
 fn parallel_first_calls_make_one_rule() {
     alone("parallel spoof checks", || {

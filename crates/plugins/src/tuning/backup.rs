@@ -250,7 +250,10 @@ pub(super) fn collect(call: &Call, data_dir: &Path) -> Result<(), Error> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::internal(format!("failed to clean up {}: {error}", data_dir.display()))
     };
-    let valid: BTreeSet<String> = valid_attachments(call)?
+    let Some(valid) = valid_attachments(call)? else {
+        return Ok(());
+    };
+    let valid: BTreeSet<String> = valid
         .iter()
         .map(|attachment| name(&attachment.container_id, &attachment.ifname))
         .collect();

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     time::{Duration, Instant},
 };
 
@@ -12,6 +13,7 @@ use crate::{
     dice::Dice,
     stage::{Host, LEASES, Pod, l2, on_a_host, with},
     testing::ruleset,
+    tuning::tuning,
 };
 
 /// How often the plugin is killed.
@@ -144,6 +146,54 @@ fn what_a_record_does_not_tell_is_found_without_it() {
     });
 }
 
+// cni-plugins#79
+#[test]
+fn rules_of_steps_that_a_later_version_recorded_are_found_by_their_comments() {
+    on_a_host("DEL after a downgrade", |host| {
+        let (neighbour, pod) = (host.pod(), host.pod());
+        let config = everything();
+        host.add(&neighbour, &config);
+        let before = state(host, &pod);
+        let result = host.add(&pod, &config);
+        let port = result["interfaces"][1]["name"].as_str().unwrap();
+        host.write_record(
+            &pod,
+            &format!(
+                "{{\"pair\":{{\"port\":\"{port}\"}}}}\n{{\"laterSpoofCheck\":1}}\n{{\"laterMasquerade\":1}}\n"
+            ),
+        );
+        host.del(&pod, &config);
+        assert_eq!(state(host, &pod), before);
+    });
+}
+
+// cni-plugins#79
+#[test]
+fn gc_keeps_a_record_with_steps_of_a_later_version() {
+    on_a_host("GC after a downgrade", |host| {
+        let pod = host.pod();
+        let config = everything();
+        let result = host.add(&pod, &config);
+        let port = result["interfaces"][1]["name"].as_str().unwrap();
+        let text = format!("{{\"pair\":{{\"port\":\"{port}\"}}}}\n{{\"later\":1}}\n");
+        host.write_record(&pod, &text);
+        for _ in 0..2 {
+            let outcome = host.gc(&with(&config, "cni.dev/valid-attachments", json!([])));
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
+            assert!(outcome.stderr.contains("steps of a later version"), "{outcome:?}");
+            assert!(host.veths().is_empty());
+            assert!(!ruleset().contains(&pod.id), "{}", ruleset());
+            let records = host.records();
+            assert!(
+                records.len() == 1 && records[0].ends_with(&format!("{text:?}")),
+                "{records:?}"
+            );
+        }
+        host.del(&pod, &config);
+        assert_eq!(host.records(), Vec::<String>::new());
+    });
+}
+
 #[test]
 fn a_name_that_no_file_can_have_keeps_no_container_from_going() {
     on_a_host("a long name", |host| {
@@ -202,6 +252,45 @@ fn gc_removes_what_is_not_valid_and_nothing_else() {
     });
 }
 
+// cni-plugins#74
+#[test]
+fn gc_without_a_list_removes_nothing_and_says_so() {
+    on_a_host("GC without a list", |host| {
+        let pod = host.pod();
+        let config = everything();
+        let result = host.add(&pod, &config);
+        let tuned = with(
+            &tuning(&result, &json!({ "mtu": 1400 })),
+            "cniVersion",
+            "1.1.0".into(),
+        );
+        host.add(&pod, &tuned);
+        let backup = format!("/run/cni/tuning/{}_net1.json", pod.id);
+        pod.lose_path();
+        let before = state(host, &pod);
+        // The reference client `cnitool gc` sends no list.
+        for plugin in [&config, &tuned, &with(&config, "type", "host-local".into())] {
+            let outcome = host.gc(plugin);
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
+            let note = format!(
+                "level=warn plugin={} verb=GC network=test-net \
+                 msg=\"removed nothing: the config does not list cni.dev/valid-attachments\"\n",
+                plugin["type"].as_str().unwrap()
+            );
+            assert_eq!(outcome.stderr, note);
+        }
+        assert_eq!(state(host, &pod), before);
+        assert!(fs::exists(&backup).unwrap());
+
+        // An empty list says that nothing is in use.
+        collect(host, &tuned, &[]);
+        assert!(!fs::exists(&backup).unwrap());
+        collect(host, &config, &[]);
+        assert!(!state(host, &pod).contains(&pod.id), "{}", state(host, &pod));
+        assert!(host.veths().is_empty());
+    });
+}
+
 #[test]
 fn del_finds_the_hosts_end_when_the_namespace_is_not_to_be_found() {
     on_a_host("DEL by the record", |host| {
@@ -232,6 +321,7 @@ fn what_has_no_record_is_detached_by_its_name() {
     });
 }
 
+// cni-plugins#75, parallel DELs
 #[test]
 fn many_attachments_at_once_share_nothing_and_leave_nothing() {
     on_a_host("200 attachments", |host| {

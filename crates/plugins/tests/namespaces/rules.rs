@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    stage::{Pod, l2, l3, on_a_host, with},
+    stage::{Pod, finish, l2, l3, on_a_host, start, variables, with},
     testing::{install_iptables, load, ruleset},
 };
 
@@ -205,6 +205,90 @@ fn an_address_that_changed_hands_stays_masqueraded() {
         assert!(ruleset().contains(&format!("id: {}", second.id)));
         host.del(&second, &config);
         assert!(!ruleset().contains("10.1.2.3"), "{}", ruleset());
+    });
+}
+
+/// Whether tables are all that is left of our rules.
+fn is_bare(rules: &str) -> bool {
+    !rules.contains("\tchain ") && !rules.contains("\tset ")
+}
+
+// cni-plugins#75
+#[test]
+fn the_last_attachment_of_a_network_takes_its_rules_along() {
+    on_a_host("the last DEL", |host| {
+        let of =
+            |network: &str, address: &str| with(&guarded(&masqueraded(&[address])), "name", network.into());
+        let (first, second) = (of("test-net", "10.1.2.3/24"), of("test-net", "10.1.2.4/24"));
+        let other = of("other-net", "10.1.2.5/24");
+        let (one, two, three) = (host.pod(), host.pod(), host.pod());
+        host.add(&three, &other);
+        let other_alone = ruleset();
+        for recorded in [true, false] {
+            host.add(&one, &first);
+            host.add(&two, &second);
+            // The other network's attachment keeps its rules also when its record is lost.
+            if !recorded {
+                host.lose_records();
+            }
+            host.del(&one, &first);
+            assert!(ruleset().contains(&two.id));
+            host.del(&two, &second);
+            assert_eq!(ruleset(), other_alone, "recorded {recorded}");
+        }
+        host.del(&three, &other);
+        assert!(is_bare(&ruleset()), "{}", ruleset());
+        host.add(&one, &first);
+        host.del(&one, &first);
+        assert!(is_bare(&ruleset()), "{}", ruleset());
+        assert_eq!(host.records(), Vec::<String>::new());
+    });
+}
+
+// cni-plugins#75
+#[test]
+fn rules_without_an_attachment_go_with_the_next_del_or_gc() {
+    on_a_host("rules that stay", |host| {
+        let config = guarded(&masqueraded(&["10.1.2.3/24"]));
+        let pod = host.pod();
+        // The end of a DEL that was killed before its last step.
+        host.add(&pod, &config);
+        let rules = ruleset();
+        host.del(&pod, &config);
+        let empty: Vec<_> = rules.lines().filter(|line| !line.contains("elements")).collect();
+        let killed = format!("flush ruleset\n{}", empty.join("\n"));
+        load(&killed);
+        assert!(!is_bare(&ruleset()));
+        host.del(&pod, &config);
+        assert!(is_bare(&ruleset()), "{}", ruleset());
+        load(&killed);
+        host.gc(&with(&config, "cni.dev/valid-attachments", json!([])))
+            .success();
+        assert!(is_bare(&ruleset()), "{}", ruleset());
+    });
+}
+
+// cni-plugins#75
+#[test]
+fn an_add_beside_the_last_del_keeps_its_rules() {
+    on_a_host("ADD beside the last DEL", |host| {
+        let old = guarded(&masqueraded(&["10.1.2.3/24"]));
+        let new = guarded(&masqueraded(&["10.1.2.4/24"]));
+        for _ in 0..20 {
+            let (leaving, coming) = (host.pod(), host.pod());
+            host.add(&leaving, &old);
+            let del = start(
+                "bridge",
+                &variables("DEL", &leaving, "net1", ""),
+                &old.to_string(),
+            );
+            let add = start("bridge", &variables("ADD", &coming, "net1", ""), &new.to_string());
+            let result = finish(add).success();
+            assert_eq!(finish(del).success(), Value::Null);
+            host.check(&coming, &new, &result).success();
+            host.del(&coming, &new);
+            assert!(is_bare(&ruleset()), "{}", ruleset());
+        }
     });
 }
 

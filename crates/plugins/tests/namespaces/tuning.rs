@@ -193,6 +193,55 @@ fn the_mac_comes_from_the_strongest_source_and_into_the_result() {
     });
 }
 
+// cni-plugins#73
+#[test]
+fn the_result_after_bridge_and_tuning_has_the_mtu_and_mac_of_the_link() {
+    on_a_host("tuned result", |host| {
+        let settings = json!({ "mtu": 1400, "mac": "c2:00:00:00:00:01" });
+        for (version, mtu_before, mtu_after) in [
+            ("1.1.0", json!(1500), json!(1400)),
+            ("1.0.0", Value::Null, Value::Null),
+        ] {
+            let pod = host.pod();
+            let bridged = host.add(&pod, &l2(version));
+            assert_eq!(bridged["interfaces"][2]["mtu"], mtu_before, "{version}");
+            let config = with(&tuning(&bridged, &settings), "cniVersion", version.into());
+            let tuned = host.add(&pod, &config);
+            let net1 = pod.net1();
+            assert_eq!(
+                (net1.mtu, net1.mac.unwrap().to_string().as_str()),
+                (1400, "c2:00:00:00:00:01")
+            );
+            let expected = with(
+                &with(&bridged["interfaces"][2], "mac", "c2:00:00:00:00:01".into()),
+                "mtu",
+                mtu_after,
+            );
+            assert_eq!(
+                without_nulls(&tuned["interfaces"][2]),
+                without_nulls(&expected),
+                "{version}"
+            );
+            for host_side in [0, 1] {
+                assert_eq!(tuned["interfaces"][host_side], bridged["interfaces"][host_side]);
+            }
+            host.call("CHECK", &pod, &with(&config, "prevResult", tuned.clone()))
+                .success();
+            host.check(&pod, &l2(version), &tuned).success();
+        }
+    });
+}
+
+/// An object without its keys that are null.
+fn without_nulls(object: &Value) -> Value {
+    let mut object = object.clone();
+    object
+        .as_object_mut()
+        .unwrap()
+        .retain(|_, value| !value.is_null());
+    object
+}
+
 // cni-plugins#37
 #[test]
 fn sysctls_are_those_of_the_interface_and_of_net_alone() {

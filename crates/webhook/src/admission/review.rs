@@ -55,6 +55,16 @@ pub(super) struct Unreadable {
     pub(super) denial: Denial,
 }
 
+impl From<Denial> for Unreadable {
+    /// Of a body that nothing is known of.
+    fn from(denial: Denial) -> Self {
+        Self {
+            asked: Asked::default(),
+            denial,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Review {

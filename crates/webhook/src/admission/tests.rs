@@ -2,6 +2,8 @@
 
 use super::*;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
 
 use axum::body::to_bytes;
 use proptest::prelude::*;
@@ -147,16 +149,18 @@ async fn slow_bodies_of_one_client_leave_room_for_another() {
     for one in &mut slow {
         assert!(futures::poll!(one.as_mut()).is_pending());
     }
-    // The flood's own small review waits for nothing either: it fits into what is left of its half.
+    // The flood's own small review waits for nothing either: it fits into what is left of its half. Time passes only where
+    // one waits for room.
+    let began = Instant::now();
     for (client, length) in [(2, LIMIT), (2, 10), (1, 10)] {
-        let mut answer = Box::pin(send(client, long(length)));
-        let answered = futures::poll!(answer.as_mut());
-        assert!(answered.is_ready(), "{client} {length}");
+        assert!(send(client, long(length)).await.is_ok(), "{client} {length}");
+        assert_eq!(began.elapsed(), Duration::ZERO, "{client} {length}");
     }
     let mut waits = Box::pin(send(1, long(LIMIT)));
     assert!(futures::poll!(waits.as_mut()).is_pending());
     drop(slow);
-    assert!(futures::poll!(waits.as_mut()).is_ready());
+    assert!(waits.await.is_ok());
+    assert_eq!(began.elapsed(), Duration::ZERO);
     // Without room or an end, a review is refused when its time is over.
     let mut slow: Vec<_> = (0..3).map(|_| Box::pin(send(1, endless()))).collect();
     for one in &mut slow {
@@ -169,6 +173,145 @@ async fn slow_bodies_of_one_client_leave_room_for_another() {
         let answer: Value = serde_json::from_slice(&body).expect("JSON");
         assert_eq!(answer, refused("", 400, messages::TOO_SLOW));
     }
+}
+
+/// A review with this name whose object is longer than a number of bytes.
+fn long_review(name: &str, length: usize) -> Value {
+    let mut review = review("v1");
+    review["request"]["name"] = name.into();
+    review["request"]["object"]["filling"] = "x".repeat(length).into();
+    review
+}
+
+fn posted(review: &Value) -> HttpRequest {
+    let request = HttpRequest::post("/mutate").header(header::CONTENT_TYPE, "application/json");
+    request.body(Body::from(review.to_string())).expect("a request")
+}
+
+/// What large reviews do that are called `held`: they keep their thread, as parsing does, until the test lets one go.
+#[derive(Clone)]
+struct Gate {
+    opened: Arc<Mutex<mpsc::Receiver<()>>>,
+    begun: Arc<AtomicUsize>,
+}
+
+impl Gate {
+    fn new() -> (Self, mpsc::Sender<()>) {
+        let (open, opened) = mpsc::channel();
+        let gate = Self {
+            opened: Arc::new(Mutex::new(opened)),
+            begun: Arc::default(),
+        };
+        (gate, open)
+    }
+
+    #[allow(clippy::unused_async, reason = "a handler that blocks its thread")]
+    async fn decide(self, request: Request) -> Verdict {
+        if request.name == "held" {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            let opened = self.opened.lock().expect("the gate").recv_timeout(PATIENCE * 2);
+            assert_eq!(opened, Ok(()), "nothing else was answered meanwhile");
+        }
+        Verdict::allowed()
+    }
+}
+
+async fn allowed(answer: Response) -> bool {
+    let body = to_bytes(answer.into_body(), usize::MAX).await.expect("a body");
+    let answer: Value = serde_json::from_slice(&body).expect("JSON");
+    answer["response"]["allowed"] == true
+}
+
+#[tokio::test]
+async fn small_review_while_a_large_one_is_read_is_answered_at_once() {
+    let (desk, (gate, open)) = (Desk::new(), Gate::new());
+    let send = |name: &str, length: usize| {
+        let gate = gate.clone();
+        let handler = move |request| gate.clone().decide(request);
+        respond(posted(&long_review(name, length)), &desk, handler)
+    };
+    let mut first = Box::pin(send("held", LARGE));
+    assert!(futures::poll!(first.as_mut()).is_pending());
+    let mut second = Box::pin(send("held", LARGE));
+    assert!(futures::poll!(second.as_mut()).is_pending());
+    let small = send("small", 10).now_or_never().expect("an answer at once");
+    assert!(allowed(small).await);
+
+    // One at a time.
+    assert_eq!(desk.turn.available_permits(), 0);
+    assert!(gate.begun.load(Ordering::SeqCst) <= 1);
+    open.send(()).expect("the gate");
+    assert!(allowed(first.await).await);
+    open.send(()).expect("the gate");
+    assert!(allowed(second.await).await);
+    assert_eq!(gate.begun.load(Ordering::SeqCst), 2);
+    assert_eq!(
+        (desk.turn.available_permits(), desk.room.free()),
+        (1, ROOM / PIECE)
+    );
+}
+
+#[tokio::test]
+async fn large_review_whose_client_is_gone_keeps_its_room_until_it_is_read() {
+    let (desk, (gate, open)) = (Desk::new(), Gate::new());
+    let handler = {
+        let gate = gate.clone();
+        move |request| gate.clone().decide(request)
+    };
+    let mut review = Box::pin(respond(posted(&long_review("held", LARGE)), &desk, handler));
+    assert!(futures::poll!(review.as_mut()).is_pending());
+    until(|| gate.begun.load(Ordering::SeqCst) == 1).await;
+    drop(review);
+    assert!(desk.room.free() < ROOM / PIECE);
+    open.send(()).expect("the gate");
+    until(|| desk.room.free() == ROOM / PIECE).await;
+    assert_eq!(desk.turn.available_permits(), 1);
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    let comes = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let came = tokio::time::timeout(PATIENCE, comes).await;
+    came.expect("the condition comes true");
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_review_without_its_turn_is_refused_in_time() {
+    let desk = Desk::new();
+    let turn = Arc::clone(&desk.turn).try_acquire_owned().expect("a turn");
+    let began = Instant::now();
+    let answer = respond(posted(&long_review("plain", LARGE)), &desk, decide).await;
+    assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
+    let body = to_bytes(answer.into_body(), usize::MAX).await.expect("a body");
+    let answer: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!(answer, refused("", 400, messages::TOO_SLOW));
+    assert_eq!(desk.room.free(), ROOM / PIECE);
+    drop(turn);
+    assert!(allowed(respond(posted(&long_review("plain", LARGE)), &desk, decide).await).await);
+}
+
+#[tokio::test]
+async fn large_review_is_answered_as_a_small_one() {
+    for name in [
+        "plain",
+        "denied",
+        "told",
+        "warned",
+        "patched",
+        "panics",
+        "panics-later",
+    ] {
+        let large = ask(long_review(name, LARGE).to_string()).await;
+        assert_eq!(large, named("v1", name).await, "{name}");
+    }
+    let mut wrong = long_review("plain", LARGE);
+    wrong["request"]["operation"] = "RENAME".into();
+    let answer = ask(wrong.to_string()).await;
+    assert_eq!(answer["response"]["uid"], UID);
+    assert_eq!(answer["response"]["status"]["code"], 400);
 }
 
 #[tokio::test]

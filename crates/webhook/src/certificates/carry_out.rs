@@ -40,15 +40,6 @@ pub struct Objects {
     pub configurations: Vec<ObjectId>,
 }
 
-/// What was brought about.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Kept {
-    /// When there is something to do again.
-    pub look_again: SystemTime,
-    /// Secrets that were not there.
-    pub created: Vec<ObjectId>,
-}
-
 /// Why certificates could not be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -73,8 +64,8 @@ pub enum Error {
     },
 }
 
-/// Issues, rotates and repairs what has to be. What is there is believed of the applier's cache, and of the API server
-/// what the cache does not know.
+/// Issues, rotates and repairs certificates where that is due, and returns when to look again. Objects are read from the
+/// applier's cache, and from the API server where the cache does not know them.
 ///
 /// # Errors
 /// When the API server refuses something or does not answer. That somebody else wrote at the same time is no error:
@@ -84,7 +75,7 @@ pub async fn keep(
     objects: &Objects,
     identity: &Identity,
     intervals: &Intervals,
-) -> Result<Kept, Error> {
+) -> Result<SystemTime, Error> {
     /// One for what is planned, one to see that nothing is left.
     const ROUNDS: usize = 2;
     let mut configurations = Vec::new();
@@ -98,7 +89,6 @@ pub async fn keep(
         authority: Secret::read(applier, &objects.authority, AUTHORITY_KEYS).await?,
         serving: Secret::read(applier, &objects.serving, SERVING_KEYS).await?,
         configurations,
-        created: Vec::new(),
     };
     let now = SystemTime::now();
     let mut look_again = now + CONFLICT;
@@ -122,10 +112,7 @@ pub async fn keep(
         }
         tidied => tidied?,
     }
-    Ok(Kept {
-        look_again,
-        created: keeper.created,
-    })
+    Ok(look_again)
 }
 
 struct Keeper<'a> {
@@ -135,7 +122,6 @@ struct Keeper<'a> {
     authority: Secret<'a>,
     serving: Secret<'a>,
     configurations: Vec<Value>,
-    created: Vec<ObjectId>,
 }
 
 /// A Secret as it should be and as it is.
@@ -163,8 +149,7 @@ impl Keeper<'_> {
                         .await
                         .and_then(|key| issue::authority(&key, self.identity, self.intervals, now))
                         .map_err(|cause| self.authority.cannot_issue(cause))?;
-                    let created = self.authority.write(self.applier, Some(&issued)).await?;
-                    self.created.extend(created);
+                    self.authority.write(self.applier, Some(&issued)).await?;
                 }
                 Step::Bundles => self.write_bundles(now).await?,
                 Step::Serving => {
@@ -173,8 +158,7 @@ impl Keeper<'_> {
                         .await
                         .and_then(|key| issue::serving(&key, &authority, self.identity, self.intervals, now))
                         .map_err(|cause| self.serving.cannot_issue(cause))?;
-                    let created = self.serving.write(self.applier, Some(&issued)).await?;
-                    self.created.extend(created);
+                    self.serving.write(self.applier, Some(&issued)).await?;
                 }
             }
         }
@@ -242,21 +226,18 @@ impl<'a> Secret<'a> {
         Error::Issue { id, cause }
     }
 
-    /// Writes what was issued, or else only what else is rendered, if it differs. Tells what was created.
-    async fn write(&mut self, applier: &Applier, issued: Option<&Pair>) -> Result<Option<ObjectId>, Error> {
+    /// Writes what was issued, or else only what else is rendered, if it differs.
+    async fn write(&mut self, applier: &Applier, issued: Option<&Pair>) -> Result<(), Error> {
         let wanted = self
             .wanted(issued, applier.policy())
             .map_err(|cause| Error::Refused {
                 id: ObjectId::of(self.rendered),
                 cause,
             })?;
-        let Some(wanted) = wanted else {
-            return Ok(None);
-        };
-        let stored = applier.store(&wanted).await?;
-        let created = self.live.is_none().then(|| ObjectId::of(&stored));
-        self.live = Some(stored);
-        Ok(created)
+        if let Some(wanted) = wanted {
+            self.live = Some(applier.store(&wanted).await?);
+        }
+        Ok(())
     }
 
     /// The Secret to send; nothing when it is there already. The rule that certificates in Secrets are nobody's

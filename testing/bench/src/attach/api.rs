@@ -1,10 +1,14 @@
-//! As much of an API server as a multus daemon asks for, which answers at once: pods that wait to be attached, one
-//! network, and a place for statuses and events.
+//! The API server of a measured daemon: pods that wait to be attached, one network, and a place for statuses and events.
+//! A real one, or as much of one as the daemon asks for, which answers at once.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 
+use ::api::net_attach_def;
 use anyhow::Context;
+use cluster::ApiServer;
 use serde_json::{Value, json};
 
 /// Namespace of all objects.
@@ -22,20 +26,82 @@ pub(super) fn pod_name(number: usize) -> String {
     format!("pod-{number}")
 }
 
-/// UID of a pod.
-pub(super) fn pod_uid(number: usize) -> String {
+fn pod_uid(number: usize) -> String {
     format!("00000000-0000-4000-8000-{number:012}")
 }
 
-/// Serves from now on, until the process ends. `network` is the configuration of the second network.
-pub(super) fn serve(network: &Value) -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen")?;
-    let address = listener.local_addr().context("cannot listen")?;
-    let nad = json!({
+/// An API server with the pods and the network.
+pub(super) struct Api {
+    /// The way to it.
+    pub(super) kubeconfig: PathBuf,
+    /// UIDs of the pods.
+    pub(super) uids: Vec<String>,
+    _server: Option<ApiServer>,
+}
+
+impl Api {
+    /// Answers at once, until the process ends. `network` is the configuration of the second network, `dir` the place for
+    /// its kubeconfig.
+    pub(super) fn instant(network: &Value, dir: &Path) -> anyhow::Result<Self> {
+        let address = serve(nad(network))?;
+        let kubeconfig = dir.join("kubeconfig");
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": { "server": format!("http://{address}") } }],
+            "users": [{ "name": "c", "user": {} }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "c" } }],
+        });
+        fs::write(&kubeconfig, config.to_string()).context("cannot write the kubeconfig")?;
+        Ok(Self {
+            kubeconfig,
+            uids: (0..PODS).map(pod_uid).collect(),
+            _server: None,
+        })
+    }
+
+    /// A real one, with a real etcd.
+    pub(super) fn real(network: &Value) -> anyhow::Result<Self> {
+        let server = ApiServer::start()?;
+        let kubectl = server.kubectl();
+        kubectl.apply(&serde_json::to_string(&net_attach_def::crd()?).context("cannot write the CRD")?)?;
+        kubectl.run(["wait", "--for=condition=Established", "crd", "--all"])?;
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+        let mut objects = vec![namespace, nad(network)];
+        objects.extend((0..PODS).map(pod));
+        for object in &mut objects {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                // The server's to give.
+                metadata.shift_remove("uid");
+                metadata.shift_remove("resourceVersion");
+            }
+        }
+        kubectl.apply(&list("List", &objects).to_string())?;
+        let uids = (0..PODS).map(|number| {
+            let name = pod_name(number);
+            let pod = kubectl.get(["pod", "--namespace", NAMESPACE, &name])?;
+            let uid = pod.as_ref().and_then(|pod| pod["metadata"]["uid"].as_str());
+            uid.map(str::to_owned)
+                .with_context(|| format!("{name} has no UID"))
+        });
+        Ok(Self {
+            kubeconfig: server.kubeconfig().to_owned(),
+            uids: uids.collect::<anyhow::Result<_>>()?,
+            _server: Some(server),
+        })
+    }
+}
+
+fn nad(network: &Value) -> Value {
+    json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": { "name": NETWORK, "namespace": NAMESPACE, "uid": "nad", "resourceVersion": RESOURCE_VERSION },
         "spec": { "config": network.to_string() },
-    });
+    })
+}
+
+fn serve(nad: Value) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen")?;
+    let address = listener.local_addr().context("cannot listen")?;
     std::thread::spawn(move || {
         for connection in listener.incoming().map_while(Result::ok) {
             let nad = nad.clone();

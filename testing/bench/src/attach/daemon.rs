@@ -1,6 +1,8 @@
 //! A multus daemon that is measured.
 
 use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,6 +16,10 @@ use super::api;
 
 /// How long it may take to be ready.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// Port of its metrics.
+const METRICS: u16 = 9100;
+/// The metric of steps.
+const STEPS: &str = "multus_add_step_duration_seconds_";
 
 /// Where a daemon and what it needs is.
 pub(super) struct Place {
@@ -52,6 +58,7 @@ impl Daemon {
             "cniVersion": "1.0.0", "chrootDir": place.root, "binDir": place.bin, "cniDir": place.state.join("multus"),
             "cniConfigDir": configs, "multusAutoconfigDir": configs, "multusConfigFile": "auto",
             "socketDir": sockets, "daemonSocketDir": sockets, "logToStderr": true, "logLevel": "verbose",
+            "metricsPort": METRICS,
         });
         let file = place.dir.join("daemon-config.json");
         fs::write(&file, config.to_string()).context("no configuration")?;
@@ -86,6 +93,17 @@ impl Daemon {
         Ok((field(&rollup, "Pss:"), field(&rollup, "Anonymous:")))
     }
 
+    /// How long the steps of ADD took so far.
+    pub(super) fn steps() -> anyhow::Result<Spent> {
+        let mut connection = TcpStream::connect(("127.0.0.1", METRICS)).context("no metrics")?;
+        connection
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .context("no metrics")?;
+        let mut text = String::new();
+        connection.read_to_string(&mut text).context("no metrics")?;
+        Ok(Spent::read(&text))
+    }
+
     /// Time on processors so far.
     pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
         let stat = self.proc("stat")?;
@@ -100,6 +118,62 @@ impl Daemon {
 
     fn proc(&self, file: &str) -> anyhow::Result<String> {
         read_proc(self.child.id(), file)
+    }
+}
+
+/// Seconds and times of each step, in the order in which they are told.
+#[derive(Debug, Default)]
+pub(super) struct Spent(Vec<(String, f64, f64)>);
+
+impl Spent {
+    /// From the text of metrics.
+    fn read(text: &str) -> Self {
+        let mut spent = Self::default();
+        for line in text.lines() {
+            let Some((kind, rest)) = line
+                .strip_prefix(STEPS)
+                .and_then(|line| line.split_once("{step=\""))
+            else {
+                continue;
+            };
+            let Some((step, value)) = rest.split_once("\"} ") else {
+                continue;
+            };
+            let value: f64 = value.parse().unwrap_or_default();
+            let place = spent.0.iter().position(|(name, ..)| name == step);
+            let place = place.unwrap_or_else(|| {
+                spent.0.push((step.to_owned(), 0.0, 0.0));
+                spent.0.len() - 1
+            });
+            match kind {
+                "sum" => spent.0[place].1 = value,
+                "count" => spent.0[place].2 = value,
+                _ => {}
+            }
+        }
+        spent
+    }
+
+    /// The means in milliseconds since another moment, the longest first.
+    pub(super) fn since(&self, before: &Self) -> String {
+        let mut means: Vec<_> = self
+            .0
+            .iter()
+            .map(|(name, sum, count)| {
+                let (earlier, times) = before
+                    .0
+                    .iter()
+                    .find(|(other, ..)| other == name)
+                    .map_or((0.0, 0.0), |(_, sum, count)| (*sum, *count));
+                (name, (sum - earlier) / (count - times).max(1.0) * 1e3)
+            })
+            .collect();
+        means.sort_by(|one, other| other.1.total_cmp(&one.1));
+        let texts: Vec<_> = means
+            .iter()
+            .map(|(name, mean)| format!("{name} {mean:.2}"))
+            .collect();
+        texts.join(", ")
     }
 }
 
@@ -121,4 +195,25 @@ pub(super) fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_the_means_between_two_moments() {
+        let text = |status: f64, times: u8| {
+            format!(
+                "multus_add_step_duration_seconds_sum{{step=\"status\"}} {status}\n\
+                 multus_add_step_duration_seconds_count{{step=\"status\"}} {times}\n\
+                 multus_add_step_duration_seconds_bucket{{le=\"0.001\",step=\"status\"}} 1\n\
+                 multus_add_step_duration_seconds_sum{{step=\"plugins\"}} 0.5\n\
+                 multus_add_step_duration_seconds_count{{step=\"plugins\"}} {times}\n"
+            )
+        };
+        let (before, after) = (Spent::read(&text(1.0, 1)), Spent::read(&text(1.5, 101)));
+        assert_eq!(after.since(&before), "status 5.00, plugins 0.00");
+        assert_eq!(before.since(&Spent::default()), "status 1000.00, plugins 500.00");
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Options, Quiet, wait};
@@ -12,12 +12,11 @@ use cluster::{Cluster, Options, Quiet, wait};
 const VICTIM: &str = "WEFT_TEST_VICTIM";
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// A cluster of this test alone, removed in the end whatever happens.
+/// A cluster of this test alone, removed in the end. One that is killed leaves its cluster to the next run of the tests.
 struct Own(Cluster);
 
 impl Own {
     fn new(name: &str, nodes: usize) -> Self {
-        sweep();
         let options = Options {
             name: name.to_owned(),
             nodes,
@@ -25,6 +24,7 @@ impl Own {
         };
         let own = Self(Cluster::new(options).unwrap());
         own.0.down(&mut Quiet).unwrap();
+        own.0.claim(&mut Quiet).unwrap();
         own
     }
 
@@ -83,16 +83,7 @@ fn up_killed_at_any_point_then_up_works_and_down_leaves_nothing() {
     ];
     for (what, reached) in points {
         let test = "up_killed_at_any_point_then_up_works_and_down_leaves_nothing";
-        let mut victim = Command::new(std::env::current_exe().unwrap());
-        victim
-            .args(["--exact", test])
-            .env(VICTIM, &name)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let mut victim = victim.spawn().unwrap();
-        wait::until(what, PATIENCE, || if reached() { Ok(()) } else { Err("not yet") }).unwrap();
-        victim.kill().unwrap();
-        victim.wait().unwrap();
+        kill_when(&mut victim(test, &name), what, reached);
     }
 
     own.0.up(&mut Quiet).unwrap();
@@ -149,6 +140,38 @@ fn up_killed_at_any_point_then_up_works_and_down_leaves_nothing() {
     assert_eq!(host_links(), links_before);
     assert!(!own.runs("etcd"));
     own.0.down(&mut Quiet).unwrap();
+}
+
+#[test]
+fn cluster_whose_owner_is_killed_is_abandoned_and_removed() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    let options = |name: String| Options {
+        name,
+        ..Options::from_env().unwrap()
+    };
+    if let Ok(name) = std::env::var(VICTIM) {
+        let cluster = Cluster::new(options(name)).unwrap();
+        cluster.claim(&mut Quiet).unwrap();
+        cluster.up(&mut Quiet).unwrap();
+        return;
+    }
+    let name = format!("orphan-{}", std::process::id());
+    let options = options(name.clone());
+    let orphan = Cluster::new(options.clone()).unwrap();
+    let test = "cluster_whose_owner_is_killed_is_abandoned_and_removed";
+    let mut owner = victim(test, &name);
+    let first = orphan.kubeconfig().with_file_name("control").join("pid");
+    kill_when(&mut owner, "its first namespaces are there", &|| first.exists());
+    for cluster in Cluster::abandoned(&options.home).unwrap() {
+        if cluster.name() == name {
+            cluster.down_if_abandoned(&mut Quiet).unwrap();
+        }
+    }
+    assert_eq!(orphan.remains(), [] as [String; 0]);
+    assert!(!orphan.down_if_abandoned(&mut Quiet).unwrap());
 }
 
 #[test]
@@ -225,24 +248,21 @@ fn clusters_live_side_by_side_and_pods_talk_within_each() {
     assert_eq!(two.0.remains(), [] as [String; 0]);
 }
 
-/// Removes what earlier runs of these tests left that were killed themselves.
-fn sweep() {
-    let options = Options::from_env().unwrap();
-    let clusters = fs::read_dir(options.home.path().join("clusters"));
-    for entry in clusters.into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let ours = ["killed-", "one-", "two-"]
-            .iter()
-            .find_map(|prefix| name.strip_prefix(prefix));
-        if ours.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()) {
-            let left = Cluster::new(Options {
-                name,
-                ..options.clone()
-            })
-            .unwrap();
-            left.down(&mut Quiet).unwrap();
-        }
-    }
+/// Brings a cluster up in a process that is to be killed: by the same test, which finds out by the variable.
+fn victim(test: &str, cluster: &str) -> Child {
+    let mut victim = Command::new(std::env::current_exe().unwrap());
+    victim
+        .args(["--exact", test])
+        .env(VICTIM, cluster)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    victim.spawn().unwrap()
+}
+
+fn kill_when(victim: &mut Child, what: &str, reached: &dyn Fn() -> bool) {
+    wait::until(what, PATIENCE, || if reached() { Ok(()) } else { Err("not yet") }).unwrap();
+    victim.kill().unwrap();
+    victim.wait().unwrap();
 }
 
 fn pod(name: &str, node: &str) -> String {

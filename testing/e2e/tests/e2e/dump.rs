@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use e2e::{MANAGED_BY, MANAGER};
 use serde_json::Value;
 
 use crate::support::Stage;
@@ -29,8 +30,8 @@ pub type Dump = BTreeMap<String, Value>;
 
 /// Everything that carries the operator's label.
 pub fn deployed(stage: &Stage) -> Dump {
-    let ours = "app.kubernetes.io/managed-by=cnao-operator";
-    let list = stage.json(&["get", KINDS, "--all-namespaces", "--selector", ours]);
+    let ours = format!("{MANAGED_BY}={MANAGER}");
+    let list = stage.json(&["get", KINDS, "--all-namespaces", "--selector", &ours]);
     let items = list["items"].as_array().cloned().unwrap_or_default();
     items
         .into_iter()

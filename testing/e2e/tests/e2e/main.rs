@@ -25,6 +25,7 @@ mod node_network_policies;
 mod node_network_rollback;
 mod operator;
 mod pods;
+mod record;
 mod standalone;
 mod storm;
 mod support;

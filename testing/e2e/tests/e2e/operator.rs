@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::dump;
 use crate::pods::{TestNamespace, bridge_network, pod};
-use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
+use crate::support::{NODES, OPERATOR, OPERATOR_NAMESPACE, Stage};
 
 const WORKLOADS: [&str; 3] = ["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"];
 
@@ -241,8 +241,7 @@ fn an_idle_operator_writes_nothing() {
     let requests: Vec<Value> = window
         .into_iter()
         .filter(|event| {
-            event["user"]["username"]
-                == format!("system:serviceaccount:{OPERATOR_NAMESPACE}:cluster-network-addons-operator")
+            event["user"]["username"] == format!("system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR}")
         })
         .collect();
     let listing = |verbs: &[&str]| -> Vec<String> {

@@ -11,13 +11,13 @@ use std::time::Duration;
 use cluster::{Cluster, Kubectl, run, wait};
 use serde_json::{Value, json};
 
-pub use e2e::{NODES, OPERATOR_NAMESPACE};
+use e2e::availability;
+pub use e2e::{NODES, OPERATOR, OPERATOR_NAMESPACE};
+
+use crate::record::Record;
 
 /// How long anything may take; generous, because machines differ by a factor of ten.
 const DEADLINE: Duration = Duration::from_secs(300);
-
-/// Name of the operator's Deployment, and the label of its pods.
-const OPERATOR: &str = "cluster-network-addons-operator";
 
 const CR: [&str; 3] = ["get", "networkaddonsconfig", "cluster"];
 
@@ -26,6 +26,7 @@ pub struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) kubectl: Kubectl,
     image: String,
+    record: Record,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -63,6 +64,8 @@ impl Drop for Stage {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.has_no_restarts();
+            let found = availability::violations(self.record.end());
+            assert!(found.is_empty(), "{}\n{}", found.join("\n"), self.evidence());
         }
     }
 }
@@ -79,11 +82,15 @@ impl Stage {
         let cluster = Cluster::from_env().expect("the cluster");
         let kubectl = cluster.kubectl();
         let stage = Self {
+            record: Record::start(&kubectl),
             cluster,
             kubectl,
             image,
             _turn: turn,
         };
+        stage.wait("the record of the configuration begins", || {
+            stage.record.has_begun().then_some(())
+        });
         stage.available();
         Some(stage)
     }

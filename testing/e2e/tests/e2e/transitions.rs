@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use cluster::run;
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,12 +12,6 @@ use crate::{
 
 const ALL: [&str; 3] = ["multus", "kube-cni-linux-bridge-plugin", "bridge-marker"];
 
-/// Makes the note of a daemon's end, `{"endedAt":SECONDS_SINCE_BOOT,…}`, two minutes older.
-const TWO_MINUTES_LATER: &str = r#"cd /run/multus
-ended=$(sed 's/.*"endedAt":\([0-9]*\).*/\1/' ended)
-sed "s/\"endedAt\":$ended/\"endedAt\":$((ended > 120 ? ended - 120 : 0))/" ended >aged
-mv aged ended"#;
-
 /// Kills of the operator in one run.
 const KILLS: usize = 20;
 
@@ -27,7 +20,7 @@ const SEED_VARIABLE: &str = "WEFT_E2E_SEED";
 
 #[test]
 fn workloads_run_where_they_are_placed() {
-    // operator#20, multus#93
+    // operator#20, multus#114
     let Some(stage) = Stage::enter() else { return };
     let placement = |name: &str| {
         let set = stage.daemonset(name);
@@ -60,15 +53,8 @@ fn workloads_run_where_they_are_placed() {
         );
     }
     stage.available();
-    // The shim of the node that multus left gives the daemon up two minutes after its end, when a pod is tried. For that
-    // they have passed already, by the note that the daemon left.
-    stage.wait_for("the daemon's note on node02", || {
-        let aged = stage
-            .cluster
-            .node_command("node02", ["sh", "-euc", TWO_MINUTES_LATER]);
-        let aged = aged.and_then(|mut command| run::output(&mut command));
-        aged.map(drop).map_err(|error| error.to_string())
-    });
+    // The daemon of the node that multus left took the configuration along.
+    assert_eq!(stage.multus_configuration("node02"), "");
     let ns = TestNamespace::create(&stage, "e2e-left-by-multus");
     ns.apply(&pod("plain", Some("node02"), &json!([])));
     let ready = ns.ready("plain");
@@ -76,7 +62,6 @@ fn workloads_run_where_they_are_placed() {
         !ready.has_network_status(),
         "the cluster's own network attached it"
     );
-    assert_eq!(stage.multus_configuration("node02"), "");
 
     stage.configure(&usual());
     stage.available_on_all_nodes(&ALL);
@@ -126,7 +111,7 @@ fn usual() -> Value {
     json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" })
 }
 
-/// Some components, with some settings. Multus is always among them: a node that it leaves between two kills starts no
+/// Some components, with some settings. Multus is always among them: a node that it leaves between two kills may start no
 /// pods for two minutes, the operator's among them.
 fn some_configuration(dice: &mut Dice) -> Value {
     let mut spec = json!({ "imagePullPolicy": "IfNotPresent", "multus": {} });

@@ -1,6 +1,7 @@
 //! DEL, and the state on the node that it works from.
 
 use super::*;
+use std::os::unix::fs::symlink;
 
 #[test]
 fn the_scratch_file_lives_from_add_to_del() {
@@ -108,13 +109,40 @@ fn a_corrupt_scratch_file_is_set_aside_and_the_result_cache_stands_in() {
     let mut bench = Bench::new();
     bench.add(&[single("a"), single("b")]).unwrap();
     fs::write(bench.scratch(), "[{\"Conf\":").unwrap();
-    assert!(matches!(bench.attacher().scratch_delegates(), Stored::Corrupt));
+    for _ in 0..2 {
+        let stored = bench.attacher().scratch_delegates();
+        assert!(matches!(stored, Ok(Stored::Corrupt)), "{stored:?}");
+    }
+    bench.attacher().set_scratch_aside();
     assert!(!bench.scratch().exists());
+    assert!(bench.dir.path().join("multus/.c1.corrupt").exists());
     let cached = bench.attacher().cached_delegates();
     bench.attacher().del(&cached).unwrap();
     assert_eq!(bench.fake.names()[2..], ["DEL b", "DEL a"]);
     assert_eq!(bench.fake.call("DEL b").variables["CNI_IFNAME"], "net1");
     assert!(bench.results().is_empty());
+}
+
+#[test]
+fn scratch_file_that_cannot_be_read_now_is_not_set_aside() {
+    // multus#122
+    let mut bench = Bench::new();
+    bench.add(&[single("a"), single("b")]).unwrap();
+    let aside = bench.dir.path().join("aside");
+    fs::rename(bench.scratch(), &aside).unwrap();
+    // As a descriptor table that is full, or a disk that fails for a moment: the file is there and can't be opened.
+    symlink(bench.scratch(), bench.scratch()).unwrap();
+    let error = bench.attacher().scratch_delegates().unwrap_err();
+    assert_eq!(error.code, code::IO, "{error}");
+    assert_eq!(
+        bench.attacher().bury(&bench.results()).unwrap_err().code,
+        code::IO
+    );
+    assert_eq!(bench.fake.names()[2..], [""; 0], "no plugin is called by a guess");
+    fs::rename(&aside, bench.scratch()).unwrap();
+    let stored = bench.stored();
+    bench.attacher().del(&stored).unwrap();
+    assert_eq!(bench.fake.names()[2..], ["DEL b", "DEL a"]);
 }
 
 #[test]
@@ -151,7 +179,9 @@ fn nothing_that_is_stored_keeps_a_pod_from_its_end() {
     bench.add(&[single("a")]).unwrap();
     fs::remove_file(bench.scratch()).unwrap();
     fs::create_dir(bench.scratch()).unwrap();
-    assert!(matches!(bench.attacher().scratch_delegates(), Stored::Corrupt));
+    let stored = bench.attacher().scratch_delegates();
+    assert!(matches!(stored, Ok(Stored::Corrupt)), "{stored:?}");
+    bench.attacher().set_scratch_aside();
     bench
         .attacher()
         .del(&bench.attacher().cached_delegates())
@@ -163,7 +193,8 @@ fn nothing_that_is_stored_keeps_a_pod_from_its_end() {
 fn no_file_and_an_empty_list_are_told_apart() {
     // multus#45 (nothing is called for a list of none)
     let bench = Bench::new();
-    assert!(matches!(bench.attacher().scratch_delegates(), Stored::Missing));
+    let stored = bench.attacher().scratch_delegates();
+    assert!(matches!(stored, Ok(Stored::Missing)), "{stored:?}");
     fs::create_dir_all(bench.dir.path().join("multus")).unwrap();
     fs::write(bench.scratch(), "[]").unwrap();
     assert!(bench.stored().is_empty());

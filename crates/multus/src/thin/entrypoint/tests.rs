@@ -229,6 +229,11 @@ async fn a_primary_that_is_put_aside_is_found_again_and_comes_back() {
     let first = host.start(&flags);
     host.until("put aside", || host.path("net.d/10-a.conflist.old").exists())
         .await;
+    assert!(
+        host.read("net.d/00-multus.conf")
+            .unwrap()
+            .contains(r#"{"cniVersion":"0.4.0","name":"a","plugins":[{"type":"ptp"}]}"#)
+    );
     first.abort();
     fs::remove_file(host.path("net.d/00-multus.conf")).unwrap();
     let again = host.start(
@@ -245,9 +250,34 @@ async fn a_primary_that_is_put_aside_is_found_again_and_comes_back() {
     .await;
     host.shutdown.trigger();
     again.await.unwrap().unwrap();
-    let back = host.read("net.d/10-a.conflist").unwrap();
-    assert!(back.contains(r#""cniVersion":"0.3.1""#), "{back}");
+    assert_eq!(host.read("net.d/10-a.conflist").as_deref(), Some(PRIMARY));
     assert!(!host.path("net.d/10-a.conflist.old").exists());
+}
+
+#[tokio::test]
+async fn forced_version_changes_the_generated_file_alone() {
+    // multus#116 (thin mode)
+    let host = Host::new();
+    host.put("net.d/10-a.conflist", PRIMARY);
+    let primary = host.path("net.d/10-a.conflist");
+    fs::set_permissions(&primary, fs::Permissions::from_mode(0o644)).unwrap();
+    let running = host.start(&["--force-cni-version=true", "--cni-version=1.0.0"]);
+    host.until("the configuration", || {
+        host.path("net.d/00-multus.conflist").exists()
+    })
+    .await;
+    let generated = host.read("net.d/00-multus.conflist").unwrap();
+    assert!(
+        generated.contains(r#"{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"ptp"}]}"#),
+        "{generated}"
+    );
+    host.shutdown.trigger();
+    running.await.unwrap().unwrap();
+    assert_eq!(host.read("net.d/10-a.conflist").as_deref(), Some(PRIMARY));
+    assert_eq!(
+        fs::metadata(&primary).unwrap().permissions().mode() & 0o777,
+        0o644
+    );
 }
 
 #[tokio::test]

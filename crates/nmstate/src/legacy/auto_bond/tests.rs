@@ -85,6 +85,41 @@ fn groups_go_by_all_wanted_vlans_and_no_name_is_given_twice() {
     );
 }
 
+// nmstate#108
+#[test]
+fn a_bond_of_other_ports_keeps_its_name() {
+    // Another group has the bond that is named after the VLAN of this one.
+    let port = json!({"controller": "bond101"});
+    let (c, d) = (
+        with(nic("c", &[101, 102]), &port),
+        with(nic("d", &[101, 102]), &port),
+    );
+    let report =
+        json!({"interfaces": [plain("bond101", &["c", "d"]), nic("a", &[101]), nic("b", &[101]), c, d]});
+    let error = bonded(&report, &[101, 102]).expect_err("the name is taken");
+    assert_eq!(
+        error.to_string(),
+        "no name is left for a bond of a, b: the names of all its VLANs are taken by other bonds"
+    );
+    let spare =
+        json!({"interfaces": [plain("bond101", &["x", "y"]), nic("a", &[101, 102]), nic("b", &[101, 102])]});
+    let bond = plain("bond102", &["a", "b"]);
+    assert_eq!(
+        bonded(&spare, &[101, 102]),
+        Ok(json!({"interfaces": [bond]})),
+        "the next VLAN's name is free"
+    );
+    let other = json!({"name": "bond101", "type": "linux-bridge", "state": "up"});
+    let report = json!({"interfaces": [other, nic("a", &[101]), nic("b", &[101])]});
+    bonded(&report, &[101]).expect_err("an interface of another type has the name");
+
+    // Where nothing is free to be bonded, no name is missing.
+    let theirs = json!({"controller": "bond101"});
+    let report = json!({"interfaces": [plain("bond101", &["a", "b", "x"]),
+        with(nic("a", &[101]), &theirs), with(nic("b", &[101]), &theirs)]});
+    assert_eq!(bonded(&report, &[101]), Ok(Value::Null));
+}
+
 #[test]
 fn the_way_to_the_node_moves_to_the_bond() {
     let uplink = json!({

@@ -72,6 +72,29 @@ fn rules_match(#[case] rules: Value, #[case] matched: &[&str]) {
     assert_eq!(names(&document), matched);
 }
 
+// nmstate#104
+#[test]
+fn a_veth_is_a_card_unless_only_the_kernel_knows_it() {
+    let report = json!({"interfaces": [
+        {"name": "eth1", "type": "ethernet", "state": "up"},
+        {"name": "veth1", "type": "veth", "state": "up", "veth": {"peer": "veth2"}},
+        {"name": "veth7", "type": "veth", "state": "ignore"},
+        {"name": "br1", "type": "linux-bridge", "state": "up"},
+    ]});
+    let matched = |kind: &str, veths_apart: bool| -> Vec<String> {
+        let mut policy = policy(&json!({
+            "match": {"interfaces": {"type": kind}},
+            "desiredState": {"interfaces": [{"mtu": 9000}]},
+        }));
+        policy.veths_apart = veths_apart;
+        let document = document(&policy, &report).expect("a document");
+        names(&document).into_iter().map(str::to_owned).collect()
+    };
+    assert_eq!(matched("ethernet", false), ["eth1", "veth1"]);
+    assert_eq!(matched("ethernet", true), ["eth1"]);
+    assert_eq!(matched("veth", true), ["veth1"]);
+}
+
 #[test]
 fn named_interfaces_and_other_sections_are_copied_and_nothing_is_said_twice() {
     let policy = policy(&json!({

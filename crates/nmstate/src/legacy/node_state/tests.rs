@@ -119,6 +119,39 @@ async fn what_is_refused_for_good_waits_for_another_version() {
     assert_eq!(enforcer.failures, 1);
 }
 
+// nmstate#114
+#[tokio::test]
+async fn a_wish_that_is_taken_back_before_its_turn_is_not_applied() {
+    let (mut enforcer, changed) = enforcer_of_what_lacks(Backend::NetworkManager, &[json!({})]);
+    for newest in [Some(("u".to_owned(), 2)), None] {
+        enforcer.newest = Some(Box::new(move || newest.clone()));
+        enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+        assert_eq!(changed.load(Ordering::Relaxed), 0);
+        assert_eq!(
+            (enforcer.failures, &enforcer.untold),
+            (0, &None),
+            "nothing is told of it"
+        );
+    }
+    enforcer.newest = Some(Box::new(|| Some(("u".to_owned(), 2))));
+    enforcer.look(Some(&asked(2))).await.expect("nobody to tell");
+    assert_eq!(changed.load(Ordering::Relaxed), 1);
+}
+
+// nmstate#113
+#[tokio::test(start_paused = true)]
+async fn a_start_of_network_manager_ends_the_pause_after_a_failure() {
+    let mut enforcer = enforcer("PluginFailure");
+    enforcer.hurry();
+    assert_eq!(enforcer.next, None, "nothing failed yet");
+    enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+    assert!(enforcer.next.is_some_and(|next| next > Instant::now()));
+    enforcer.hurry();
+    assert_eq!(enforcer.next, Some(Instant::now()));
+    enforcer.look(Some(&asked(1))).await.expect("nobody to tell");
+    assert_eq!(enforcer.failures, 2);
+}
+
 // nmstate#88
 #[rstest]
 #[case::nothing_is_missing(&[json!({}), json!({})], 1)]

@@ -63,13 +63,14 @@ async fn rendered(heard_at: usize, may_change: bool) -> (Value, Vec<Value>, Dura
     let host = tokio::spawn(host(requests, heard_at));
     let pipeline = may_change.then(|| pipeline(&engine));
     let begun = Instant::now();
-    let document = document(&engine, pipeline.as_ref(), &spec())
+    let document = document(&engine, pipeline.as_ref(), &spec(), Backend::default())
         .await
         .expect("a document")
         .expect("an old policy");
     let taken = begun.elapsed();
     drop((engine, pipeline));
-    (document, host.await.expect("a host"), taken)
+    assert_eq!(document.is_matched, !document.desired.is_null());
+    (document.desired, host.await.expect("a host"), taken)
 }
 
 #[tokio::test(start_paused = true)]

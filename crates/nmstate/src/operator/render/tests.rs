@@ -453,7 +453,7 @@ fn workloads_are_those_of_the_table() {
     }
 }
 
-/// `binding subject` of the bindings that give somebody a role, in order.
+/// `binding subject` of all bindings to a role, in order.
 fn bound(objects: &[Value], kind: &str, role: &str) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let bindings = objects
@@ -525,7 +525,7 @@ fn every_program_has_an_account_with_what_it_calls() {
             "nodenetworkstates nodenetworkconfigurationpolicies nodenetworkconfigurationenactments[]: list watch"
         ]
     );
-    // Nobody has the role of another program.
+    // No account has the role of another program.
     for name in ["nmstate-handler", "nmstate-cert-manager", "nmstate-metrics"] {
         assert_eq!(
             bound(&objects, "ClusterRole", name),
@@ -864,6 +864,43 @@ fn names_and_namespaces_are_those_of_the_environment() {
     let config = find(&objects, "ConfigMap monitoring/nginx-conf")["data"]["nginx.conf"].to_string();
     assert!(config.contains("[::]:8444 ssl"), "{config}");
     assert!(names_of(&objects).contains(&"NetworkPolicy monitoring/allow-plugin-pages-ingress".to_owned()));
+}
+
+// nmstate#117
+#[test]
+fn metrics_are_served_where_the_wish_wants_them() {
+    for (address, replicas, port) in [
+        (None, 1, 8443),
+        (Some(":8089"), 1, 8443),
+        (Some("nowhere"), 1, 8443),
+        (Some(":9090"), 1, 9090),
+        (Some("192.0.2.1:9090"), 1, 9090),
+        (Some("0"), 0, 8443),
+    ] {
+        let spec = address.map_or_else(
+            || json!({}),
+            |address| json!({ "metricsConfiguration": { "bindAddress": address } }),
+        );
+        let objects = rendered(&spec, &Facts::default());
+        let metrics = find(&objects, METRICS);
+        assert_eq!(metrics["spec"]["replicas"], replicas, "{spec}");
+        let container = &pods(&objects, METRICS)["containers"][0];
+        assert_eq!(container["ports"][0]["containerPort"], port, "{spec}");
+        assert_eq!(
+            variables(pods(&objects, METRICS))["METRICS_BIND_ADDRESS"],
+            format!(":{port}"),
+            "{spec}"
+        );
+        let policy = find(&objects, "NetworkPolicy nmstate/allow-metrics-ingress-8443");
+        assert_eq!(policy["spec"]["ingress"][0]["ports"][0]["port"], port, "{spec}");
+        // Prometheus asks the Service, which knows the port by name.
+        let service = find(&objects, "Service nmstate/nmstate-monitor");
+        let asked = &service["spec"]["ports"][0];
+        assert_eq!(
+            (&asked["port"], &asked["targetPort"]),
+            (&json!(8443), &json!("metrics"))
+        );
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::policy::enactment::{self, State};
 use crate::policy::objects::{self, Policy};
 use crate::policy::selection;
 use crate::policy::slots::HEARTBEAT;
-use crate::policy::status::Outcome;
+use crate::policy::status::{self, Outcome};
 
 /// Share of the time of all nodes' writes in which a policy is told that it is begun anew, in percent.
 const RESET: u32 = 100;
@@ -76,8 +76,7 @@ impl Controller {
                     () = told => {}
                 }
             }
-            let mut conditions = policy.conditions();
-            Outcome::Unknown.set(&mut conditions, Timestamp::now());
+            let conditions = status::conditions(&policy, Outcome::Unknown, Timestamp::now());
             let object = policy.with_status(Some((&conditions, None)), None);
             let api = objects::policies(&self.shared.client);
             match patiently(api.replace_status(name, &PostParams::default(), &object)).await {
@@ -108,10 +107,7 @@ impl Controller {
         let api = objects::enactments(&self.shared.client);
         if let Some(found) = patiently(api.get_opt(&name)).await? {
             let of_former = enactment::is_of_another(&found, &policy.uid());
-            // One that belongs to a former node of this name is about to be deleted with it.
-            let mut owners = found.owner_references().iter();
-            let is_ours = found.owner_references().is_empty() || owners.any(|owner| owner.uid == node.uid);
-            if !of_former && is_ours {
+            if !of_former && enactment::is_of_node(&found, &node.uid) {
                 memory.has_enactment = true;
                 return Ok(Some(found));
             }

@@ -1,6 +1,9 @@
 //! Policies on a node, each applied once (nmstate §3.2-9).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
 
 use super::{Controller, Memory, Next, begin};
 use crate::apply::Pipeline;
@@ -9,6 +12,9 @@ use crate::handler::Shared;
 use crate::policy::ask::patiently;
 use crate::policy::enactment;
 use crate::policy::objects::{self, Enactment};
+
+/// How often a node that waits for a slot looks whether one was given back.
+const GLANCE: Duration = Duration::from_secs(1);
 
 /// Applies every policy until it is applied or has failed for good, and tells what came of it. `false` when one failed,
 /// or when what came of it could not be told: others may wait for a slot.
@@ -27,6 +33,9 @@ pub async fn once(shared: Shared, pipeline: Arc<Pipeline>) -> bool {
         }
         succeeded &= applied;
     }
+    if controller.reports.notified().now_or_never().is_some() {
+        controller.ask_for_report().await;
+    }
     succeeded && is_all_told
 }
 
@@ -35,13 +44,18 @@ impl Controller {
     async fn bring_to_an_end(&self, policy: &str) -> bool {
         let mut memory = Memory::default();
         loop {
-            match Box::pin(self.pass(policy, &mut memory)).await {
-                Ok(Next::Done) => break,
-                Ok(Next::Again) => {}
-                Err(error) => tracing::warn!(policy, %error, "cannot go on with the policy, trying again"),
-            }
-            memory.failures = memory.failures.saturating_add(1);
-            let pause = self.shared.settings.backoff(memory.failures);
+            let next = match Box::pin(self.pass(policy, &mut memory)).await {
+                Ok(next) => next,
+                Err(error) => {
+                    tracing::warn!(policy, %error, "cannot go on with the policy, trying again");
+                    Next::Again
+                }
+            };
+            let Some(pause) = memory.pause_after(&next, &self.shared.settings) else {
+                break;
+            };
+            // No watch ends the wait for a slot here.
+            let pause = if matches!(next, Next::Wait) { GLANCE } else { pause };
             // A slot may be ours, whose return others wait for.
             self.settler.finish().await;
             tokio::time::sleep(pause).await;

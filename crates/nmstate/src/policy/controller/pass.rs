@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::edge::Error;
 use super::turn::Turn;
-use super::{Controller, Memory, Next, Wanted};
+use super::{Controller, Memory, Next, WAKE, Wanted};
 use crate::conditions::Status;
 use crate::failure::Failure;
 use crate::names::{self, condition};
@@ -26,9 +26,10 @@ impl Controller {
         };
         let generation = policy.generation();
         self.remember(&policy, memory).await?;
+        self.note_starts(memory);
         let waits = self.waiting().contains_key(name);
         if waits && self.still_full(name, memory) {
-            return Ok(Next::Again);
+            return Ok(Next::Wait);
         }
         let Some(node) = self.node.get(&self.shared.node) else {
             return Err(Error::NoNode(self.shared.node.clone()));
@@ -58,12 +59,16 @@ impl Controller {
         let previous = Enactment::of(&enactment);
         let is_current = previous.generation == generation;
         let most = i64::from(self.shared.settings.max_retries.max(1));
-        if is_current && previous.attempts >= most {
+        let may_begin_anew = memory.absence.begins_anew || policy.is_dry_run();
+        if is_current && previous.attempts >= most && !may_begin_anew {
             tracing::info!(policy = name, "Retry count already exhausted, skipping apply");
             self.settle(name, &enactment, None, Urgency::Calm);
             return Ok(Next::Done);
         }
-        if is_current && previous.is_retrying() && !policy.is_dry_run() {
+        // A predecessor that was killed while it applied the policy left its slot too.
+        let takes_over =
+            kube_kit::lock(&self.taken_over).remove(name) && previous.progressing == Some(Status::True);
+        if is_current && (previous.is_retrying() || takes_over) && !policy.is_dry_run() {
             memory.holds = true;
         }
         if memory.rendered.is_none() && self.has_to_listen(&policy) {
@@ -84,10 +89,15 @@ impl Controller {
             Some(rendered) => rendered,
             None => match self.rendered(&policy, &node.facts, &enactment).await {
                 Ok(rendered) => {
+                    let mut stored = rendered.clone();
+                    if policy.is_dry_run() {
+                        // A capture is kept from the first time that the policy is applied, for good.
+                        stored.captured = enactment::captured(&enactment);
+                    }
                     self.edit(&mut enactment, |status, now| {
                         enactment::set_generation(status, generation, now);
                         enactment::set_policy_uid(status, &policy.uid());
-                        enactment::set_rendered(status, &rendered, now);
+                        enactment::set_rendered(status, &stored, now);
                     })
                     .await?;
                     memory.rendered.insert(rendered).clone()
@@ -131,6 +141,7 @@ impl Controller {
             match self.take_turn(name, policy.generation(), memory).await? {
                 Turn::Taken => {
                     memory.holds = true;
+                    memory.failures = 0;
                     return Ok(None);
                 }
                 Turn::Gone => self.leave(name, memory).await?,
@@ -196,21 +207,28 @@ impl Controller {
         let refused = |error: &engine::Error| Failure::of_unchanged(error, policy.spec());
         let mut captured = enactment::captured(enactment);
         let mut spec = PolicySpec::read(policy.spec()).map_err(|error| refused(&error))?;
+        let mut is_unmatched = false;
         if self.shared.settings.original_design {
             // Whoever only tries changes nothing, not even whether the host listens for neighbours.
             let pipeline = (!policy.is_dry_run()).then_some(&*self.pipeline);
-            let document = legacy::document(engine, pipeline, policy.spec()).await;
+            let backend = self.shared.settings.backend;
+            let document = legacy::document(engine, pipeline, policy.spec(), backend).await;
             let document = document.map_err(|error| Failure {
                 text: error.to_string(),
                 retry: error.retry(),
             })?;
-            if let Some(desired_state) = document {
+            if let Some(document) = document {
                 captured.clear();
-                spec = PolicySpec::only(desired_state);
+                is_unmatched = !document.is_matched;
+                spec = PolicySpec::only(document.desired);
             }
         }
         let rendered = render::render(engine, &spec, facts, captured).await;
-        rendered.map_err(|error| refused(&error))
+        let rendered = rendered.map_err(|error| refused(&error))?;
+        Ok(Rendered {
+            is_unmatched,
+            ..rendered
+        })
     }
 
     /// The document could not be made: finally, when it is the policy's fault.
@@ -231,13 +249,21 @@ impl Controller {
         self.edit(enactment, |status, now| {
             enactment::set_generation(status, policy.generation(), now);
             enactment::set_policy_uid(status, &policy.uid());
-            enactment::set_state(status, &state, now);
+            // The same failure at each attempt is no news.
+            if !enactment::is_in_state(status, &state) {
+                enactment::set_state(status, &state, now);
+            }
         })
         .await?;
         // Nothing was changed, so others may go on.
         let release = std::mem::take(&mut memory.holds).then_some(policy.generation());
         self.settle(&name, enactment, release, Urgency::Brisk);
-        Ok(if failure.retry { Next::Again } else { Next::Done })
+        if !failure.retry {
+            return Ok(Next::Done);
+        }
+        // With or without NetworkManager: the back-off goes on meanwhile.
+        self.is_stranded(&name, memory).await;
+        Ok(Next::Again)
     }
 
     /// Says what the policy would change.
@@ -248,6 +274,10 @@ impl Controller {
         rendered: &Rendered,
     ) -> Result<Next, Error> {
         let (diff, state, next) = match dry_run::outcome(&self.shared.engine, &rendered.desired).await {
+            Ok(outcome) if rendered.is_unmatched => {
+                let text = messages::UNMATCHED_TRIED.to_owned();
+                (outcome.diff, State::Tried(text), Next::Done)
+            }
             Ok(outcome) => (outcome.diff, State::Tried(outcome.message), Next::Done),
             Err(failure) => {
                 let next = if failure.retry { Next::Again } else { Next::Done };
@@ -260,6 +290,8 @@ impl Controller {
             } else {
                 status.insert("diff".to_owned(), diff.clone());
             }
+            // The counts belong to the state that is replaced.
+            status.shift_remove("retryCount");
             enactment::set_state(status, &state, now);
         })
         .await?;
@@ -276,13 +308,16 @@ impl Controller {
     ) -> Result<Next, Error> {
         let look = memory.look;
         let before = look.and_then(|look| self.waiting().insert(policy.to_owned(), look));
+        if look.is_some_and(|look| self.has_moved_on(policy, look)) {
+            self.queue.add_after(policy.to_owned(), self.spread.moment(WAKE));
+        }
         if Enactment::of(enactment).pending != Some(Status::True) {
             self.set_state(enactment, &State::Pending).await?;
         }
         if before.is_none() {
             self.settle(policy, enactment, None, Urgency::Calm);
         }
-        Ok(Next::Again)
+        Ok(Next::Wait)
     }
 
     /// Too many nodes failed.
@@ -313,8 +348,12 @@ impl Controller {
     ) -> Result<Next, Error> {
         let (name, generation) = (policy.name(), policy.generation());
         self.waiting().remove(&name);
+        let begins_anew = std::mem::take(&mut memory.absence.begins_anew);
         self.edit(enactment, |status, now| {
             status.shift_remove("diff");
+            if begins_anew {
+                enactment::set_attempts(status, generation, 0);
+            }
             enactment::set_state(status, &State::Progressing, now);
         })
         .await?;
@@ -328,12 +367,19 @@ impl Controller {
         } else {
             self.settler.begin(&name);
         }
+        let wanted = Wanted::of(policy);
+        let superseded = self.superseded(&name, &wanted);
         let applied = tokio::select! {
-            applied = self.pipeline.apply(&rendered.desired) => applied,
+            applied = self.pipeline.apply_until(&rendered.desired, superseded) => applied,
             never = self.keep_alive(enactment.clone()) => match never {},
         };
         match applied {
             Ok(text) => {
+                let text = if rendered.is_unmatched {
+                    messages::UNMATCHED.to_owned()
+                } else {
+                    text
+                };
                 tracing::info!(policy = name, text, "policy applied");
                 let state = State::Success(text);
                 self.set_state(enactment, &state).await?;
@@ -341,8 +387,17 @@ impl Controller {
                 memory.rendered = None;
                 let urgency = self.release_urgency(&name, memory);
                 self.settle(&name, enactment, Some(generation), urgency);
-                self.ask_for_report().await;
+                self.reports.notify_one();
                 Ok(Next::Done)
+            }
+            // It says nothing about the policy as it is now, whose pass gives the slot back.
+            Err(failure) if !self.is_wanted(&name, &wanted) => {
+                tracing::info!(
+                    policy = name,
+                    error = failure.text,
+                    "the policy changed while it was applied"
+                );
+                Ok(Next::Again)
             }
             Err(failure) => self.failed(policy, enactment, &failure, memory).await,
         }
@@ -357,7 +412,11 @@ impl Controller {
     ) -> Result<Next, Error> {
         let (name, generation) = (policy.name(), policy.generation());
         let most = self.shared.settings.max_retries.max(1);
-        let before = u32::try_from(Enactment::of(enactment).attempts).unwrap_or_default();
+        let before = if std::mem::take(&mut memory.absence.begins_anew) {
+            0
+        } else {
+            u32::try_from(Enactment::of(enactment).attempts).unwrap_or_default()
+        };
         // What no other attempt would change counts as all of them.
         let attempts = if failure.retry {
             before.saturating_add(1)
@@ -384,6 +443,9 @@ impl Controller {
         .await?;
         // Another attempt begins with what the host is like then.
         memory.rendered = None;
+        if failure.retry && self.is_stranded(&name, memory).await && is_final {
+            memory.absence.gave_up = Some(memory.absence.starts);
+        }
         if !is_final {
             self.settle(&name, enactment, None, Urgency::Calm);
             return Ok(Next::Again);
@@ -435,7 +497,8 @@ pub(super) fn is_to_be_reset(policy: &Policy) -> bool {
     if policy.is(condition::PROGRESSING) == Status::True {
         return false;
     }
-    let conditions = policy.conditions();
+    let mut conditions = policy.conditions();
+    conditions.retain(|one| condition::OF_POLICIES.contains(&one.kind.as_str()));
     let is_unknown = conditions.len() >= 4
         && conditions
             .iter()

@@ -1,6 +1,7 @@
 //! This node's turn at a policy (nmstate §5.5-9).
 
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, PostParams};
 use tokio::time::Instant;
 
 use super::edge::Error;
@@ -9,6 +10,7 @@ use crate::legacy;
 use crate::policy::ask::patiently;
 use crate::policy::objects;
 use crate::policy::slots;
+use crate::probes;
 
 /// Share of the time of all nodes' writes in which slots are taken, in percent.
 const TAKE: u32 = 200;
@@ -67,13 +69,15 @@ impl Controller {
                 generation,
                 limit: limit.nodes,
                 at,
+                version: objects::comparable(&policy.version()),
             });
             let counts = policy.counts();
             let counted = counts.get(&generation.to_string()).copied().unwrap_or_default();
             let unheld = if counted < limit.nodes {
                 0
             } else {
-                memory.sightings.observe(generation, counted, &enactments, at)
+                let unheld = memory.sightings.observe(generation, counted, &enactments, at);
+                self.without_those_of_cut_off_nodes(unheld, memory).await?
             };
             let Some(counts) = slots::take(&counts, generation, limit.nodes, unheld) else {
                 return Ok(turn_at_limit(&enactments, generation, limit.nodes));
@@ -103,13 +107,35 @@ impl Controller {
         Ok(Turn::Changed)
     }
 
+    /// How many of the slots without a holder are free. A node that is not ready keeps its slot: the policy may have cut it
+    /// off, and no other node begins until it has reported or is removed.
+    async fn without_those_of_cut_off_nodes(&self, unheld: i64, memory: &Memory) -> Result<i64, Error> {
+        let mut left = unheld;
+        let nodes: Api<Node> = Api::all(self.shared.client.clone());
+        for name in memory.sightings.silent() {
+            if left <= 0 {
+                break;
+            }
+            let node = patiently(nodes.get_opt(name)).await?;
+            if node.is_some_and(|node| !probes::is_ready(&node)) {
+                tracing::warn!(node = name, "a node that is NotReady keeps its slot");
+                left -= 1;
+            }
+        }
+        Ok(left)
+    }
+
     /// Whether it is clear without asking that nothing has changed for this node.
     pub(super) fn still_full(&self, name: &str, memory: &Memory) -> bool {
+        // Only a look finds slots without a holder.
+        let recent = memory
+            .look
+            .filter(|look| look.at.elapsed() < memory.sightings.pause());
         let is_full = |look| {
             self.policies
                 .with(&name.to_owned(), |policy| self.is_full(policy, look))
         };
-        memory.look.and_then(is_full) == Some(true)
+        recent.and_then(is_full) == Some(true)
     }
 }
 

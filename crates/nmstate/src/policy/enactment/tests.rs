@@ -150,6 +150,7 @@ fn what_captures_found_keeps_its_time_and_can_be_read_again() {
         desired: json!({ "interfaces": [] }),
         captured: Map::from_iter([("gw".to_owned(), json!({ "routes": { "running": [] } }))]),
         features: vec!["lldp".to_owned()],
+        ..Rendered::default()
     };
     let mut status = Map::new();
     set_rendered(&mut status, &rendered, now);

@@ -87,9 +87,10 @@ fn a_look_is_told_though_nothing_is_new() {
     let policy = policy(NOW, &json!({ "1": 1 }));
     let outcome = Outcome::Progressing {
         finished: 1,
-        ready: 2,
+        awaited: 2,
         pending: 0,
         not_ready: 0,
+        stalled: false,
     };
     let due = |is_look| due(&policy, Some(outcome), &Wish::default(), is_look);
     assert_eq!(due(false), (None, None));

@@ -174,12 +174,42 @@ fn a_node_that_no_longer_says_that_it_is_at_work_loses_its_slot() {
         assert_eq!(sightings.observe(1, 1, &silent, minute(at)), 0, "minute {at}");
     }
     assert_eq!(sightings.observe(1, 1, &silent, minute(17)), 1);
+    // nmstate#100: whoever takes it looks first whether that node is NotReady.
+    assert_eq!(*sightings.silent(), BTreeSet::from(["a".to_owned()]));
+    assert_eq!(sightings.observe(1, 1, &[at_work("a", "2")], minute(18)), 0);
+    assert!(sightings.silent().is_empty());
 
     let mut sightings = Sightings::default();
     for at in 0..60 {
         let alive = [at_work("a", &(at / 4).to_string())];
         assert_eq!(sightings.observe(1, 1, &alive, minute(at)), 0, "minute {at}");
+        assert!(sightings.silent().is_empty());
     }
+}
+
+// nmstate#105
+#[test]
+fn who_waits_looks_more_often_where_a_slot_seems_to_be_nobodys() {
+    let mut sightings = Sightings::default();
+    let start = Instant::now();
+    sightings.observe(1, 1, &[at_work("a", "1")], start);
+    assert_eq!(sightings.pause(), seconds(30));
+    // Each look is a pause after the one before.
+    let (mut at, mut given_away) = (start, Vec::new());
+    for _ in 0..3 {
+        given_away.push(sightings.observe(1, 2, &[at_work("a", "1")], at));
+        at += sightings.pause();
+    }
+    assert_eq!(given_away, [0, 0, 1]);
+}
+
+// nmstate#105
+#[test]
+fn as_many_slots_as_there_are_leave_nothing_to_ask() {
+    assert!(is_full(2, 2, false));
+    assert!(!is_full(1, 2, true));
+    assert!(!is_full(3, 2, false), "others saw that there are more");
+    assert!(is_full(3, 2, true));
 }
 
 #[test]

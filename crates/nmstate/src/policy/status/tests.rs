@@ -130,6 +130,33 @@ const IGNORED: (&str, &str) = ("Ignored", "NoMatchingNode");
     PROGRESSING,
     "Policy is progressing 1/3 nodes finished, 1 pending"
 )]
+// nmstate#99
+#[case::became_not_ready_while_applying("sp", "rn", PROGRESSING, "Policy is progressing 1/2 nodes finished")]
+#[case::became_not_ready_between_two_attempts(
+    "sr",
+    "rn",
+    PROGRESSING,
+    "Policy is progressing 1/2 nodes finished"
+)]
+#[case::the_only_node_became_not_ready("p", "n", PROGRESSING, "Policy is progressing 0/1 nodes finished")]
+#[case::not_ready_and_applying_an_older_generation(
+    "sP",
+    "rn",
+    AVAILABLE,
+    "1/2 nodes successfully configured, 1 nodes ignored due to NotReady state"
+)]
+#[case::configured_on_no_node(
+    "-",
+    "n",
+    PROGRESSING,
+    "Policy is progressing 0/0 nodes finished, 1 nodes ignored due to NotReady state"
+)]
+#[case::not_ready_after_it_was_configured(
+    "s",
+    "n",
+    AVAILABLE,
+    "1/1 nodes successfully configured, 1 nodes ignored due to NotReady state"
+)]
 #[case::no_node("", "", IGNORED, "Policy does not match any node")]
 #[case::no_node_with_a_handler("sss", "---", IGNORED, "Policy does not match any node")]
 fn what_the_enactments_add_up_to(
@@ -184,6 +211,38 @@ fn all_four_are_set_in_their_order() {
             r#"Degraded Unknown "ConfigurationProgressing" """#,
             r#"Progressing True "ConfigurationProgressing" "Policy is progressing 0/1 nodes finished""#,
             r#"Ignored False "ConfigurationProgressing" """#,
+        ]
+    );
+}
+
+// nmstate#102
+#[rstest]
+#[case::nothing_known("nnn", "rrr", "ConfigurationProgressing")]
+#[case::healthy("spw", "rrr", "ConfigurationProgressing")]
+#[case::an_attempt_failed("spr", "rrr", "ConfigurationStalled")]
+#[case::an_attempt_at_an_older_generation_failed("spR", "rrr", "ConfigurationProgressing")]
+#[case::a_node_was_cut_off("sp", "rn", "ConfigurationStalled")]
+#[case::nobody_is_awaited("-", "n", "ConfigurationStalled")]
+fn a_policy_in_progress_tells_admission_whether_it_stalls(
+    #[case] states: &str,
+    #[case] of_nodes: &str,
+    #[case] expected: &str,
+) {
+    let mut conditions = Vec::new();
+    let outcome = outcome(2, &enactments(states), &nodes(of_nodes), false);
+    outcome.set(&mut conditions, Timestamp::UNIX_EPOCH);
+    let reasons: Vec<(&str, &str)> = conditions
+        .iter()
+        .map(|one| (one.kind.as_str(), one.reason.as_str()))
+        .collect();
+    let progressing = "ConfigurationProgressing";
+    assert_eq!(
+        reasons,
+        [
+            ("Available", expected),
+            ("Degraded", progressing),
+            ("Progressing", progressing),
+            ("Ignored", progressing),
         ]
     );
 }

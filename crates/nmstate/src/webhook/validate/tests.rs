@@ -70,6 +70,38 @@ fn a_specification_does_not_change_before_handlers_are_through_with_it() {
     }
 }
 
+// nmstate#102
+#[test]
+fn a_specification_changes_where_nodes_are_stuck_or_the_author_says_so() {
+    let mut new = policy(json!({ "desiredState": { "a": 1 } }), None);
+    let old = |reason: Option<&str>| policy(json!({ "desiredState": { "a": 2 } }), reason);
+    let stuck = old(Some("ConfigurationStalled"));
+    assert_eq!(update(&request(&new, Some(&stuck))), Verdict::allowed());
+    for (said, allowed) in [("true", true), ("false", false)] {
+        new["metadata"]["annotations"] = json!({ "nmstate.io/edit-in-progress": said });
+        for busy in [None, Some(""), Some("ConfigurationProgressing")] {
+            let expected = if allowed {
+                Verdict::allowed()
+            } else {
+                denied(403, "policy p is still in progress")
+            };
+            assert_eq!(
+                update(&request(&new, Some(&old(busy)))),
+                expected,
+                "{said} {busy:?}"
+            );
+        }
+    }
+    // What the stored policy says is not the author's word about this edit.
+    let silent = policy(json!({ "desiredState": { "a": 1 } }), None);
+    let mut busy = old(Some("ConfigurationProgressing"));
+    busy["metadata"]["annotations"] = json!({ "nmstate.io/edit-in-progress": "true" });
+    assert_eq!(
+        update(&request(&silent, Some(&busy))),
+        denied(403, "policy p is still in progress")
+    );
+}
+
 // nmstate#65
 #[test]
 fn metadata_changes_at_any_time() {
@@ -126,6 +158,41 @@ fn values_of_the_node_selector_are_values_of_labels() {
         };
         assert_eq!(create(&request(&new, None)), expected, "{selector}");
         assert_eq!(update(&request(&new, Some(&new))), expected, "{selector}");
+    }
+}
+
+// nmstate#103
+#[test]
+fn a_limit_is_a_number_or_a_percentage() {
+    let with = |limit: &Value, state: u8| {
+        policy(
+            json!({ "maxUnavailable": limit, "desiredState": state }),
+            Some("SuccessfullyConfigured"),
+        )
+    };
+    for good in [json!(null), json!(0), json!(3), json!("0%"), json!("50%")] {
+        assert_eq!(
+            create(&request(&with(&good, 1), None)),
+            Verdict::allowed(),
+            "{good}"
+        );
+        let verdict = update(&request(&with(&good, 1), Some(&with(&good, 2))));
+        assert_eq!(verdict, Verdict::allowed(), "{good}");
+    }
+    let text = "maxUnavailable must be a number of nodes, or a percentage such as \"50%\"";
+    for bad in [
+        json!("banana"),
+        json!("3"),
+        json!("%"),
+        json!("half%"),
+        json!(true),
+    ] {
+        assert_eq!(create(&request(&with(&bad, 1), None)), denied(422, text), "{bad}");
+        let verdict = update(&request(&with(&bad, 1), Some(&with(&bad, 2))));
+        assert_eq!(verdict, denied(422, text), "{bad}");
+        // One that is stored already can still be labelled and deleted.
+        let verdict = update(&request(&with(&bad, 1), Some(&with(&bad, 1))));
+        assert_eq!(verdict, Verdict::allowed(), "{bad}");
     }
 }
 

@@ -139,6 +139,30 @@ fn between_two_attempts_the_enactment_says_which_is_next() {
     assert_eq!(enactment["status"]["retryCount"], json!({ "1": 1 }));
 }
 
+// nmstate#102
+#[test]
+fn after_a_failed_attempt_the_policy_tells_admission_that_it_may_be_edited() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    let host = Host::new(host::two_nics());
+    host.refuse(unverified());
+    let patient = Settings {
+        initial_backoff: 2 * DEADLINE,
+        max_backoff: 2 * DEADLINE,
+        ..many(5)
+    };
+    let _handler = handler_with(&stage, "node01", &host, patient);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    let progressing = "Policy is progressing 0/1 nodes finished";
+    let progressing = ["Progressing", "ConfigurationProgressing", progressing];
+    stage.wait_for("the policy to stall", (Kind::Policy, "p"), |policy| {
+        let conditions = policy?["status"]["conditions"].as_array()?;
+        let available = conditions.iter().find(|one| one["type"] == "Available")?;
+        let stalls = available["status"] == "Unknown" && available["reason"] == "ConfigurationStalled";
+        (stalls && said(policy?)? == progressing).then_some(())
+    });
+}
+
 // nmstate#27
 #[test]
 fn a_policy_that_fails_everywhere_is_not_tried_on_all_nodes() {
@@ -271,6 +295,35 @@ fn a_document_that_makes_no_sense_is_not_tried_twice() {
 }
 
 #[test]
+fn a_document_that_cannot_be_made_yet_is_tried_again_and_told_once() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let (host, _) = &hosts[0];
+    host.unreadable(Some(host::error("PluginFailure", "NetworkManager is away")));
+    let capture = json!({ "nic": "interfaces.name==\"eth1\"" });
+    let nic = json!({ "name": "{{ capture.nic.interfaces.0.name }}", "type": "ethernet", "mtu": 1400 });
+    let spec = json!({ "capture": capture, "desiredState": { "interfaces": [nic] } });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    let text = "failure generating desiredState and capturedStates: PluginFailure: NetworkManager is away";
+    wait_until_said(
+        &stage,
+        Kind::Enactment,
+        "node01.p",
+        ["Failing", "FailedToConfigure", text],
+    );
+    let (mark, before) = (stage.mark(), host.reports());
+    wait_for("more attempts", || match host.reports() {
+        now if now >= before + 5 => Ok(()),
+        now => Err(format!("{} of 5", now - before)),
+    });
+    let writes = stage.writes_since(mark);
+    let again = writes.iter().filter(|write| write.uri.contains("node01.p"));
+    assert_eq!(again.count(), 0, "{writes:#?}");
+    host.unreadable(None);
+    wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+}
+
+#[test]
 fn what_no_other_attempt_would_change_is_tried_once() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
@@ -303,6 +356,37 @@ fn what_no_other_attempt_would_change_is_tried_once() {
     assert_eq!(hosts[0].0.applied(), [mtu(1400)]);
 }
 
+// nmstate#107
+#[test]
+fn a_policy_that_failed_for_good_can_be_tried_dry() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    let host = Host::new(host::two_nics());
+    host.refuse(unverified());
+    let _handler = handler_with(&stage, "node01", &host, many(1));
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    let one = degraded("1/1 nodes failed to configure");
+    wait_until_said(&stage, Kind::Policy, "p", one);
+
+    let dry = |value: Value| json!({ "metadata": { "annotations": { "nmstate.io/dry-run": value } } });
+    stage.patch(Kind::Policy, "p", &dry(json!("true"))).accepted();
+    let none = configured("1/1 nodes tried, nothing was applied");
+    wait_until_said(&stage, Kind::Policy, "p", none);
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    let status = &enactment["status"];
+    assert_eq!(status["diff"]["interfaces"][0]["mtu"], 1400, "{enactment:#}");
+    assert_eq!(status.get("retryCount"), None, "{enactment:#}");
+    assert_eq!(host.applied(), [mtu(1400)]);
+
+    // The end of the dry run is a new attempt.
+    host.on_apply(|_| Ok(()));
+    stage.patch(Kind::Policy, "p", &dry(Value::Null)).accepted();
+    let all = configured("1/1 nodes successfully configured");
+    let policy = wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({}));
+    assert_eq!(host.applied(), [mtu(1400), mtu(1400)]);
+}
+
 #[test]
 fn a_dry_run_that_failed_because_of_the_host_is_tried_again() {
     let stage = Stage::start();
@@ -319,4 +403,41 @@ fn a_dry_run_that_failed_because_of_the_host_is_tried_again() {
     let none = configured("1/1 nodes tried, nothing was applied");
     wait_until_said(&stage, Kind::Policy, "p", none);
     assert!(hosts[0].0.applied().is_empty());
+}
+
+// nmstate#113
+#[test]
+fn a_policy_that_failed_while_network_manager_was_away_is_applied_when_it_is_back() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    let host = Host::new(host::two_nics());
+    let _handler = handler_with(&stage, "node01", &host, many(2));
+    host.lose_network_manager();
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    let one = degraded("1/1 nodes failed to configure");
+    wait_until_said(&stage, Kind::Policy, "p", one);
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    assert_eq!(enactment["status"]["retryCount"], json!({ "1": 2 }));
+    host.regain_network_manager();
+    let all = configured("1/1 nodes successfully configured");
+    let policy = wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({}));
+    assert_eq!(host.applied(), [mtu(1400), mtu(1400), mtu(1400)]);
+
+    // A start brings no other policy back: neither one that is applied nor one that failed by itself.
+    host.refuse(unverified());
+    stage.create(
+        Kind::Policy,
+        &super::policy("q", &json!({ "desiredState": mtu(1300) })),
+    );
+    wait_until_said(&stage, Kind::Policy, "q", one);
+    let before = host.applied().len();
+    host.regain_network_manager();
+    stage.create(
+        Kind::Policy,
+        &super::policy("r", &json!({ "desiredState": mtu(1350) })),
+    );
+    wait_until_said(&stage, Kind::Policy, "r", all);
+    assert_eq!(host.applied()[before..], [mtu(1350)]);
+    wait_until_said(&stage, Kind::Policy, "q", one);
 }

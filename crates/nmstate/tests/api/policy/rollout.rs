@@ -78,6 +78,37 @@ fn what_is_no_limit_is_the_default() {
     assert_eq!(gate.state().most, 2);
 }
 
+// nmstate#103
+#[test]
+fn a_limit_that_is_not_understood_is_told_until_it_is_mended() {
+    let stage = Stage::start();
+    let _hosts = nodes(&stage, &["node01"]);
+    let spec = json!({ "maxUnavailable": "banana", "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    let all = configured("1/1 nodes successfully configured");
+    let told = |policy: &Value| {
+        let conditions = policy["status"]["conditions"].as_array().into_iter().flatten();
+        let mut told = conditions.filter(|one| one["type"] == "MaxUnavailableValid");
+        told.next().cloned()
+    };
+    let stored = wait_until_said(&stage, Kind::Policy, "p", all);
+    let mistake = told(&stored).expect("a condition");
+    assert_eq!(mistake["status"], "False", "{mistake:#}");
+    assert_eq!(mistake["reason"], "InvalidMaxUnavailable");
+    assert_eq!(
+        mistake["message"],
+        "maxUnavailable is neither a number nor a percentage: \"banana\"; the default of 50% holds"
+    );
+
+    let mended = json!({ "spec": { "maxUnavailable": 1 } });
+    stage.patch(Kind::Policy, "p", &mended).accepted();
+    stage.wait_for("the second generation", (Kind::Policy, "p"), |policy| {
+        let policy = policy?;
+        let is_done = policy["status"]["observedGeneration"] == 2 && said(policy)? == all;
+        (is_done && told(policy).is_none()).then_some(())
+    });
+}
+
 // nmstate#40, nmstate#41
 #[test]
 fn nodes_without_a_handler_or_not_ready_are_not_waited_for() {
@@ -91,6 +122,37 @@ fn nodes_without_a_handler_or_not_ready_are_not_waited_for() {
     let text = "1/2 nodes successfully configured, 1 nodes ignored due to NotReady state";
     wait_until_said(&stage, Kind::Policy, "p", configured(text));
     drop(hosts);
+}
+
+// nmstate#99
+#[test]
+fn a_node_that_cut_itself_off_is_awaited_and_keeps_its_slot() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01", "node02"]);
+    let (cut_off, fine) = (Gate::default(), Gate::default());
+    cut_off.hold(&hosts[0].0);
+    fine.hold(&hosts[1].0);
+    let spec = json!({ "maxUnavailable": 2, "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    cut_off.wait_for(1);
+    fine.wait_for(1);
+    stage.set_ready("node01", false);
+    fine.open();
+    wait_until_said(&stage, Kind::Enactment, "node02.p", RECONCILED);
+    stage.wait_for("the slot of the second node", (Kind::Policy, "p"), |policy| {
+        let counts = &policy?["status"]["unavailableNodeCountMap"];
+        assert_ne!(*counts, json!({}), "the first node keeps its slot");
+        (*counts == json!({ "1": 1 })).then_some(())
+    });
+    let text = "Policy is progressing 1/2 nodes finished";
+    let progressing = ["Progressing", "ConfigurationProgressing", text];
+    wait_until_said(&stage, Kind::Policy, "p", progressing);
+
+    stage.set_ready("node01", true);
+    cut_off.open();
+    let all = configured("2/2 nodes successfully configured");
+    let policy = wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({}));
 }
 
 #[test]
@@ -119,6 +181,41 @@ fn a_policy_that_changes_while_it_is_applied_is_applied_again_as_it_is_then() {
     assert_eq!(hosts[0].0.applied(), [mtu(1400), mtu(1300)]);
 }
 
+// nmstate#102
+#[test]
+fn an_edit_ends_an_attempt_that_waits_for_its_probes() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    stage.set_ready("node01", false);
+    let host = Host::new(host::two_nics());
+    // A node that is NotReady keeps the probes waiting, for longer than any test waits.
+    let how = apply::Settings {
+        selection: Duration::ZERO,
+        patience: 20 * DEADLINE,
+        ..apply::Settings::default()
+    };
+    let _handler = handler_that(&stage, "node01", &host, settings(), how);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    wait_for("the first attempt", || match host.applied().as_slice() {
+        [only] if *only == mtu(1400) => Ok(()),
+        applied => Err(format!("{applied:?}")),
+    });
+    let other = json!({ "spec": { "desiredState": mtu(1300) } });
+    stage.patch(Kind::Policy, "p", &other).accepted();
+    wait_for("the roll-back", || match host.rollbacks() {
+        1 => Ok(()),
+        rollbacks => Err(format!("{rollbacks} roll-backs")),
+    });
+    stage.set_ready("node01", true);
+    let all = configured("1/1 nodes successfully configured");
+    let policy = wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(policy["status"]["observedGeneration"], 2);
+    assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({}));
+    assert_eq!(host.applied(), [mtu(1400), mtu(1300)]);
+    let enactment = wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+    assert_eq!(enactment["status"].get("retryCount"), None, "{enactment:#}");
+}
+
 #[test]
 fn a_policy_that_is_deleted_while_it_is_applied_leaves_no_enactment() {
     let stage = Stage::start();
@@ -135,6 +232,52 @@ fn a_policy_that_is_deleted_while_it_is_applied_leaves_no_enactment() {
     let all = configured("1/1 nodes successfully configured");
     wait_until_said(&stage, Kind::Policy, "q", all);
     assert!(stage.get(Kind::Enactment, "node01.p").is_none());
+}
+
+// nmstate#107
+#[test]
+fn captures_of_a_dry_run_are_not_kept() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let spec = json!({
+        "capture": { "nic": "interfaces.name==\"eth1\"" },
+        "desiredState": { "interfaces": [{
+            "name": "eth1", "type": "ethernet", "state": "up", "mtu": "{{ capture.nic.interfaces.0.mtu }}",
+        }] },
+    });
+    let mut tried = policy("p", &spec);
+    tried["metadata"]["annotations"] = json!({ "nmstate.io/dry-run": "true" });
+    stage.create(Kind::Policy, &tried);
+    let none = configured("1/1 nodes tried, nothing was applied");
+    wait_until_said(&stage, Kind::Policy, "p", none);
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    assert_eq!(enactment["status"].get("capturedStates"), None, "{enactment:#}");
+    // The host is another one when the policy is meant.
+    hosts[0]
+        .0
+        .change(|current| current["interfaces"][1]["mtu"] = json!(1400));
+    let meant = json!({ "metadata": { "annotations": { "nmstate.io/dry-run": null } } });
+    stage.patch(Kind::Policy, "p", &meant).accepted();
+    let all = configured("1/1 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "p", all);
+    let applied = hosts[0].0.applied();
+    assert_eq!(applied[0]["interfaces"][0]["mtu"], 1400, "{applied:#?}");
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    let found = &enactment["status"]["capturedStates"]["nic"]["state"];
+    assert_eq!(found["interfaces"][0]["mtu"], 1400, "{enactment:#}");
+
+    // Another dry run goes by what the policy found when it was applied, and keeps that.
+    hosts[0]
+        .0
+        .change(|current| current["interfaces"][1]["mtu"] = json!(1300));
+    let trial = json!({ "metadata": { "annotations": { "nmstate.io/dry-run": "true" } } });
+    stage.patch(Kind::Policy, "p", &trial).accepted();
+    wait_until_said(&stage, Kind::Policy, "p", none);
+    let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
+    let status = &enactment["status"];
+    assert_eq!(status["diff"]["interfaces"][0]["mtu"], 1400, "{enactment:#}");
+    let found = &status["capturedStates"]["nic"]["state"];
+    assert_eq!(found["interfaces"][0]["mtu"], 1400, "{enactment:#}");
 }
 
 #[test]

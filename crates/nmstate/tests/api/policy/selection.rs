@@ -60,6 +60,50 @@ fn a_node_gets_a_policy_with_the_label_and_keeps_its_configuration_without_it() 
     );
 }
 
+// nmstate#106
+#[test]
+fn a_policy_is_applied_again_when_an_annotation_that_it_refers_to_changes() {
+    let stage = Stage::start();
+    let hosts = nodes(&stage, &["node01"]);
+    let host = &hosts[0].0;
+    let desired = json!({ "interfaces": [{
+        "name": "eth1", "type": "ethernet", "state": "up", "mtu": "{{ node.annotations.example.com/mtu }}",
+    }] });
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": desired })));
+    stage.create(Kind::Policy, &policy("q", &json!({ "desiredState": mtu(1200) })));
+    let one = degraded("1/1 nodes failed to configure");
+    wait_until_said(&stage, Kind::Policy, "p", one);
+    let all = configured("1/1 nodes successfully configured");
+    wait_until_said(&stage, Kind::Policy, "q", all);
+
+    let annotated = |value: &str| json!({ "metadata": { "annotations": { "example.com/mtu": value } } });
+    for size in [1400, 1300] {
+        stage
+            .patch(Kind::Node, "node01", &annotated(&size.to_string()))
+            .accepted();
+        wait_for("the value of the annotation", || {
+            let now = host.current()["interfaces"][1]["mtu"].clone();
+            if now == size {
+                Ok(())
+            } else {
+                Err(format!("{now}"))
+            }
+        });
+        wait_until_said(&stage, Kind::Policy, "p", all);
+    }
+    // Annotations of others are no reason to apply anything.
+    let other = json!({ "metadata": { "annotations": { "example.com/other": "1" } } });
+    stage.patch(Kind::Node, "node01", &other).accepted();
+    stage.create(Kind::Policy, &policy("r", &json!({ "desiredState": mtu(1100) })));
+    wait_until_said(&stage, Kind::Policy, "r", all);
+    let sizes: Vec<Value> = host
+        .applied()
+        .iter()
+        .map(|applied| applied["interfaces"][0]["mtu"].clone())
+        .collect();
+    assert_eq!(sizes, [1200, 1400, 1300, 1100]);
+}
+
 #[test]
 fn a_selector_with_a_key_that_no_label_can_have_is_refused() {
     let stage = Stage::start();

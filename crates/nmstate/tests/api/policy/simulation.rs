@@ -157,6 +157,88 @@ fn run(name: &str, share: usize) {
     assert!(cost.enactment_writes <= 6 * count, "{}", cost.enactment_writes);
 }
 
+/// How many nodes are at each policy, and were at most.
+type AtOnce = Arc<Mutex<BTreeMap<u64, (usize, usize)>>>;
+
+/// Policies that set this MTU and those above it.
+const FIRST: u32 = 1300;
+const POLICIES: u32 = 30;
+
+/// Counts who is at which policy while a host changes, which takes a moment.
+fn count(host: &Host, at_once: &AtOnce) {
+    let at_once = Arc::clone(at_once);
+    host.on_apply(move |desired| {
+        let policy = desired["interfaces"][0]["mtu"].as_u64().unwrap_or_default();
+        let enter = |by: isize| {
+            let mut at_once = at_once.lock().unwrap_or_else(PoisonError::into_inner);
+            let (now, most) = at_once.entry(policy).or_default();
+            *now = now.saturating_add_signed(by);
+            *most = (*most).max(*now);
+        };
+        enter(1);
+        std::thread::sleep(Duration::from_millis(100));
+        enter(-1);
+        Ok(())
+    });
+}
+
+// nmstate#105
+#[test]
+fn thirty_policies_at_once_are_applied_on_two_nodes() {
+    let stage = Stage::start();
+    let at_once = AtOnce::default();
+    let nodes = ["node01", "node02"].map(|node| {
+        stage.node(node, &[]);
+        let host = Host::new(host::two_nics());
+        count(&host, &at_once);
+        let settings = Settings {
+            namespace: crate::fixture::NAMESPACE.to_owned(),
+            ..Settings::default()
+        };
+        let handler = handler_with(&stage, node, &host, settings);
+        (host, handler)
+    });
+    let (mark, began) = (stage.mark(), Instant::now());
+    for number in 0..POLICIES {
+        let name = format!("p{number:02}");
+        let spec = json!({ "desiredState": mtu(FIRST + number) });
+        stage.create(Kind::Policy, &policy(&name, &spec));
+    }
+    let all = configured("2/2 nodes successfully configured");
+    wait::until("all policies to be Available", LONG, || {
+        let policies = stage.list(Kind::Policy);
+        let done = policies
+            .iter()
+            .filter(|policy| said(policy).is_some_and(|said| said == all));
+        match done.count() {
+            30 => Ok(()),
+            done => Err(format!("{done} of {POLICIES}")),
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let took = began.elapsed();
+    let cost = Cost::since(&stage, mark);
+    println!(
+        "simulation: {POLICIES} policies on two nodes: {} writes of policies, {} conflicts, {} writes of enactments, \
+         {} lists, {} gets, {:.1} s",
+        cost.policy_writes,
+        cost.conflicts,
+        cost.enactment_writes,
+        cost.lists,
+        cost.gets,
+        took.as_secs_f64(),
+    );
+    let at_once = at_once.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(at_once.len(), 30, "{at_once:?}");
+    assert!(
+        at_once.values().all(|(_, most)| *most == 1),
+        "half of two nodes at a time: {at_once:?}"
+    );
+    for (host, _) in &nodes {
+        assert_eq!(host.applied().len(), 30);
+    }
+}
+
 // nmstate#22
 #[test]
 fn half_of_many_nodes_at_a_time() {

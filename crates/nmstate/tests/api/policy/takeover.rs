@@ -90,6 +90,126 @@ fn a_slot_that_nobody_holds_is_found_by_those_who_wait() {
     });
 }
 
+// nmstate#100
+#[test]
+fn a_handler_whose_predecessor_was_killed_goes_on_with_its_slot() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    stage.node("node02", &[]);
+    let spec = json!({ "maxUnavailable": 1, "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    for node in ["node01", "node02"] {
+        enactment_of(&stage, node, &json!({ "is": "Progressing" }));
+    }
+    // Were a slot given back, there would still be none left to be taken.
+    stage.report(
+        Kind::Policy,
+        "p",
+        &json!({ "unavailableNodeCountMap": { "1": 2 } }),
+    );
+    let host = Host::new(host::two_nics());
+    let _handler = handler(&stage, "node01", &host);
+    wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+    assert_eq!(host.applied(), [mtu(1400)]);
+    stage.wait_for("the slot to be given back", (Kind::Policy, "p"), |policy| {
+        (policy?["status"]["unavailableNodeCountMap"] == json!({ "1": 1 })).then_some(())
+    });
+}
+
+// nmstate#105
+#[test]
+fn who_waits_asks_nothing_while_all_slots_are_taken() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    stage.node("node02", &[]);
+    enactment_of(&stage, "node02", &json!({ "is": "Progressing" }));
+    let spec = json!({ "maxUnavailable": 1, "desiredState": mtu(1400) });
+    stage.create(Kind::Policy, &policy("p", &spec));
+    let counted = |count: u32| json!({ "unavailableNodeCountMap": { "1": count } });
+    stage.report(Kind::Policy, "p", &counted(1));
+    let host = Host::new(host::two_nics());
+    let _handler = handler(&stage, "node01", &host);
+    wait_until_said(&stage, Kind::Enactment, "node01.p", WAITING);
+    let progressing = "Policy is progressing 0/2 nodes finished, 1 pending";
+    let progressing = ["Progressing", "ConfigurationProgressing", progressing];
+    wait_until_said(&stage, Kind::Policy, "p", progressing);
+
+    // Others write of the policy all the time, for longer than it is believed how many slots there are.
+    let (mark, began, mut written) = (stage.mark(), Instant::now(), 0);
+    wait::until("some seconds of writes", DEADLINE, || {
+        written += 1;
+        stage.report(Kind::Policy, "p", &json!({ "unavailableNodeCount": written }));
+        if began.elapsed() > Duration::from_secs(5) {
+            Ok(())
+        } else {
+            Err(format!("{written} writes"))
+        }
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    let requests = stage.requests_since(mark);
+    let looks = requests
+        .iter()
+        .filter(|request| request.verb == "list" && request.uri.contains("configurationenactments?"));
+    // One list looks for slots without a holder, one is for the status of the policy.
+    assert!(looks.count() <= 2, "{requests:#?}");
+
+    let given_back = Instant::now();
+    stage.report(Kind::Policy, "p", &counted(0));
+    wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
+    let woken = given_back.elapsed();
+    // No look that nothing woke would be this early.
+    assert!(woken < Duration::from_secs(20), "woken after {woken:?}");
+}
+
+/// A client whose watch of policies tells nothing.
+fn without_watch(client: kube::Client) -> kube::Client {
+    let service = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
+        let client = client.clone();
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            if query.contains("watch=true") && request.uri().path().ends_with("configurationpolicies") {
+                std::future::pending::<()>().await;
+            }
+            client.send(request).await
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+// nmstate#105
+#[test]
+fn an_edit_that_the_answer_to_an_own_write_brings_is_applied() {
+    let stage = Stage::start();
+    stage.node("node01", &[]);
+    stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
+    let gate = Gate::default();
+    let host = Host::new(host::two_nics());
+    gate.hold(&host);
+    let simulated = host.clone();
+    let _handler = stage.task(move |client, shutdown| async move {
+        let client = without_watch(client);
+        let shared = shared("node01", &simulated, client.clone(), settings());
+        let how = apply::Settings {
+            probes: false,
+            ..apply::Settings::default()
+        };
+        let pipeline = Pipeline::new(simulated.engine(), client, "node01".to_owned(), how);
+        tokio::select! {
+            () = controller::start(shared, Arc::new(pipeline)) => {}
+            () = shutdown.wait() => {}
+        }
+    });
+    gate.wait_for(1);
+    let other = json!({ "spec": { "desiredState": mtu(1300) } });
+    stage.patch(Kind::Policy, "p", &other).accepted();
+    // The slot of the first generation is given back by a write that meets the edit.
+    gate.open();
+    let all = configured("1/1 nodes successfully configured");
+    let policy = wait_until_said(&stage, Kind::Policy, "p", all);
+    assert_eq!(policy["status"]["observedGeneration"], 2);
+    assert_eq!(host.applied(), [mtu(1400), mtu(1300)]);
+}
+
 // nmstate#24
 #[test]
 fn who_failed_for_good_keeps_the_slot_and_those_who_wait_give_up() {

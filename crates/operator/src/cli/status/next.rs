@@ -3,6 +3,7 @@
 use api::names::{
     NETWORK_ADDONS_GROUP, NETWORK_ADDONS_KIND, NETWORK_ADDONS_SINGLETON, NETWORK_ADDONS_STORED_VERSION,
 };
+use kube_kit::cache::REFUSED;
 use serde::Serialize;
 
 use super::{
@@ -41,9 +42,15 @@ pub(super) fn step(report: &Report, has_operator: bool, trouble: Option<&Trouble
         ));
     }
     let namespace = &report.operator.namespace;
+    // An operator without its watches is not ready.
+    if let Some(degraded) = find(report, condition::DEGRADED)
+        && degraded.reason == reason::WATCH
+    {
+        return Some(watches(&degraded.message, namespace));
+    }
     if has_operator && report.operator.ready == 0 {
         return Some(next(
-            "find out why the operator does not run",
+            "find out why the operator is not ready",
             format!(
                 "kubectl -n {namespace} describe deployment,pod -l name={}",
                 names::OPERATOR
@@ -113,8 +120,22 @@ fn failure(why: &str, namespace: &str) -> Next {
             "take the change back, or remove the component and add it anew",
             format!("kubectl edit networkaddonsconfig {NETWORK_ADDONS_SINGLETON}"),
         ),
+        reason::NOT_YET_DEPLOYED => next(
+            "give the component an image, or take it out of the specification",
+            format!("kubectl edit networkaddonsconfig {NETWORK_ADDONS_SINGLETON}"),
+        ),
         _ => log(namespace),
     }
+}
+
+fn watches(message: &str, namespace: &str) -> Next {
+    if message.contains(REFUSED) {
+        return next(
+            "give the operator the rights that its version needs",
+            "weft manifests --image REF | kubectl apply -f -",
+        );
+    }
+    log(namespace)
 }
 
 fn log(namespace: &str) -> Next {

@@ -33,7 +33,7 @@ const WARNINGS: usize = 5;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    /// Whether the condition Available is True.
+    /// Whether the condition Available is True, and the operator that says so is ready.
     pub(super) available: bool,
     /// Whether there is a configuration resource at all.
     pub(super) configured: bool,
@@ -151,7 +151,7 @@ pub(super) fn report(observed: &Observed, now: Timestamp) -> Report {
             .partition(|found| component_of(&found.kind).is_none());
         report.conditions = own.into_iter().map(|found| line(found, now)).collect();
         report.conditions.sort_by_key(|found| rank(&found.kind));
-        report.available = says(&report, condition::AVAILABLE, "True");
+        report.available = says(&report, condition::AVAILABLE, "True") && !is_unready(&report, observed);
         report.components = components(configuration, observed, &of_components);
         report.in_progress = in_progress(&report, observed, &of_components);
         report.problems = problems(&report, observed, &of_components, &troubles);
@@ -174,6 +174,11 @@ pub(super) fn report(observed: &Observed, now: Timestamp) -> Report {
     let first = troubles.iter().find(is_ours).map(|(_, trouble)| trouble);
     report.next = next::step(&report, observed.operator.is_some(), first);
     report
+}
+
+/// Whether there is an operator, and it is not ready.
+fn is_unready(report: &Report, observed: &Observed) -> bool {
+    observed.operator.is_some() && report.operator.ready == 0
 }
 
 /// Whether a condition has this status.
@@ -296,7 +301,7 @@ fn going_on(live: &[&Value]) -> Vec<String> {
         .map(|object| workloads::Workload::observed(ObjectId::of(object), &Observation::Seen(object)))
         .collect();
     match workloads::progress(workloads.iter()) {
-        Progress::Lines(lines) => lines,
+        Progress::Lines(lines) | Progress::JustReady(lines) => lines,
         Progress::Failed(failure) => vec![failure.message],
     }
 }
@@ -414,10 +419,10 @@ fn problems(
         (reason, "") => reason.to_owned(),
         (reason, message) => format!("{reason}: {message}"),
     };
-    if observed.operator.is_some() && report.operator.ready == 0 {
+    if is_unready(report, observed) {
         add(
             "operator",
-            "it does not run: what is said here may be old".to_owned(),
+            "it is not ready: what is said here may be old".to_owned(),
         );
     }
     let failed = of_components

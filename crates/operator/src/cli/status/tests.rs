@@ -356,6 +356,32 @@ Next: install what defines the missing kind; the operator then goes on by itself
     );
 }
 
+// operator#86, what people are told
+#[test]
+fn component_without_a_program_is_not_deployed_and_has_a_next_step() {
+    let complaint = "spec.ovs is accepted, but this version of the operator does not deploy it yet";
+    let conditions = [
+        condition(
+            "Available",
+            "False",
+            58,
+            "Failing",
+            "Unable to apply desired configuration",
+        ),
+        condition("Degraded", "True", 58, "NotYetDeployed", complaint),
+        condition("OvsAvailable", "False", 58, "NotYetDeployed", complaint),
+    ];
+    let text = shown(&Observed {
+        configuration: Some(configuration(&json!({ "ovs": {} }), &conditions)),
+        operator: Some(operator(1)),
+        ..Observed::default()
+    });
+    let is_told = |line: &str| line.starts_with("ovs ") && line.ends_with(" not deployed");
+    assert!(text.lines().any(is_told), "{text}");
+    let next = "\nNext: give the component an image, or take it out of the specification\n";
+    assert!(text.contains(next), "{text}");
+}
+
 #[test]
 fn what_keeps_pods_from_running_is_told_with_the_next_step() {
     let crashed = json!({ "phase": "Running", "containerStatuses": [{
@@ -445,7 +471,7 @@ EOF
 }
 
 #[test]
-fn an_operator_that_does_not_run_comes_first() {
+fn an_operator_that_is_not_ready_comes_first() {
     let observed = Observed {
         configuration: Some(configuration(
             &json!({}),
@@ -457,11 +483,42 @@ fn an_operator_that_does_not_run_comes_first() {
     let text = shown(&observed);
     assert!(text.contains("COMPONENT    none asked for\n"), "{text}");
     assert!(
-        text.contains("Problems:\n  operator: it does not run: what is said here may be old\n"),
+        text.contains("Problems:\n  operator: it is not ready: what is said here may be old\n"),
         "{text}"
     );
     assert!(
-        text.contains("Next: find out why the operator does not run\n"),
+        text.contains("Next: find out why the operator is not ready\n"),
+        "{text}"
+    );
+    // Its last status may be old.
+    let now = NOW.parse().expect("a time");
+    assert!(!report::report(&observed, now).available);
+}
+
+// operator#91, the advice
+#[test]
+fn next_step_with_missing_rights_is_to_grant_them() {
+    let lacks = |message: &str| Observed {
+        configuration: Some(configuration(
+            &json!({}),
+            &[condition("Degraded", "True", 58, "FailedToWatch", message)],
+        )),
+        operator: Some(operator(0)),
+        ..Observed::default()
+    };
+    let text = shown(&lacks(
+        "not allowed to list customresourcedefinitions.apiextensions.k8s.io",
+    ));
+    for part in [
+        "FailedToWatch",
+        "customresourcedefinitions.apiextensions.k8s.io",
+        "Next: give the operator the rights that its version needs\n  weft manifests --image REF | kubectl apply -f -\n",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let text = shown(&lacks("cannot list daemonsets.apps: no leader"));
+    assert!(
+        text.contains("Next: see what the operator says about it\n"),
         "{text}"
     );
 }

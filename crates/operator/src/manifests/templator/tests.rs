@@ -209,12 +209,14 @@ fn rights_for_multus_can_be_left_out() {
     let everything = json!({ "apiGroups": ["k8s.cni.cncf.io"], "resources": ["*"], "verbs": ["*"] });
     let devices = json!({ "apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceslices"],
         "verbs": ["get", "list"] });
+    let daemon_set = json!({ "apiGroups": ["apps"], "resources": ["daemonsets"], "resourceNames": ["multus"],
+        "verbs": ["get"] });
     let with = with.as_array().expect("rules");
     let rest: Vec<&Value> = with
         .iter()
-        .filter(|rule| ![&everything, &devices].contains(rule))
+        .filter(|rule| ![&everything, &devices, &daemon_set].contains(rule))
         .collect();
-    assert_eq!(rest.len() + 2, with.len());
+    assert_eq!(rest.len() + 3, with.len());
     assert_eq!(without, json!(rest));
 }
 

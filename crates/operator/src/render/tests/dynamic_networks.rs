@@ -1,7 +1,7 @@
 //! Operands §2.
 
 use super::*;
-use crate::components::multus_dynamic_networks::MultusDynamicNetworks;
+use crate::components::{multus::Multus, multus_dynamic_networks::MultusDynamicNetworks};
 
 const CRIO: &str = "/run/crio/crio.sock";
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
@@ -98,7 +98,9 @@ fn daemon_set(native: bool, socket: &str) -> Value {
         volumes.push(json!({ "name": "run", "emptyDir": {} }));
     }
     place(&mut pod);
-    pod.as_object_mut().expect("a pod").shift_remove("nodeSelector");
+    if !native {
+        pod.as_object_mut().expect("a pod").shift_remove("nodeSelector");
+    }
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": { "name": "dynamic-networks-controller-ds", "namespace": "addons", "labels": labels },
@@ -186,16 +188,49 @@ fn another_socket_changes_configuration_and_mounts() {
     }
 }
 
+/// What decides where the pods of multus and of dynamic networks run.
+fn placements(native: bool, workloads: &Value) -> [Vec<Option<Value>>; 2] {
+    let mut spec = json!({ "multus": {}, "multusDynamicNetworks": {} });
+    if !workloads.is_null() {
+        spec["placementConfiguration"] = json!({ "workloads": workloads });
+    }
+    let setting = Setting {
+        native,
+        ..Setting::default()
+    };
+    [&Multus as &dyn Component, &MultusDynamicNetworks].map(|component| {
+        let objects = setting.render(component, spec.clone());
+        let daemon_set = objects.iter().find(|object| object["kind"] == "DaemonSet");
+        let pod = &daemon_set.expect("a DaemonSet")["spec"]["template"]["spec"];
+        let fields = ["nodeSelector", "affinity", "tolerations"];
+        fields.map(|field| pod.get(field).cloned()).into()
+    })
+}
+
+// operands#32
 #[test]
-fn a_placement_counts_but_for_its_node_selector() {
+fn dynamic_networks_are_placed_where_multus_is() {
     let toleration = json!({ "key": "a", "operator": "Exists" });
-    let placement = json!({ "workloads": { "nodeSelector": { "a": "b" }, "tolerations": [toleration] } });
-    let spec = json!({ "multus": {}, "multusDynamicNetworks": {}, "placementConfiguration": placement });
-    let objects = Setting::default().render(&MultusDynamicNetworks, spec);
-    let pod = &objects[3]["spec"]["template"]["spec"];
-    assert_eq!(pod.get("nodeSelector"), None);
-    assert_eq!(pod["affinity"], json!({}));
-    assert_eq!(pod["tolerations"], json!([toleration]));
+    let told = json!({ "nodeSelector": { "a": "b" }, "tolerations": [toleration] });
+    for native in [false, true] {
+        for workloads in [&told, &json!({})] {
+            let [multus, dynamic] = placements(native, workloads);
+            assert_eq!(dynamic, multus, "native: {native}, {workloads}");
+        }
+        let [_, dynamic] = placements(native, &told);
+        assert_eq!(dynamic[0], Some(json!({ "a": "b" })), "native: {native}");
+    }
+}
+
+// operands#33
+#[test]
+fn dynamic_networks_in_the_established_image_have_no_node_selector_by_default() {
+    let [multus, dynamic] = placements(true, &json!(null));
+    assert_eq!(dynamic, multus);
+    let [multus, dynamic] = placements(false, &json!(null));
+    assert_eq!(multus[0], Some(json!({ "kubernetes.io/os": "linux" })));
+    assert_eq!(dynamic[0], None);
+    assert_eq!(dynamic[1..], multus[1..]);
 }
 
 #[test]

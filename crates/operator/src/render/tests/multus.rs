@@ -155,6 +155,8 @@ fn plain(native: bool) -> Vec<Value> {
             { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
             { "apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceslices"],
                 "verbs": ["get", "list"] },
+            { "apiGroups": ["apps"], "resources": ["daemonsets"], "resourceNames": ["multus"], "verbs": ["get"] },
+            { "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] },
         ])
     } else {
         json!([

@@ -45,8 +45,12 @@ fn a_version_becomes_a_label() {
     assert_eq!(label_safe("1.2.3-rc_1"), "1.2.3-rc_1");
     assert_eq!(label_safe("a&&&b:/c"), "a_b_c");
     assert_eq!(label_safe(&"x".repeat(70)), "x".repeat(63));
-    assert_eq!(label_safe("ü€"), "_");
     assert_eq!(label_safe(""), "");
+    // The API server accepts values that begin and end with a letter or a digit.
+    assert_eq!(label_safe("ü€"), "");
+    assert_eq!(label_safe("(1.2.3-rc_1)."), "1.2.3-rc_1");
+    let cut = format!("{}.1", "x".repeat(62));
+    assert_eq!(label_safe(&cut), "x".repeat(62));
 }
 
 #[test]

@@ -189,11 +189,7 @@ fn placements_land_in_the_workloads_of_the_summary() {
             };
             let pod = &object["spec"]["template"]["spec"];
             assert_eq!(pod["tolerations"], placement(part)["tolerations"], "{name}");
-            if name == "dynamic-networks-controller-ds" {
-                assert_eq!(pod.get("nodeSelector"), None, "{name}");
-            } else {
-                assert_eq!(pod["nodeSelector"], placement(part)["nodeSelector"], "{name}");
-            }
+            assert_eq!(pod["nodeSelector"], placement(part)["nodeSelector"], "{name}");
         }
     }
 }

@@ -10,6 +10,7 @@ const NAMES: [&str; 4] = ["multus", "linuxBridge", "kubeMacPool", "monitoring"];
 fn state() -> impl Strategy<Value = State> {
     prop_oneof![
         3 => Just(State::Ready),
+        2 => Just(State::JustReady),
         1 => "[ab]".prop_map(State::Progressing),
         1 => "[ab]".prop_map(|message| State::Gone(failure("NoDaemonSet", &message))),
     ]
@@ -169,6 +170,26 @@ fn check_times(before: &NetworkAddonsConfigStatus, after: &NetworkAddonsConfigSt
     }
 }
 
+/// A condition that is not True does not become True for workloads that just became ready.
+fn check_hold(before: &NetworkAddonsConfigStatus, after: &NetworkAddonsConfigStatus, finding: &Finding) {
+    let Finding::Applied { components, .. } = finding else {
+        return;
+    };
+    let denied = |kind: &str| {
+        let found = before.conditions.iter().find(|found| found.kind == kind);
+        found.is_some_and(|found| found.status != "True")
+    };
+    for component in components {
+        let progress = workloads::progress(component.workloads.iter());
+        if !matches!(progress, Progress::JustReady(_)) {
+            continue;
+        }
+        for kind in [condition::of_component(component.name), "Available".to_owned()] {
+            assert!(!(denied(&kind) && is_true(after, &kind)), "{kind} is held");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -182,6 +203,7 @@ proptest! {
             let (after, told) = next(&status, finding, VERSION, at(second));
             check(&after, finding);
             check_times(&status, &after, second);
+            check_hold(&status, &after, finding);
             prop_assert!(told.is_empty() || after != status, "an event without a change: {told:?}");
             // The same again, much later: nothing to write, nothing to tell.
             let again = next(&after, finding, VERSION, at(second + 100_000));

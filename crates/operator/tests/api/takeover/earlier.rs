@@ -118,6 +118,7 @@ fn the_first_generation_is_updated_in_place() {
     fixture.roll_out(&sets);
     fixture.roll_out_deployments(&DEPLOYMENTS[..2]);
     fixture.roll_out_deployments(&["nmstate-operator"]);
+    fixture.report_node_state("True", "");
     fixture.wait_until_available();
     wait_for_our_version(&fixture);
 

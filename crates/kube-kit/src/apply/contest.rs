@@ -1,0 +1,258 @@
+//! Back-off for objects that another client keeps changing back.
+//!
+//! Without it both clients write as fast as the API server answers, for ever. The same rendering is written a few times
+//! without delay, then with growing pauses, until nobody reverts it any more.
+
+use serde_json::{Map, Value};
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::Instant;
+
+use crate::client::PRODUCT;
+
+/// Writes of the same rendering without a pause, within [`WINDOW`].
+const BUDGET: usize = 5;
+const WINDOW: Duration = Duration::from_mins(1);
+/// The first pause; each later one is twice as long.
+const FIRST: Duration = Duration::from_secs(15);
+const LONGEST: Duration = Duration::from_mins(5);
+
+/// Recent writes of the same rendering of one object.
+#[derive(Debug, Default)]
+pub(super) struct Contest {
+    /// The hash of the rendering.
+    fingerprint: u64,
+    writes: VecDeque<Instant>,
+    /// The current pause; zero before the budget is used up.
+    pause: Duration,
+    /// A sentence about the other client, once it was looked for.
+    opponent: Option<String>,
+}
+
+/// Whether an object may be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Write,
+    /// Not now, with the sentence about the other client where it is known.
+    Wait(Option<String>),
+}
+
+impl Contest {
+    /// Whether this rendering may be written now.
+    pub(super) fn ask(&mut self, fingerprint: u64, now: Instant) -> Verdict {
+        if self.fingerprint != fingerprint || self.is_over(now) {
+            *self = Self {
+                fingerprint,
+                ..Self::default()
+            };
+        }
+        let Some(last) = self.writes.back().copied() else {
+            return Verdict::Write;
+        };
+        if self.pause.is_zero() {
+            self.writes.retain(|at| now.duration_since(*at) < WINDOW);
+            if self.writes.len() < BUDGET {
+                return Verdict::Write;
+            }
+            self.pause = FIRST;
+        }
+        if now.duration_since(last) < self.pause {
+            return Verdict::Wait(self.opponent.clone());
+        }
+        Verdict::Write
+    }
+
+    /// This rendering was written.
+    pub(super) fn wrote(&mut self, now: Instant) {
+        self.writes.push_back(now);
+        if self.writes.len() > BUDGET {
+            self.writes.pop_front();
+        }
+        if !self.pause.is_zero() {
+            self.pause = self.pause.saturating_mul(2).min(LONGEST);
+            self.opponent = None;
+        }
+    }
+
+    /// Keeps the sentence about the other client.
+    pub(super) fn name(&mut self, opponent: String) {
+        self.opponent = Some(opponent);
+    }
+
+    /// Whether the last write has stood long enough to reset the back-off. A failed reconcile retries up to a minute after
+    /// the end of a pause, so calm has to last longer than that.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let calm = WINDOW.saturating_mul(2) + self.pause.saturating_mul(2);
+        self.writes
+            .back()
+            .is_none_or(|last| now.duration_since(*last) >= calm)
+    }
+}
+
+/// A sentence about the client that makes the live object differ at `path`: the field manager that owns the field, else
+/// the one that wrote last.
+pub(super) fn opponent(live: Option<&Value>, path: &str) -> String {
+    let Some(live) = live else {
+        return "another client keeps deleting it".to_owned();
+    };
+    match manager(live, path) {
+        Some(manager) => format!("field manager \"{manager}\" keeps changing {path}"),
+        None => format!("another client keeps changing {path}"),
+    }
+}
+
+fn manager<'a>(live: &'a Value, path: &str) -> Option<&'a str> {
+    let entries = live.pointer("/metadata/managedFields")?.as_array()?;
+    let entries = entries
+        .iter()
+        .filter(|entry| text(entry, "subresource").is_empty());
+    let last = entries.max_by_key(|entry| {
+        let owns = entry
+            .get("fieldsV1")
+            .is_some_and(|fields| owns(fields, live, path));
+        // Times have seconds. Within the same second, prefer the other client.
+        (owns, text(entry, "time"), text(entry, "manager") != PRODUCT)
+    })?;
+    Some(text(last, "manager")).filter(|manager| !manager.is_empty())
+}
+
+fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
+    entry.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether `fieldsV1` has the field at this path of the object. Keys and indices are joined by full stops, and keys may
+/// contain some themselves.
+fn owns(fields: &Value, live: &Value, path: &str) -> bool {
+    let Some(fields) = fields.as_object() else {
+        return false;
+    };
+    fields.iter().any(|(field, below)| {
+        if let Some(key) = field.strip_prefix("f:") {
+            let Some(rest) = path.strip_prefix(key) else {
+                return false;
+            };
+            // A field that is owned as a whole has no children.
+            let is_whole = below.as_object().is_none_or(Map::is_empty);
+            let inner = live.get(key).unwrap_or(&Value::Null);
+            return rest.is_empty()
+                || rest
+                    .strip_prefix('.')
+                    .is_some_and(|rest| is_whole || owns(below, inner, rest));
+        }
+        let (index, rest) = path.split_once('.').unwrap_or((path, ""));
+        let element = index.parse::<usize>().ok().and_then(|index| live.get(index));
+        let (Some(element), Some(keys)) = (element, field.strip_prefix("k:")) else {
+            return false;
+        };
+        let keys: Value = serde_json::from_str(keys).unwrap_or_default();
+        let is_meant = keys
+            .as_object()
+            .is_some_and(|keys| keys.iter().all(|(key, value)| element.get(key) == Some(value)));
+        is_meant && (rest.is_empty() || owns(below, element, rest))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Counts the writes of a reconcile that runs ten times a second and finds its object reverted each time.
+    fn writes_within(contest: &mut Contest, begin: Instant, time: Duration) -> usize {
+        let (step, mut now, mut writes) = (Duration::from_millis(100), begin, 0);
+        while now < begin + time {
+            if contest.ask(1, now) == Verdict::Write {
+                contest.wrote(now);
+                writes += 1;
+            }
+            now += step;
+        }
+        writes
+    }
+
+    #[test]
+    fn contest_over_a_reverted_object_grows_its_pauses() {
+        let (mut contest, begin) = (Contest::default(), Instant::now());
+        assert_eq!(
+            writes_within(&mut contest, begin, Duration::from_secs(10)),
+            BUDGET
+        );
+        assert_eq!(
+            contest.ask(1, begin + Duration::from_secs(10)),
+            Verdict::Wait(None)
+        );
+        contest.name("them".to_owned());
+        let waits = contest.ask(1, begin + Duration::from_secs(11));
+        assert_eq!(waits, Verdict::Wait(Some("them".to_owned())));
+        // Pauses of 15, 30, 60, 120, 240, then of 300 seconds.
+        let hour = writes_within(&mut contest, begin, Duration::from_hours(1));
+        assert!((10..20).contains(&hour), "{hour}");
+    }
+
+    #[test]
+    fn contest_after_another_rendering_or_calm_starts_anew() {
+        let (mut contest, begin) = (Contest::default(), Instant::now());
+        writes_within(&mut contest, begin, Duration::from_secs(1));
+        let now = begin + Duration::from_secs(1);
+        assert_eq!(contest.ask(1, now), Verdict::Wait(None));
+        assert_eq!(contest.ask(2, now), Verdict::Write);
+
+        let mut contest = Contest::default();
+        writes_within(&mut contest, begin, Duration::from_secs(1));
+        let later = now + Duration::from_mins(10);
+        assert_eq!(
+            writes_within(&mut contest, later, Duration::from_secs(10)),
+            BUDGET
+        );
+    }
+
+    #[test]
+    fn contest_with_rare_repairs_never_waits() {
+        let (mut contest, begin) = (Contest::default(), Instant::now());
+        for number in 0..20 {
+            let now = begin + Duration::from_secs(20) * number;
+            assert_eq!(contest.ask(1, now), Verdict::Write, "{number}");
+            contest.wrote(now);
+        }
+    }
+
+    #[test]
+    fn manager_of_a_changed_field_is_its_owner() {
+        let live = json!({
+            "metadata": { "managedFields": [
+                { "manager": "weft", "time": "2026-01-01T00:00:02Z", "fieldsV1": {
+                    "f:metadata": { "f:labels": { "f:app.kubernetes.io/name": {} } },
+                    "f:spec": { "f:containers": { "k:{\"name\":\"a\"}": { "f:image": {} } } },
+                } },
+                { "manager": "argocd", "time": "2026-01-01T00:00:01Z", "fieldsV1": {
+                    "f:spec": { "f:containers": { "k:{\"name\":\"b\"}": { "f:image": {} } } },
+                    "f:data": { "f:daemon-config.json": {} },
+                } },
+                { "manager": "kube-controller-manager", "time": "2026-01-01T00:00:09Z", "subresource": "status",
+                    "fieldsV1": { "f:status": {} } },
+            ] },
+            "spec": { "containers": [{ "name": "a", "image": "1" }, { "name": "b", "image": "2" }] },
+            "data": { "daemon-config.json": "" },
+        });
+        for (path, expected) in [
+            ("data.daemon-config.json", "argocd"),
+            ("spec.containers.1.image", "argocd"),
+            ("spec.containers.0.image", "weft"),
+            ("metadata.labels.app.kubernetes.io/name", "weft"),
+            // A removed field has no owner: the last writer counts.
+            ("data.gone", "weft"),
+        ] {
+            assert_eq!(manager(&live, path), Some(expected), "{path}");
+        }
+        assert_eq!(
+            opponent(Some(&live), "data.daemon-config.json"),
+            "field manager \"argocd\" keeps changing data.daemon-config.json"
+        );
+        let nobody = json!({ "metadata": {} });
+        assert_eq!(
+            opponent(Some(&nobody), "data.a"),
+            "another client keeps changing data.a"
+        );
+        assert_eq!(opponent(None, "data.a"), "another client keeps deleting it");
+    }
+}

@@ -1,0 +1,98 @@
+//! Whether the watches of caches are up to date.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::cache::{Cache, PATIENCE};
+use crate::lock;
+
+const NAME: &str = "weft_watch_up";
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    resource: String,
+    namespace: String,
+}
+
+/// Whether the watches of a process are up to date, computed at each scrape. Clones share the caches.
+#[derive(Debug, Clone, Default)]
+pub struct Watches(Arc<Mutex<Vec<Cache>>>);
+
+impl Watches {
+    /// Adds the watches of a cache.
+    pub fn of(&self, cache: &Cache) {
+        lock(&self.0).push(cache.clone());
+    }
+
+    /// Adds the figures to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(self.clone()));
+    }
+
+    /// By resource and namespace: 0 as soon as one of several watches is not up to date.
+    fn figures(&self) -> Family<Labels, Gauge> {
+        let mut all = BTreeMap::new();
+        for cache in lock(&self.0).iter() {
+            for (resource, namespace, is_up) in cache.health(PATIENCE) {
+                *all.entry((resource, namespace)).or_insert(true) &= is_up;
+            }
+        }
+        let family = Family::<Labels, Gauge>::default();
+        for ((resource, namespace), is_up) in all {
+            let labels = Labels { resource, namespace };
+            family.get_or_create(&labels).set(is_up.into());
+        }
+        family
+    }
+}
+
+impl Collector for Watches {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether the watch of a resource is up to date: 0 while it is refused, fails or is stale";
+        let figures = self.figures();
+        figures.encode(encoder.encode_descriptor(NAME, help, None, figures.metric_type())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::keep_all;
+    use crate::object;
+    use crate::watch::Options;
+    use axum::http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use std::convert::Infallible;
+    use std::future::pending;
+    use tower::service_fn;
+
+    // operator#92, the figure
+    #[tokio::test(start_paused = true)]
+    async fn watch_without_an_answer_is_not_up() {
+        let silent = service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
+        let cache = Cache::new();
+        let client = Client::new(silent, "default");
+        let _watch = cache.watch(client, object::SECRET, Some("ns"), &Options::all(), keep_all);
+        let (watches, mut registry) = (Watches::default(), Registry::default());
+        watches.of(&cache);
+        watches.register(&mut registry);
+        for expected in ["1", "0"] {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            let line = format!(r#"weft_watch_up{{resource="secrets",namespace="ns"}} {expected}"#);
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line} is not in\n{text}"
+            );
+            tokio::time::advance(PATIENCE).await;
+        }
+    }
+}

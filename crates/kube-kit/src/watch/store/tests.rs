@@ -1,0 +1,292 @@
+use super::*;
+
+type TestStore = Store<String, u8>;
+
+fn key(name: &str) -> String {
+    name.to_owned()
+}
+
+/// A synced store; the version of its list is the last one given.
+fn store(entries: &[(&str, &str)]) -> TestStore {
+    let store = Store::new();
+    store.begin();
+    for (name, version) in entries {
+        assert!(store.insert(key(name), version, None, || 0));
+    }
+    store.complete(entries.last().map_or("1", |(_, version)| version));
+    store
+}
+
+fn told(store: &TestStore, name: &str, version: &str, uid: &str, value: u8) -> bool {
+    store.insert(key(name), version, Some(uid), || value)
+}
+
+#[test]
+fn a_new_list_tells_about_what_is_new_and_what_is_gone() {
+    let store = store(&[("a", "1"), ("b", "2")]);
+    assert!(store.is_synced());
+    store.begin();
+    assert!(
+        !store.insert(key("a"), "1", None, || 1),
+        "the same version is no news"
+    );
+    assert!(store.insert(key("c"), "3", None, || 1));
+    assert_eq!(store.complete("3"), ["b"]);
+    assert_eq!(store.keys(), ["a", "c"]);
+    assert_eq!(store.get(&key("a")), Some(0));
+}
+
+#[test]
+fn an_object_that_turned_malformed_is_kept_as_it_was() {
+    let store = store(&[("a", "1")]);
+    store.begin();
+    store.keep(&key("a"));
+    assert!(store.complete("2").is_empty());
+    assert!(store.contains(&key("a")));
+    // The same after a malformed write of our own.
+    store.put(key("a"), "3", 3);
+    store.keep(&key("a"));
+    store.reach("4");
+    assert!(store.overtaken().is_empty());
+    assert!(store.contains(&key("a")));
+}
+
+#[test]
+fn the_answer_to_a_write_counts_until_the_watch_is_past_it() {
+    let store = store(&[("a", "5")]);
+    store.put(key("a"), "6", 6);
+    assert_eq!(store.get(&key("a")), Some(6));
+    assert!(
+        !store.insert(key("a"), "6", None, || 7),
+        "our own write is no news"
+    );
+    assert!(store.remove(&key("a"), Some("8"), None));
+    store.put(key("a"), "7", 7);
+    assert_eq!(store.get(&key("a")), None, "deleted after that write");
+}
+
+#[test]
+fn what_the_watch_tells_late_is_not_believed_any_more() {
+    let store = store(&[("a", "5")]);
+    store.put(key("a"), "8", 8);
+    assert!(!store.insert(key("a"), "6", None, || 6), "from before our write");
+    assert!(
+        !store.remove(&key("a"), Some("7"), None),
+        "what we wrote is another one"
+    );
+    assert_eq!(store.get(&key("a")), Some(8));
+    // A new list counts, whatever it says: the API server may have been restored to what it was.
+    store.begin();
+    assert!(store.insert(key("a"), "4", None, || 4));
+    store.complete("4");
+    assert_eq!(store.get(&key("a")), Some(4));
+}
+
+#[test]
+fn versions_compare_as_numbers() {
+    let store = store(&[("a", "9")]);
+    store.put(key("a"), "10", 10);
+    assert!(!store.insert(key("a"), "9", None, || 9));
+    assert_eq!(store.get(&key("a")), Some(10));
+}
+
+// operator#90, the store
+#[test]
+fn own_create_before_its_event_stays() {
+    let store = store(&[("a", "5")]);
+    store.put(key("b"), "7", 7);
+    assert_eq!(store.get(&key("b")), Some(7));
+    // Events of other objects up to that version say nothing about it.
+    assert!(store.insert(key("a"), "6", None, || 6));
+    store.reach("6");
+    assert!(store.overtaken().is_empty());
+    assert!(!told(&store, "b", "7", "b", 0), "our own write is no news");
+    store.reach("100");
+    assert!(store.overtaken().is_empty());
+    assert_eq!(store.get(&key("b")), Some(7));
+}
+
+#[test]
+fn own_create_that_the_watch_passes_silently_is_dropped() {
+    for bookmark in [false, true] {
+        let store = store(&[("a", "5")]);
+        store.put(key("b"), "7", 7);
+        if bookmark {
+            store.reach("8");
+        } else {
+            assert!(store.insert(key("a"), "8", None, || 8));
+        }
+        assert_eq!(store.overtaken(), ["b"]);
+        assert!(!store.contains(&key("b")));
+        assert!(store.overtaken().is_empty(), "it is told once");
+    }
+    // The watch reports creation and deletion, late.
+    let store = store(&[("a", "5")]);
+    store.put(key("b"), "7", 7);
+    assert!(!told(&store, "b", "7", "b", 0));
+    assert!(store.remove(&key("b"), Some("8"), Some("b")));
+    assert!(!store.contains(&key("b")));
+}
+
+#[test]
+fn complete_with_an_older_list_keeps_own_writes() {
+    let store = store(&[("a", "5")]);
+    store.put(key("b"), "8", 8);
+    store.begin();
+    store.put(key("c"), "9", 9);
+    store.put(key("d"), "6", 6);
+    assert!(!store.insert(key("a"), "5", None, || 0));
+    // Listed before we changed it.
+    store.put(key("a"), "10", 10);
+    assert_eq!(store.complete("7"), ["d"], "gone again at version 7");
+    assert_eq!(store.keys(), ["a", "b", "c"]);
+    assert_eq!(store.get(&key("a")), Some(10));
+
+    // A page that came after our write, of a list from before it.
+    store.begin();
+    store.put(key("a"), "12", 12);
+    assert!(!store.insert(key("a"), "10", None, || 0));
+    assert_eq!(store.complete("11"), ["b", "c"]);
+    assert_eq!(store.get(&key("a")), Some(12));
+
+    store.begin();
+    assert_eq!(store.complete("20"), ["a"]);
+}
+
+#[test]
+fn own_delete_before_its_event_stays_deleted() {
+    let store = store(&[("a", "5")]);
+    store.bury(key("a"), "first", "5", |_| true);
+    assert!(!store.contains(&key("a")));
+    assert!(
+        !told(&store, "a", "6", "first", 6),
+        "somebody changed it before it was gone"
+    );
+    assert!(!store.contains(&key("a")));
+    assert!(!store.remove(&key("a"), Some("7"), Some("first")), "no news");
+    // Another one of its name, by somebody else.
+    assert!(told(&store, "a", "8", "second", 8));
+    assert_eq!(store.get(&key("a")), Some(8));
+}
+
+#[test]
+fn successor_of_a_deleted_object_stays() {
+    // Ours.
+    let store = store(&[("a", "5")]);
+    store.bury(key("a"), "first", "5", |_| true);
+    store.put(key("a"), "9", 9);
+    assert_eq!(store.get(&key("a")), Some(9));
+    assert!(!told(&store, "a", "6", "first", 6));
+    assert!(!store.remove(&key("a"), Some("8"), Some("first")));
+    assert_eq!(store.get(&key("a")), Some(9));
+    assert!(!told(&store, "a", "9", "second", 9));
+    store.reach("20");
+    assert!(store.overtaken().is_empty());
+    assert_eq!(store.get(&key("a")), Some(9));
+
+    // Another client's, which the watch reports before our deletion is answered.
+    let store = self::store(&[("a", "5")]);
+    assert!(store.remove(&key("a"), Some("6"), Some("first")));
+    assert!(told(&store, "a", "7", "second", 7));
+    store.bury(key("a"), "first", "5", |value| *value == 0);
+    assert_eq!(store.get(&key("a")), Some(7));
+}
+
+#[test]
+fn own_delete_of_an_unreported_object_stays_deleted() {
+    let store = store(&[("a", "5")]);
+    store.bury(key("b"), "b", "7", |_| true);
+    assert!(!told(&store, "b", "6", "b", 6));
+    assert!(!told(&store, "b", "7", "b", 7));
+    assert!(!store.remove(&key("b"), Some("8"), Some("b")));
+    // The watch has reported this deletion already, so nothing is remembered of it.
+    store.bury(key("b"), "b", "7", |_| true);
+    assert!(told(&store, "b", "9", "b", 9));
+}
+
+#[test]
+fn complete_forgets_deletions_that_the_list_covers() {
+    let store = store(&[("a", "5"), ("b", "6")]);
+    store.begin();
+    store.bury(key("a"), "a", "5", |_| true);
+    store.bury(key("b"), "b", "6", |_| true);
+    // From before the deletion.
+    assert!(!told(&store, "a", "5", "a", 0));
+    assert!(store.complete("7").is_empty());
+    assert!(store.is_empty());
+    assert!(
+        !told(&store, "a", "8", "a", 0),
+        "listed, so that its end is yet to be told"
+    );
+    // Not listed, so its deletion is covered by the list. An API server that is restored may have it again.
+    assert!(told(&store, "b", "6", "b", 0));
+    // A list that begins after the deletion is believed.
+    store.begin();
+    assert!(told(&store, "a", "5", "a", 5));
+    store.complete("5");
+    assert_eq!(store.get(&key("a")), Some(5));
+}
+
+#[test]
+fn put_without_a_decimal_version_adds_a_missing_object_until_a_later_list() {
+    let store = store(&[("a", "x1")]);
+    store.put(key("a"), "x2", 2);
+    assert_eq!(
+        store.get(&key("a")),
+        Some(0),
+        "it may be older than what is known"
+    );
+    store.begin();
+    store.put(key("b"), "x3", 3);
+    assert!(!store.insert(key("a"), "x1", None, || 0));
+    assert!(store.complete("x2").is_empty(), "the list may be older");
+    assert!(store.contains(&key("b")));
+    store.reach("x4");
+    assert!(store.overtaken().is_empty());
+    store.begin();
+    assert!(!store.insert(key("a"), "x1", None, || 0));
+    assert_eq!(store.complete("x5"), ["b"]);
+}
+
+#[tokio::test]
+async fn waiting_for_the_first_list_ends_with_it() {
+    let store = TestStore::new();
+    assert!(!store.is_synced());
+    store.begin();
+    let waiting = store.clone();
+    let wait = tokio::spawn(async move { waiting.synced().await });
+    store.complete("1");
+    wait.await.expect("the wait ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_that_lasts_is_returned() {
+    let patience = Duration::from_secs(30);
+    let wait = || tokio::time::advance(patience);
+    let store = TestStore::new();
+    assert_eq!(store.trouble(patience), None);
+    wait().await;
+    assert_eq!(store.trouble(patience), Some(Trouble::Silent));
+    store.failed(Trouble::Refused("list"));
+    assert_eq!(store.trouble(patience), Some(Trouble::Refused("list")));
+    store.begin();
+    store.complete("1");
+    store.recovered();
+    assert_eq!(store.trouble(patience), None);
+
+    store.failed(Trouble::Failed("watch", "first".to_owned()));
+    assert_eq!(store.trouble(patience), None, "it may be over at once");
+    wait().await;
+    store.failed(Trouble::Failed("watch", "last".to_owned()));
+    let last = Trouble::Failed("watch", "last".to_owned());
+    assert_eq!(store.trouble(patience), Some(last));
+    store.recovered();
+    assert_eq!(store.trouble(patience), None);
+
+    store.put(key("a"), "5", 5);
+    assert_eq!(store.trouble(patience), None);
+    wait().await;
+    assert_eq!(store.trouble(patience), Some(Trouble::Behind));
+    store.insert(key("a"), "5", None, || 5);
+    assert_eq!(store.trouble(patience), None);
+}

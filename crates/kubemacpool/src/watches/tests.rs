@@ -1,0 +1,64 @@
+use super::*;
+use crate::mac::Mac;
+use crate::range::Range;
+use axum::body::Body as AnswerBody;
+use axum::http::{Request, Response, StatusCode};
+use kube::client::Body;
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tower::service_fn;
+
+/// A client of a server that answers by the path: a code and a body, or nothing at all.
+pub(crate) fn server(answer: impl Fn(&str) -> Option<(u16, &'static str)> + Send + 'static) -> Client {
+    let service = service_fn(move |request: Request<Body>| {
+        let answer = answer(request.uri().path());
+        async move {
+            let Some((code, body)) = answer else {
+                return pending().await;
+            };
+            let mut response = Response::new(AnswerBody::from(body));
+            *response.status_mut() = StatusCode::from_u16(code).expect("a code");
+            Ok::<_, Infallible>(response)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// A manager that knows nothing yet.
+pub(crate) fn core(client: Client) -> Core {
+    let mac = |text| Mac::parse(text).expect("an address");
+    let range = Range::new(mac("02:00:00:00:00:00"), mac("02:00:00:00:00:ff")).expect("a range");
+    Core {
+        shared: Arc::new(Mutex::new(State::new(range, range, 0))),
+        client,
+        readiness: Readiness::new(),
+        notices: Notices::new(),
+        moved: Arc::new(Notify::new()),
+        hint: Arc::new(Notify::new()),
+    }
+}
+
+// kubemacpool#67, while there are none
+#[tokio::test(start_paused = true)]
+async fn discovery_without_kubevirt_backs_off_until_a_hint() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let core = core(server(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let none = r#"{ "kind": "Status", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404 }"#;
+        Some((404, none))
+    }));
+    tokio::spawn(core.clone().kubevirt());
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let in_an_hour = asked.load(Ordering::Relaxed);
+    assert!(
+        (10..30).contains(&in_an_hour),
+        "{in_an_hour} questions in an hour"
+    );
+
+    core.hint.notify_one();
+    tokio::time::sleep(DISCOVERY + Duration::from_secs(1)).await;
+    assert_eq!(asked.load(Ordering::Relaxed), in_an_hour + 1);
+}

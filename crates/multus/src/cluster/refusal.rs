@@ -1,0 +1,45 @@
+//! A daemon whose token the API server refuses (401), because its account or its pod was deleted.
+//!
+//! Such a daemon attaches no pod. It answers that it is not ready, so that shims wait for the next daemon, and asks again
+//! until the API server accepts it.
+
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Whether the API server refuses this process. Clones share the state.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal(Arc<watch::Sender<bool>>);
+
+impl Default for Refusal {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+}
+
+impl Refusal {
+    /// Notes the answer to a request.
+    pub(super) fn note<T>(&self, answer: &Result<T, kube::Error>) {
+        if is_refusal(answer) {
+            self.0.send_replace(true);
+        }
+    }
+
+    /// Waits for a refusal.
+    pub(super) async fn raised(&self) {
+        // An error would mean that the sender is gone, and `self` holds it.
+        let _ = self.0.subscribe().wait_for(|raised| *raised).await;
+    }
+
+    pub(super) fn is_raised(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// The API server accepts this process again.
+    pub(super) fn end(&self) {
+        self.0.send_replace(false);
+    }
+}
+
+fn is_refusal<T>(answer: &Result<T, kube::Error>) -> bool {
+    matches!(answer, Err(kube::Error::Api(status)) if status.code == 401)
+}

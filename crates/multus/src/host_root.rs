@@ -1,0 +1,53 @@
+//! The host's root directory, for a daemon whose configuration names none (`chrootDir`).
+//!
+//! Plugins are programs of the host. One that is linked dynamically needs the host's libraries, and our image has none.
+//! Where the daemon sees the host's processes (`hostPID`), the first of them has the root that such a plugin needs.
+
+use crate::socket::identity;
+use std::path::{Path, PathBuf};
+
+/// The root of the first process.
+const FIRST_ROOT: &str = "/proc/1/root";
+
+/// The root of the host's first process, if it has the same directory of plugins at the same path as this one. That is
+/// so neither without the host's processes, where the first one is our own or a pod's, nor for a host within a host.
+pub(crate) fn find(bin_dir: &Path) -> Option<PathBuf> {
+    of(Path::new(FIRST_ROOT), bin_dir)
+}
+
+fn of(first: &Path, bin_dir: &Path) -> Option<PathBuf> {
+    let below = bin_dir.strip_prefix("/").ok()?;
+    let plugins = identity(bin_dir)?;
+    let is_other = identity(first)? != identity(Path::new("/"))?;
+    let is_host = is_other && identity(&first.join(below)) == Some(plugins);
+    is_host.then(|| first.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn root_with_the_same_plugins_is_the_hosts() {
+        // multus#118
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        let (host, other) = (dir.path().join("host"), dir.path().join("other"));
+        let below = |root: &Path| root.join(bin.strip_prefix("/").unwrap());
+        for root in [&host, &other] {
+            fs::create_dir_all(below(root).parent().unwrap()).unwrap();
+        }
+        // In the place of a mount.
+        symlink(&bin, below(&host)).unwrap();
+        fs::create_dir(below(&other)).unwrap();
+        assert_eq!(of(&host, &bin), Some(host));
+        assert_eq!(of(&other, &bin), None, "another directory at that path");
+        assert_eq!(of(Path::new("/"), &bin), None, "the root that we have already");
+        assert_eq!(of(&dir.path().join("none"), &bin), None);
+        assert_eq!(of(&other, &dir.path().join("none")), None);
+        assert_eq!(of(&other, Path::new("relative")), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! Node state: what its operator deploys in a second step belongs to the component.
+
+use serde_json::json;
+
+use crate::{
+    fixture::{Fixture, message},
+    stubs::{Stubs, undefine},
+};
+
+fn wait_for_message(fixture: &Fixture, expected: &str) {
+    fixture.wait_for_operand("networkaddonsconfig", "cluster", |configuration| {
+        (message(configuration, "NmstateAvailable") == expected).then_some(())
+    });
+}
+
+// operator#85
+#[test]
+fn configuration_is_available_when_the_nmstate_is() {
+    let mut fixture = Fixture::running("node-state-second-step");
+    fixture.configure(&json!({ "nmstate": {} }));
+    fixture.roll_out_deployments(&["nmstate-operator"]);
+    wait_for_message(
+        &fixture,
+        "NMState \"nmstate\" is not taken up by its operator yet",
+    );
+    fixture.report_node_state(
+        "False",
+        "DaemonSet \"nmstate-handler\" is not available (awaiting 1 nodes)",
+    );
+    let waits = "NMState \"nmstate\" is not available \
+                 (DaemonSet \"nmstate-handler\" is not available (awaiting 1 nodes))";
+    wait_for_message(&fixture, waits);
+    fixture.wait_until_progressing();
+    fixture.report_node_state("True", "");
+    let before = fixture.wait_until_available();
+
+    // An operator that starts knows it before its watch does.
+    fixture.stop();
+    fixture.start();
+    fixture.remove("serviceaccount", "nmstate-operator");
+    fixture.wait_for_operand("serviceaccount", "nmstate-operator", |account| {
+        account["metadata"]["deletionTimestamp"].is_null().then_some(())
+    });
+    let after = fixture.wait_until_available();
+    assert_eq!(
+        after["metadata"]["resourceVersion"],
+        before["metadata"]["resourceVersion"]
+    );
+
+    fixture.report_node_state("False", "a node is gone");
+    fixture.wait_until_progressing();
+    fixture.stop();
+    // Others must not find an API of node state.
+    undefine(fixture.admin(), &["nmstates.nmstate.io".to_owned()]).expect("no definition");
+}
+
+// operator#86
+#[test]
+fn configuration_is_not_available_where_others_serve_no_v1_of_the_nmstate() {
+    let mut stubs = Stubs::none();
+    let mut fixture = Fixture::installed("node-state-no-v1");
+    stubs.former_node_state();
+    fixture.start();
+    fixture.configure(&json!({ "nmstate": {} }));
+    wait_for_message(
+        &fixture,
+        "NMState \"nmstate\" cannot be created: the definition of its kind, which is not the operator's, serves no \
+         nmstate.io/v1",
+    );
+    fixture.wait_until_progressing();
+    fixture.stop();
+    stubs.undefine();
+}

@@ -1,0 +1,92 @@
+//! Watches that are refused or stale: status and readiness say so.
+
+use std::time::Duration;
+
+use serde_json::json;
+use stage::until;
+
+use crate::fixture::{Fixture, conditions, message};
+
+const BLOCKED: [&str; 3] = [
+    "Available False Failing",
+    "Degraded True FailedToWatch",
+    "Progressing False InvalidConfiguration",
+];
+
+fn wait_until_ready(fixture: &Fixture) {
+    until("the operator to be ready", || {
+        if fixture.is_ready() {
+            Ok(())
+        } else {
+            Err("it is not")
+        }
+    });
+}
+
+/// Waits until the status names exactly these watches.
+fn wait_until_blocked(fixture: &Fixture, lines: &[String]) {
+    let expected = lines.join("\n");
+    fixture.wait_for_operand("networkaddonsconfig", "cluster", |configuration| {
+        let is_told = message(configuration, "Degraded") == expected && conditions(configuration) == BLOCKED;
+        is_told.then_some(())
+    });
+    until("the operator not to be ready", || {
+        if fixture.is_ready() { Err("it is") } else { Ok(()) }
+    });
+}
+
+// operator#91
+#[test]
+fn operator_under_roles_of_another_version_names_each_missing_right() {
+    let mut fixture = Fixture::running("watching-refused");
+    let namespace = fixture.namespace;
+    fixture.configure(&json!({ "multus": {} }));
+    fixture.roll_out(&["multus"]);
+    fixture.wait_until_available();
+    wait_until_ready(&fixture);
+    fixture.stop();
+
+    // The established roles have no list of these.
+    let everywhere = fixture.forbid("clusterrole", "customresourcedefinitions", "list");
+    fixture.forbid("clusterrole", "clusterroles", "list");
+    let at_home = fixture.forbid("role", "serviceaccounts", "list");
+    fixture.be_patient(Duration::from_secs(2));
+    fixture.start();
+    wait_until_blocked(
+        &fixture,
+        &[
+            "not allowed to list clusterrolebindings.rbac.authorization.k8s.io".to_owned(),
+            "not allowed to list clusterroles.rbac.authorization.k8s.io".to_owned(),
+            "not allowed to list customresourcedefinitions.apiextensions.k8s.io".to_owned(),
+            format!("not allowed to list serviceaccounts in namespace {namespace}"),
+            format!("not allowed to list services in namespace {namespace}"),
+        ],
+    );
+
+    fixture.permit("clusterrole", &everywhere);
+    fixture.permit("role", &at_home);
+    fixture.wait_until_available();
+    wait_until_ready(&fixture);
+}
+
+// operator#93
+#[test]
+fn operator_with_a_stale_watch_names_it_until_it_has_caught_up() {
+    let mut fixture = Fixture::installed("watching-behind");
+    let hold = fixture.hold("serviceaccounts");
+    fixture.be_patient(Duration::from_secs(1));
+    fixture.start();
+    fixture.configure(&json!({ "multus": {} }));
+    let namespace = fixture.namespace;
+    wait_until_blocked(
+        &fixture,
+        &[format!(
+            "the watch of serviceaccounts in namespace {namespace} is stale: it lacks recent writes"
+        )],
+    );
+    // The configuration is applied all the same.
+    fixture.roll_out(&["multus"]);
+    hold.release();
+    fixture.wait_until_available();
+    wait_until_ready(&fixture);
+}

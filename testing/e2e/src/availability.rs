@@ -1,0 +1,621 @@
+//! Whether the operator reported availability truly: a judgement over a record of a cluster.
+//!
+//! ```text
+//! watches of configuration, DaemonSets, Deployments ──> Event ──> sorted by revision ──> violations
+//! ```
+//!
+//! * Available=True never ends in the second in which it began, unless a change was asked for. Conditions have whole
+//!   seconds: a short one over the turn of a second goes unnoticed, and a long one is never taken for short.
+//! * Available becomes True only when every workload is rolled out, as `kubectl rollout status` defines it. A workload that
+//!   broke within [`NEWS`] before does not count.
+//! * Available=True ends within [`REACTION`] after a workload breaks. The time in which the operator does not run does not
+//!   count.
+//!
+//! All objects are in one etcd: their revisions are the exact order of their changes, however late a watch is. Times are
+//! those of arrival, and are only compared with the two tolerances.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{MANAGED_BY, MANAGER, OPERATOR};
+
+/// How old a change may be that the operator does not know of yet: its own watches are late on a busy machine.
+pub const NEWS: Duration = Duration::from_secs(3);
+
+/// How long the operator may take to report a change. It writes the status at the end of a reconcile, which applies many
+/// objects one after the other.
+pub const REACTION: Duration = Duration::from_secs(30);
+
+/// A workload that was rolled out for so long is settled: when it breaks after that, a test broke it, for instance by
+/// killing a daemon.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// An event of a watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The resource version of the object.
+    pub revision: u64,
+    /// The time of arrival since the beginning of the record.
+    pub at: Duration,
+    /// The new state.
+    pub news: News,
+}
+
+/// A state that an event brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// The configuration; `None` when it is gone.
+    Configuration(Option<Configuration>),
+    /// A workload of the operator, by kind and name; `None` when it is gone or being deleted.
+    Workload(String, Option<Workload>),
+    /// Whether the operator runs.
+    Operator(bool),
+}
+
+/// State of the `NetworkAddonsConfig`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// Changes with the specification.
+    pub generation: i64,
+    /// Whether it is being deleted.
+    pub ending: bool,
+    /// Whether the condition Available is True.
+    pub available: bool,
+    /// The last transition time of that condition, in whole seconds; empty without the condition.
+    pub since: String,
+}
+
+/// State of a `DaemonSet` or a `Deployment`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// Changes with the specification.
+    pub generation: i64,
+    /// The first thing that its roll-out still waits for.
+    pub unfinished: Option<String>,
+}
+
+impl Event {
+    /// Reads an event as the API server sends it. `None` for objects that do not matter here, bookmarks and errors.
+    pub fn read(at: Duration, event: &Value) -> Option<Self> {
+        let exists = match event["type"].as_str()? {
+            "ADDED" | "MODIFIED" => true,
+            "DELETED" => false,
+            _ => return None,
+        };
+        let object = &event["object"];
+        let metadata = &object["metadata"];
+        let (kind, name) = (object["kind"].as_str()?, metadata["name"].as_str()?);
+        let ending = !metadata["deletionTimestamp"].is_null();
+        let generation = metadata["generation"].as_i64().unwrap_or_default();
+        let news = match kind {
+            "NetworkAddonsConfig" => {
+                let conditions = object["status"]["conditions"].as_array();
+                let mut conditions = conditions.into_iter().flatten();
+                let available = conditions.find(|condition| condition["type"] == "Available");
+                let since = available.and_then(|condition| condition["lastTransitionTime"].as_str());
+                News::Configuration(exists.then(|| Configuration {
+                    generation,
+                    ending,
+                    available: available.is_some_and(|condition| condition["status"] == "True"),
+                    since: since.unwrap_or_default().to_owned(),
+                }))
+            }
+            "DaemonSet" | "Deployment" if name == OPERATOR => {
+                News::Operator(exists && unfinished(kind, object).is_none())
+            }
+            "DaemonSet" | "Deployment" if metadata["labels"][MANAGED_BY] == MANAGER => {
+                let state = || Workload {
+                    generation,
+                    unfinished: unfinished(kind, object),
+                };
+                News::Workload(format!("{kind} {name}"), (exists && !ending).then(state))
+            }
+            _ => return None,
+        };
+        Some(Self {
+            revision: metadata["resourceVersion"].as_str()?.parse().ok()?,
+            at,
+            news,
+        })
+    }
+}
+
+/// The first thing that the roll-out of a workload waits for, by the rules of `kubectl rollout status`.
+fn unfinished(kind: &str, object: &Value) -> Option<String> {
+    let number = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
+    };
+    let status = |field: &str| number(&format!("/status/{field}"));
+    let fewer = |field: &str, than: i64| {
+        let found = status(field);
+        (found < than).then(|| format!("{field} is {found} of {than}"))
+    };
+    let (generation, observed) = (number("/metadata/generation"), status("observedGeneration"));
+    if observed < generation {
+        return Some(format!("generation {generation}, observed {observed}"));
+    }
+    if kind == "DaemonSet" {
+        let desired = status("desiredNumberScheduled");
+        return fewer("updatedNumberScheduled", desired).or_else(|| fewer("numberAvailable", desired));
+    }
+    // The API server fills in 1.
+    let wanted = object
+        .pointer("/spec/replicas")
+        .and_then(Value::as_i64)
+        .unwrap_or(1);
+    let (replicas, updated) = (status("replicas"), status("updatedReplicas"));
+    let old = (replicas > updated).then(|| format!("{} old replicas are left", replicas - updated));
+    let updating = fewer("updatedReplicas", wanted).or(old);
+    updating.or_else(|| fewer("availableReplicas", updated))
+}
+
+/// What was reported falsely, in words. The events may come in any order.
+pub fn violations(mut events: Vec<Event>) -> Vec<String> {
+    events.sort_by_key(|event| event.revision);
+    let mut view = View::default();
+    let mut found = Vec::new();
+    for event in &events {
+        found.extend(view.overdue(event.at));
+        match &event.news {
+            News::Configuration(now) => found.extend(view.configuration(event.at, now.as_ref())),
+            News::Workload(name, now) => view.workload(event.at, name, now.as_ref()),
+            News::Operator(true) => {
+                view.operator.get_or_insert(event.at);
+            }
+            News::Operator(false) => view.operator = None,
+        }
+    }
+    found
+}
+
+/// The cluster after some of the events.
+#[derive(Default)]
+struct View<'a> {
+    configuration: Option<&'a Configuration>,
+    /// Since when Available is True, and that time as the condition has it.
+    available: Option<(Duration, &'a str)>,
+    workloads: BTreeMap<&'a str, Known<'a>>,
+    /// Since when the operator runs.
+    operator: Option<Duration>,
+    /// When somebody last asked for a change: by the configuration, by a workload, or by breaking one.
+    asked: Option<Duration>,
+}
+
+/// A workload, as far as it is known.
+struct Known<'a> {
+    state: &'a Workload,
+    /// Since when it is rolled out, or is not.
+    since: Duration,
+    /// Whether its current specification is or was [`SETTLED`].
+    settled: bool,
+    /// Whether a violation because of this state was found.
+    told: bool,
+}
+
+impl Known<'_> {
+    fn is_broken(&self) -> bool {
+        self.state.unfinished.is_some()
+    }
+}
+
+impl<'a> View<'a> {
+    fn configuration(&mut self, at: Duration, now: Option<&'a Configuration>) -> Vec<String> {
+        let before = std::mem::replace(&mut self.configuration, now);
+        let wish = |configuration: &Configuration| (configuration.generation, configuration.ending);
+        if before.is_some() && before.map(wish) != now.map(wish) {
+            self.asked = Some(at);
+        }
+        let available = now.filter(|now| now.available);
+        match (self.available, available) {
+            (None, Some(now)) => {
+                self.available = Some((at, now.since.as_str()));
+                // How it became True is on record only if it was something else before.
+                before.map_or_else(Vec::new, |_| self.premature(at))
+            }
+            (Some((began, since)), None) => {
+                self.available = None;
+                let same_second = !since.is_empty() && now.is_some_and(|now| now.since == since);
+                let asked = self.asked.is_some_and(|asked| asked + NEWS >= began);
+                if same_second && !asked {
+                    vec![format!("Available was True for less than a second, at {since}")]
+                } else {
+                    Vec::new()
+                }
+            }
+            (None, None) | (Some(_), Some(_)) => Vec::new(),
+        }
+    }
+
+    fn workload(&mut self, at: Duration, name: &'a str, now: Option<&'a Workload>) {
+        let before = self.workloads.remove(name);
+        let Some(state) = now else {
+            if before.is_some() {
+                self.asked = Some(at);
+            }
+            return;
+        };
+        let broken = state.unfinished.is_some();
+        let known = match before {
+            // One that is not rolled out when it is first seen was just made.
+            None => Known {
+                state,
+                since: at,
+                settled: !broken,
+                told: false,
+            },
+            Some(before) => {
+                let edited = before.state.generation != state.generation;
+                let lasted = !before.is_broken() && at.saturating_sub(before.since) >= SETTLED;
+                let settled = !edited && (before.settled || lasted);
+                let same = broken == before.is_broken();
+                if edited || (settled && broken && !same) {
+                    self.asked = Some(at);
+                }
+                Known {
+                    state,
+                    since: if same { before.since } else { at },
+                    settled,
+                    told: same && before.told,
+                }
+            }
+        };
+        self.workloads.insert(name, known);
+    }
+
+    /// Workloads that are not rolled out when Available becomes True, and that the operator knows of.
+    fn premature(&mut self, now: Duration) -> Vec<String> {
+        self.blame(now, NEWS, Duration::ZERO, "became True")
+    }
+
+    /// Workloads that have not been rolled out for so long that the operator should have reported it by now.
+    fn overdue(&mut self, now: Duration) -> Vec<String> {
+        match (self.available, self.operator) {
+            (Some((began, _)), Some(operator)) => {
+                self.blame(now, REACTION, began.max(operator), "stayed True")
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Workloads that have not been rolled out for longer than tolerated, of the time from `from` on.
+    fn blame(&mut self, now: Duration, tolerated: Duration, from: Duration, what: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, known) in &mut self.workloads {
+            let Some(why) = &known.state.unfinished else {
+                continue;
+            };
+            let time = now.saturating_sub(known.since.max(from));
+            if time > tolerated && !known.told {
+                known.told = true;
+                found.push(format!(
+                    "Available {what} while {name} was not rolled out for {:.1} s: {why}",
+                    time.as_secs_f64()
+                ));
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SET: &str = "DaemonSet multus";
+
+    fn event(revision: u64, seconds: f64, news: News) -> Event {
+        Event {
+            revision,
+            at: Duration::from_secs_f64(seconds),
+            news,
+        }
+    }
+
+    /// The configuration of this generation, whose condition changed last at `since`.
+    fn says(revision: u64, seconds: f64, generation: i64, available: bool, since: &str) -> Event {
+        let configuration = Configuration {
+            generation,
+            ending: false,
+            available,
+            since: since.to_owned(),
+        };
+        event(revision, seconds, News::Configuration(Some(configuration)))
+    }
+
+    fn rolling(revision: u64, seconds: f64, generation: i64) -> Event {
+        let workload = Workload {
+            generation,
+            unfinished: Some("numberAvailable is 1 of 2".to_owned()),
+        };
+        event(revision, seconds, News::Workload(SET.to_owned(), Some(workload)))
+    }
+
+    fn rolled_out(revision: u64, seconds: f64, generation: i64) -> Event {
+        let workload = Workload {
+            generation,
+            unfinished: None,
+        };
+        event(revision, seconds, News::Workload(SET.to_owned(), Some(workload)))
+    }
+
+    fn runs(revision: u64, seconds: f64, runs: bool) -> Event {
+        event(revision, seconds, News::Operator(runs))
+    }
+
+    #[test]
+    fn violations_true_after_roll_out_is_none() {
+        let events = vec![
+            runs(1, 0.0, true),
+            says(2, 0.1, 1, false, "00"),
+            rolling(3, 0.2, 1),
+            rolled_out(4, 20.0, 1),
+            says(5, 20.1, 1, true, "20"),
+            // Somebody changes the configuration, the workload is rolled out again, and the status says so.
+            says(6, 90.0, 2, true, "20"),
+            rolling(7, 91.0, 2),
+            says(8, 92.0, 2, false, "92"),
+            rolled_out(9, 130.0, 2),
+            says(10, 130.5, 2, true, "130"),
+        ];
+        assert_eq!(violations(events), [] as [String; 0]);
+    }
+
+    #[test]
+    fn violations_true_before_roll_out_is_found_by_the_order_of_revisions() {
+        let before = |revision: u64| {
+            vec![
+                runs(1, 0.0, true),
+                says(2, 0.1, 1, false, "00"),
+                rolling(3, 0.2, 1),
+                says(5, 20.1, 1, true, "20"),
+                // Its watch is late.
+                rolled_out(revision, 20.3, 1),
+            ]
+        };
+        assert_eq!(violations(before(4)), [] as [String; 0]);
+        assert_eq!(
+            violations(before(6)),
+            [
+                "Available became True while DaemonSet multus was not rolled out for 19.9 s: numberAvailable is 1 of 2"
+            ]
+        );
+    }
+
+    #[test]
+    fn violations_true_over_news_is_none() {
+        let broken_at = |seconds: f64| {
+            vec![
+                runs(1, 0.0, true),
+                says(2, 0.1, 1, false, "00"),
+                rolled_out(3, 0.2, 1),
+                rolling(4, seconds, 1),
+                says(5, 20.0, 1, true, "20"),
+                says(6, 22.0, 1, false, "22"),
+            ]
+        };
+        assert_eq!(violations(broken_at(18.0)), [] as [String; 0]);
+        assert_eq!(violations(broken_at(16.0)).len(), 1);
+    }
+
+    #[test]
+    fn violations_true_that_stays_over_a_broken_workload_is_found_once() {
+        let until = |seconds: f64| {
+            vec![
+                runs(1, 0.0, true),
+                says(2, 0.1, 1, true, "00"),
+                rolled_out(3, 0.2, 1),
+                rolling(4, 100.0, 1),
+                says(5, seconds, 1, false, "x"),
+                rolled_out(6, 200.0, 1),
+            ]
+        };
+        assert_eq!(violations(until(129.0)), [] as [String; 0]);
+        assert_eq!(
+            violations(until(131.0)),
+            [
+                "Available stayed True while DaemonSet multus was not rolled out for 31.0 s: numberAvailable is 1 of 2"
+            ]
+        );
+        // The end of the roll-out shows it too, when nobody says anything.
+        let mut silent = until(131.0);
+        silent.remove(4);
+        assert_eq!(violations(silent).len(), 1);
+    }
+
+    #[test]
+    fn violations_time_without_the_operator_does_not_count() {
+        let after = |seconds: f64| {
+            vec![
+                runs(1, 0.0, true),
+                says(2, 0.1, 1, true, "00"),
+                rolled_out(3, 0.2, 1),
+                rolling(4, 100.0, 2),
+                runs(5, 101.0, false),
+                runs(6, 160.0, true),
+                says(7, 160.0 + seconds, 1, false, "x"),
+            ]
+        };
+        assert_eq!(violations(after(29.0)), [] as [String; 0]);
+        assert_eq!(violations(after(31.0)).len(), 1);
+    }
+
+    #[test]
+    fn violations_true_that_ends_in_its_second_is_found_unless_somebody_asked() {
+        let flap = |between: Option<Event>, generation: i64, end: &str| {
+            let mut events = vec![
+                runs(1, 0.0, true),
+                says(2, 0.1, 1, false, "00"),
+                rolled_out(3, 0.2, 1),
+                says(4, 100.0, 1, true, "100"),
+                says(6, 100.4, generation, false, end),
+            ];
+            events.extend(between);
+            violations(events)
+        };
+        let found = ["Available was True for less than a second, at 100"];
+        assert_eq!(flap(None, 1, "100"), found);
+        assert_eq!(flap(None, 1, "101"), [] as [String; 0], "not proven");
+        assert_eq!(flap(None, 2, "100"), [] as [String; 0], "another configuration");
+        // It was rolled out when it was first seen.
+        let killed = rolling(5, 100.2, 1);
+        assert_eq!(flap(Some(killed), 1, "100"), [] as [String; 0], "a daemon died");
+        let edited = rolling(5, 100.2, 2);
+        assert_eq!(
+            flap(Some(edited), 1, "100"),
+            [] as [String; 0],
+            "a workload was edited"
+        );
+        let deleted = event(5, 100.2, News::Workload(SET.to_owned(), None));
+        assert_eq!(
+            flap(Some(deleted), 1, "100"),
+            [] as [String; 0],
+            "a workload was deleted"
+        );
+    }
+
+    #[test]
+    fn violations_true_that_a_roll_out_takes_back_in_its_second_is_found() {
+        let events = vec![
+            runs(1, 0.0, true),
+            says(2, 0.1, 1, false, "00"),
+            rolling(3, 80.0, 1),
+            rolled_out(4, 99.9, 1),
+            says(5, 100.0, 1, true, "100"),
+            rolling(6, 100.2, 1),
+            says(7, 100.4, 1, false, "100"),
+        ];
+        assert_eq!(
+            violations(events),
+            ["Available was True for less than a second, at 100"]
+        );
+    }
+
+    #[test]
+    fn violations_workload_that_is_deleted_does_not_count() {
+        let events = vec![
+            runs(1, 0.0, true),
+            says(2, 0.1, 2, false, "00"),
+            rolling(3, 0.2, 1),
+            event(4, 50.0, News::Workload(SET.to_owned(), None)),
+            says(5, 50.5, 2, true, "50"),
+            says(6, 100.0, 2, true, "50"),
+        ];
+        assert_eq!(violations(events), [] as [String; 0]);
+    }
+
+    #[test]
+    fn unfinished_follows_kubectl_rollout_status() {
+        let object = |generation: i64, spec: Value, status: Value| json!({ "metadata": { "generation": generation }, "spec": spec, "status": status });
+        let set = |observed: i64, desired: i64, updated: i64, available: i64| {
+            let status = json!({
+                "observedGeneration": observed, "desiredNumberScheduled": desired,
+                "updatedNumberScheduled": updated, "numberAvailable": available,
+            });
+            unfinished("DaemonSet", &object(2, json!({}), status))
+        };
+        assert_eq!(set(1, 2, 2, 2).as_deref(), Some("generation 2, observed 1"));
+        assert_eq!(
+            set(2, 2, 1, 2).as_deref(),
+            Some("updatedNumberScheduled is 1 of 2")
+        );
+        assert_eq!(set(2, 2, 2, 1).as_deref(), Some("numberAvailable is 1 of 2"));
+        assert_eq!(set(2, 2, 2, 2), None);
+        assert_eq!(set(2, 0, 0, 0), None, "no node is meant");
+
+        let deployment = |wanted: Value, replicas: i64, updated: i64, available: i64| {
+            let status = json!({
+                "observedGeneration": 2, "replicas": replicas,
+                "updatedReplicas": updated, "availableReplicas": available,
+            });
+            unfinished("Deployment", &object(2, json!({ "replicas": wanted }), status))
+        };
+        assert_eq!(
+            deployment(json!(2), 2, 1, 2).as_deref(),
+            Some("updatedReplicas is 1 of 2")
+        );
+        assert_eq!(
+            deployment(json!(1), 2, 1, 2).as_deref(),
+            Some("1 old replicas are left")
+        );
+        assert_eq!(
+            deployment(json!(1), 1, 1, 0).as_deref(),
+            Some("availableReplicas is 0 of 1")
+        );
+        assert_eq!(
+            deployment(Value::Null, 0, 0, 0).as_deref(),
+            Some("updatedReplicas is 0 of 1")
+        );
+        assert_eq!(deployment(json!(0), 0, 0, 0), None);
+        assert_eq!(deployment(json!(1), 1, 1, 1), None);
+        assert!(unfinished("Deployment", &object(1, json!({}), Value::Null)).is_some());
+    }
+
+    #[test]
+    fn event_is_read_as_the_api_server_sends_it() {
+        let at = Duration::from_secs(7);
+        let sent = |what: &str, mut object: Value, labels: Value| {
+            object["metadata"]["resourceVersion"] = "42".into();
+            object["metadata"]["labels"] = labels;
+            let event = Event::read(at, &json!({ "type": what, "object": object }));
+            event.map(|event| {
+                assert_eq!((event.revision, event.at), (42, at));
+                event.news
+            })
+        };
+        let condition =
+            json!({ "type": "Available", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z" });
+        let config = json!({
+            "kind": "NetworkAddonsConfig", "metadata": { "name": "cluster", "generation": 3 },
+            "status": { "conditions": [{ "type": "Degraded", "status": "False" }, condition] },
+        });
+        let expected = Configuration {
+            generation: 3,
+            ending: false,
+            available: true,
+            since: "2026-01-02T03:04:05Z".to_owned(),
+        };
+        assert_eq!(
+            sent("MODIFIED", config.clone(), Value::Null),
+            Some(News::Configuration(Some(expected)))
+        );
+        assert_eq!(
+            sent("DELETED", config.clone(), Value::Null),
+            Some(News::Configuration(None))
+        );
+        assert_eq!(sent("BOOKMARK", config, Value::Null), None);
+
+        let ours = json!({ MANAGED_BY: MANAGER });
+        let set = json!({ "kind": "DaemonSet", "metadata": { "name": "multus", "generation": 1 } });
+        let made = Workload {
+            generation: 1,
+            unfinished: Some("generation 1, observed 0".to_owned()),
+        };
+        let news = |state| Some(News::Workload(SET.to_owned(), state));
+        assert_eq!(sent("ADDED", set.clone(), ours.clone()), news(Some(made)));
+        assert_eq!(sent("DELETED", set.clone(), ours.clone()), news(None));
+        assert_eq!(sent("ADDED", set.clone(), json!({})), None, "somebody else's");
+        let mut ending = set;
+        ending["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+        assert_eq!(sent("MODIFIED", ending, ours), news(None));
+
+        let mut operator = json!({
+            "kind": "Deployment", "metadata": { "name": OPERATOR, "generation": 1 }, "spec": { "replicas": 1 },
+            "status": { "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1 },
+        });
+        assert_eq!(
+            sent("ADDED", operator.clone(), Value::Null),
+            Some(News::Operator(true))
+        );
+        operator["status"]["availableReplicas"] = 0.into();
+        assert_eq!(
+            sent("MODIFIED", operator, Value::Null),
+            Some(News::Operator(false))
+        );
+    }
+}

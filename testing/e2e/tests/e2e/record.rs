@@ -1,0 +1,105 @@
+//! A record of what the operator reports, and of what it reports about.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use cluster::Kubectl;
+use e2e::OPERATOR_NAMESPACE;
+use e2e::availability::{Event, News};
+use serde_json::Value;
+
+/// Watches that run from the beginning of a test to its end. They are not begun anew: a record ends with the first watch
+/// that ends, such as when a test kills the API server.
+pub struct Record {
+    watches: Vec<Child>,
+    readers: Vec<JoinHandle<()>>,
+    notes: Arc<Mutex<Notes>>,
+}
+
+#[derive(Default)]
+struct Notes {
+    events: Vec<Event>,
+    ended: bool,
+}
+
+impl Record {
+    pub fn start(kubectl: &Kubectl) -> Self {
+        let began = Instant::now();
+        let mut record = Self {
+            watches: Vec::new(),
+            readers: Vec::new(),
+            notes: Arc::default(),
+        };
+        let workloads = format!("/apis/apps/v1/namespaces/{OPERATOR_NAMESPACE}");
+        for path in [
+            "/apis/networkaddonsoperator.network.kubevirt.io/v1/networkaddonsconfigs".to_owned(),
+            format!("{workloads}/daemonsets"),
+            format!("{workloads}/deployments"),
+        ] {
+            let mut command = kubectl.command(["get", "--raw", &format!("{path}?watch=1")]);
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null());
+            let mut watch = command.spawn().expect("kubectl");
+            let output = watch.stdout.take().expect("its output");
+            record.watches.push(watch);
+            let notes = Arc::clone(&record.notes);
+            record
+                .readers
+                .push(thread::spawn(move || read(output, began, &notes)));
+        }
+        record
+    }
+
+    /// Whether it has the configuration.
+    pub fn has_begun(&self) -> bool {
+        let is_configuration = |event: &Event| matches!(event.news, News::Configuration(_));
+        lock(&self.notes).events.iter().any(is_configuration)
+    }
+
+    /// Ends it, and returns what was recorded.
+    pub fn end(&mut self) -> Vec<Event> {
+        // What comes from here on is the end of the watches.
+        lock(&self.notes).ended = true;
+        self.stop();
+        std::mem::take(&mut lock(&self.notes).events)
+    }
+
+    fn stop(&mut self) {
+        for watch in &mut self.watches {
+            let _ = watch.kill();
+            let _ = watch.wait();
+        }
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Notes events, one a line, until the watch or the record ends.
+fn read(output: ChildStdout, began: Instant, notes: &Mutex<Notes>) {
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        let event = serde_json::from_str::<Value>(&line).ok();
+        let event = event.and_then(|event| Event::read(began.elapsed(), &event));
+        let mut notes = lock(notes);
+        if notes.ended {
+            return;
+        }
+        notes.events.extend(event);
+    }
+    lock(notes).ended = true;
+}
+
+fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
+    notes.lock().unwrap_or_else(PoisonError::into_inner)
+}

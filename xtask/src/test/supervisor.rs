@@ -1,0 +1,287 @@
+//! Runs the tests in a process of its own, so that an interrupted run leaves nothing behind.
+//!
+//! ```text
+//! supervisor ──┬── guard    leads a process group, and kills it once the supervisor is gone
+//!              └── run      is in that group with all that it starts: builds, test programs, the virtual machine
+//! ```
+//!
+//! The programs of a cluster are in no such group: a cluster whose owner is gone is removed when the run has ended, or else
+//! by the next run.
+
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+
+use anyhow::Context;
+use cluster::{Cluster, Home, Progress, Steps};
+use nix::sys::signal::{SigSet, Signal};
+
+use super::{guest, is_root};
+use crate::paths;
+
+/// Signals that interrupt a run.
+const INTERRUPTS: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
+/// This program, also when a build has replaced its file.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+/// The flag of a run that is supervised.
+const SUPERVISED: &str = "--supervised";
+/// Waits for the end of its input, which comes with the end of the supervisor, and kills its process group.
+const GUARD: &str = "read -r line; kill -s KILL 0";
+/// Shells add it to the number of the signal that ended a program.
+const BY_SIGNAL: i32 = 128;
+
+/// The end of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// By itself, or by a signal that it got.
+    Itself(ExitStatus),
+    /// By a signal that the supervisor got.
+    Interrupted(Signal),
+}
+
+impl Ended {
+    /// The exit code, as shells report it.
+    fn code(self) -> i32 {
+        match self {
+            Self::Itself(status) => status
+                .code()
+                .unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default()),
+            Self::Interrupted(signal) => BY_SIGNAL + signal as i32,
+        }
+    }
+}
+
+/// Runs this program with the same arguments, supervised.
+pub(super) fn run(keep: bool) -> anyhow::Result<ExitCode> {
+    let mut steps = Steps::new();
+    remove_leftovers(&mut steps);
+    let mut words = std::env::args_os().skip(1);
+    let mut command = Command::new(THIS_PROGRAM);
+    command.args(words.by_ref().take(1)).arg(SUPERVISED).args(words);
+    let ended = supervise(command)?;
+    match ended {
+        Ended::Itself(status) => {
+            if let Some(signal) = status.signal() {
+                eprintln!("\nthe tests were ended by signal {signal}");
+            }
+        }
+        Ended::Interrupted(_) if keep => eprintln!("the clusters are kept, as --keep asks"),
+        Ended::Interrupted(_) => {}
+    }
+    remove_leftovers(&mut steps);
+    if let Ended::Interrupted(signal) = ended {
+        steps.step(&format!("ended by {signal}"));
+    }
+    Ok(ExitCode::from(u8::try_from(ended.code()).unwrap_or(1)))
+}
+
+/// Runs a command, and ends it with all that it started when this process is interrupted. The next signal then ends this
+/// process at once.
+fn supervise(command: Command) -> anyhow::Result<Ended> {
+    let mut group = Group::start(command)?;
+    let mut signals: SigSet = INTERRUPTS.into_iter().collect();
+    signals.add(Signal::SIGCHLD);
+    // After the start: programs inherit which signals are blocked. A signal that came earlier ended this process.
+    signals.thread_block().context("cannot block signals")?;
+    let ended = loop {
+        if let Some(status) = group.run.try_wait().context("cannot wait for the tests")? {
+            break Ended::Itself(status);
+        }
+        let signal = signals.wait().context("cannot wait for signals")?;
+        if signal != Signal::SIGCHLD {
+            break Ended::Interrupted(signal);
+        }
+    };
+    signals.thread_unblock().context("cannot unblock signals")?;
+    if let Ended::Interrupted(signal) = ended {
+        eprintln!(
+            "\ninterrupted by {signal}: ending the test programs and removing what they left; the next signal ends this at \
+             once"
+        );
+    }
+    group.end();
+    Ok(ended)
+}
+
+/// A process group, killed when this process ends in any way.
+struct Group {
+    guard: Child,
+    run: Child,
+}
+
+impl Group {
+    fn start(mut command: Command) -> anyhow::Result<Self> {
+        let guard = Command::new("sh")
+            .args(["-c", GUARD])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot run sh")?;
+        let group = i32::try_from(guard.id()).context("cannot name the process group")?;
+        // Without input: a program that reads from a terminal that is not its own is stopped.
+        let run = command
+            .stdin(Stdio::null())
+            .process_group(group)
+            .spawn()
+            .context("cannot run the tests")?;
+        Ok(Self { guard, run })
+    }
+
+    /// Kills all that is left of the group, and waits for the end of the run.
+    fn end(mut self) {
+        // Closes the guard's input.
+        let _ = self.guard.wait();
+        // The guard itself may have been killed.
+        let _ = self.run.kill();
+        let _ = self.run.wait();
+    }
+}
+
+/// Removes the clusters and folders of runs that are gone. Reports a failure, and goes on.
+fn remove_leftovers(steps: &mut Steps) {
+    guest::clear(&paths::target());
+    // Only root makes clusters.
+    if !is_root() {
+        return;
+    }
+    let found = Home::from_env().and_then(|home| Cluster::abandoned(&home));
+    let clusters = found.unwrap_or_else(|error| {
+        eprintln!("cannot find the clusters of runs that are gone: {error:?}");
+        Vec::new()
+    });
+    for cluster in clusters {
+        let name = cluster.name();
+        steps.step(&format!(
+            "removing cluster {name}: the process that made it is gone"
+        ));
+        if let Err(error) = cluster.down_if_abandoned(steps) {
+            eprintln!("cannot remove cluster {name}: {error:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use cluster::{Process, wait};
+    use nix::sys::signal::kill;
+    use nix::unistd::Pid;
+
+    use super::*;
+
+    /// Set in the process that is the supervisor, to the folder where it tells how far it is.
+    const ROLE: &str = "WEFT_TEST_SUPERVISOR";
+    const PATIENCE: Duration = Duration::from_mins(1);
+
+    /// In the process that is the supervisor: supervises a shell that starts a program, and then calls `then`.
+    fn play(then: impl FnOnce(&Path, Ended)) {
+        let Some(folder) = std::env::var_os(ROLE) else {
+            return;
+        };
+        let mut shell = Command::new("sh");
+        let script = "sleep 1000 & echo $! >\"$0/new\"; mv \"$0/new\" \"$0/program\"; wait";
+        shell.args(["-c", script]).arg(&folder);
+        then(Path::new(&folder), supervise(shell).unwrap());
+    }
+
+    /// Starts a process that runs `test` as the supervisor; returns it with the program of the shell.
+    fn start(test: &str, folder: &Path) -> (Child, Process) {
+        let mut supervisor = Command::new(std::env::current_exe().unwrap());
+        let name = format!("test::supervisor::tests::{test}");
+        supervisor.args(["--exact", &name, "--nocapture"]);
+        supervisor.env(ROLE, folder).stdout(Stdio::null());
+        // Its threads inherit the mask: otherwise another thread than the supervisor's would get the signals.
+        let mut signals: SigSet = INTERRUPTS.into_iter().collect();
+        signals.add(Signal::SIGCHLD);
+        signals.thread_block().unwrap();
+        let supervisor = supervisor.spawn().unwrap();
+        signals.thread_unblock().unwrap();
+        let program = wait::until("the shell's program", PATIENCE, || {
+            let number =
+                std::fs::read_to_string(folder.join("program")).map_err(|error| error.to_string())?;
+            let number = number.trim().parse().map_err(|_| number)?;
+            Process::of(number).ok_or_else(|| "it is gone".to_owned())
+        });
+        (supervisor, program.unwrap())
+    }
+
+    fn send(to: &Child, signal: Signal) {
+        kill(Pid::from_raw(to.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    fn wait_gone(program: Process) {
+        let gone = || if program.lives() { Err("it lives") } else { Ok(()) };
+        wait::until("the end of the program", PATIENCE, gone).unwrap();
+    }
+
+    #[test]
+    fn supervisor_interrupted_ends_the_group_and_tells_the_signal() {
+        play(|_, ended| std::process::exit(ended.code()));
+        for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+            let folder = tempfile::tempdir().unwrap();
+            let test = "supervisor_interrupted_ends_the_group_and_tells_the_signal";
+            let (mut supervisor, program) = start(test, folder.path());
+            send(&supervisor, signal);
+            assert_eq!(supervisor.wait().unwrap().code(), Some(code));
+            wait_gone(program);
+        }
+    }
+
+    #[test]
+    fn supervisor_interrupted_twice_ends_at_once() {
+        play(|folder, _| {
+            std::fs::write(folder.join("interrupted"), "").unwrap();
+            // Removing a cluster may take long.
+            loop {
+                std::thread::park();
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let (mut supervisor, program) = start("supervisor_interrupted_twice_ends_at_once", folder.path());
+        send(&supervisor, Signal::SIGTERM);
+        let interrupted = folder.path().join("interrupted");
+        let told = || {
+            if interrupted.exists() {
+                Ok(())
+            } else {
+                Err("not yet")
+            }
+        };
+        wait::until("the first signal", PATIENCE, told).unwrap();
+        send(&supervisor, Signal::SIGTERM);
+        let status = supervisor.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
+        wait_gone(program);
+    }
+
+    #[test]
+    fn supervisor_killed_leaves_no_program() {
+        play(|_, _| {});
+        let folder = tempfile::tempdir().unwrap();
+        let (mut supervisor, program) = start("supervisor_killed_leaves_no_program", folder.path());
+        send(&supervisor, Signal::SIGKILL);
+        supervisor.wait().unwrap();
+        wait_gone(program);
+    }
+
+    #[test]
+    fn run_that_ends_leaves_no_program_and_its_code_counts() {
+        let mut shell = Command::new("sh");
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        shell
+            .args(["-c", "sleep 1000 & echo $! >\"$0\"; exit 7"])
+            .arg(&program);
+        let mut group = Group::start(shell).unwrap();
+        let status = group.run.wait().unwrap();
+        let number = std::fs::read_to_string(&program).unwrap();
+        let program = Process::of(number.trim().parse().unwrap()).unwrap();
+        group.end();
+        assert_eq!(Ended::Itself(status).code(), 7);
+        wait_gone(program);
+        assert_eq!(Ended::Itself(ExitStatus::from_raw(9)).code(), 137);
+    }
+}
