@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, open};
 const HEAD: usize = 256;
 /// Longest path with its closing zero, bytes.
 const LONGEST_PATH: usize = 4096;
-/// Most program headers that are looked at. Linkers write about a dozen.
+/// Limit of the program headers that are read. Linkers write about a dozen.
 const MOST_HEADERS: usize = 128;
 /// Longest chain of interpreters that the kernel follows.
 const LONGEST_CHAIN: usize = 5;

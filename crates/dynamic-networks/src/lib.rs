@@ -68,7 +68,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// What is logged: with `-v` of 4 and more how the controller comes to its decisions, too.
+    /// The log filter: `-v` of 4 and more adds the controller's decisions.
     pub fn log_level(&self) -> &'static str {
         if self.log_flags.is_verbose() {
             names::VERBOSE_LOG

@@ -18,7 +18,7 @@ pub const COMMIT: &str = "DYNAMIC_NETWORK_CONTROLLER_COMMIT_HASH";
 /// Source of the events of this component.
 pub const COMPONENT: &str = "pod-networks-updates";
 
-/// What is logged with `-v` of 4 and more.
+/// The log filter with `-v` of 4 and more.
 pub const VERBOSE_LOG: &str = "info,dynamic_networks=debug,kube_kit=debug";
 
 /// A network was plugged in.

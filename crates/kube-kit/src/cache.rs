@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long a watch may fail before users are told: an API server may restart meanwhile.
+/// How long a watch may fail before conditions name it: an API server may restart meanwhile.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Words of a message about a missing right.
@@ -327,7 +327,7 @@ fn resource(kind: Kind) -> String {
     format!("{}.{}", kind.plural, kind.group)
 }
 
-/// A text of an object's metadata; empty where there is none.
+/// A text of an object's metadata, or an empty one.
 fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     let text = object.get("metadata").and_then(|metadata| metadata.get(key));
     text.and_then(Value::as_str).unwrap_or_default()

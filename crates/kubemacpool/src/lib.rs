@@ -10,8 +10,9 @@
 //!     └── ConfigMap ───────────────> range
 //! ```
 //!
-//! One process, one [`state::State`] behind one lock. [`watches`] feed it; the webhooks read and write it. Nothing is
-//! polled but, seldom, whether there is KubeVirt where there was none. In its other mode the program keeps the [`certificates`] that the webhooks are known by.
+//! One process, one [`state::State`] behind one lock. [`watches`] feed it; the webhooks read and write it. The program asks
+//! for KubeVirt every few minutes where there was none, and polls nothing else. In its other mode it keeps the webhooks'
+//! [`certificates`].
 
 pub mod annotation;
 pub mod certificates;

@@ -26,8 +26,9 @@ const REFUSAL_WAIT: Duration = Duration::from_secs(2);
 /// deleted by force has two seconds in all.
 const END_WAIT: Duration = Duration::from_millis(1500);
 const END_PAUSE: Duration = Duration::from_millis(20);
-/// How long the API server may take to say whether our DaemonSet still wants a pod on this node.
-const PLACEMENT_WAIT: Duration = Duration::from_secs(3);
+/// How long the API server may take to say whether our DaemonSet still wants a pod on this node: less than the pod's
+/// grace period of 10 s.
+const PLACEMENT_WAIT: Duration = Duration::from_secs(7);
 /// How long after the first look a second one confirms that it does not.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// Where nodes have their CNI configurations.

@@ -243,38 +243,54 @@ pub async fn serve(
         () = shutdown.wait() => Ok(()),
     };
     phase.send_replace(Phase::Draining);
-    if ended.is_ok() && config.conf_source == ConfSource::Auto {
-        let (removed, unwanted) = if place.is_taken() {
-            (false, false)
-        } else {
-            tokio::join!(
-                leaving::is_removed(&cluster, node, own),
-                leaving::is_unwanted(&cluster, node, own)
-            )
-        };
-        // It may have come meanwhile.
-        if place.is_taken() {
-            tracing::info!("another daemon took over: {} stays", names::CONF_FILE);
-        } else if removed {
-            tracing::info!(
-                "multus was removed from the cluster: removing {}",
-                names::CONF_FILE
-            );
-            remove_conf(&config);
-        } else if unwanted {
-            tracing::info!("multus leaves this node: removing {}", names::CONF_FILE);
-            remove_conf(&config);
-        } else {
-            leaving::leave_note(&config, &place);
+    let leave = async {
+        if ended.is_ok() && config.conf_source == ConfSource::Auto {
+            leave(&config, &cluster, node, own, &place).await;
         }
-    }
-    if timeout(GRACE, api.idle()).await.is_err() {
+    };
+    // Beside each other: both together must fit into the pod's grace period.
+    let (drained, ()) = tokio::join!(timeout(GRACE, api.idle()), leave);
+    if drained.is_err() {
         tracing::warn!("calls are still being worked on, ending nevertheless");
     }
     closing.trigger();
     // Connections without a request end with the process.
     let _ = timeout(LINGER, server).await;
     ended
+}
+
+/// Takes `00-multus.conf` along where no daemon comes after this one, else leaves a note beside it.
+async fn leave(
+    config: &DaemonConfig,
+    cluster: &Cluster,
+    node: Option<&str>,
+    own: Option<&OwnPod>,
+    place: &Place,
+) {
+    let (removed, unwanted) = if place.is_taken() {
+        (false, false)
+    } else {
+        tokio::join!(
+            leaving::is_removed(cluster, node, own),
+            leaving::is_unwanted(cluster, node, own)
+        )
+    };
+    // It may have come meanwhile.
+    if place.is_taken() {
+        tracing::info!("another daemon took over: {} stays", names::CONF_FILE);
+    } else if removed {
+        tracing::info!(
+            "multus was removed from the cluster: removing {}",
+            names::CONF_FILE
+        );
+        remove_conf(config);
+    } else if unwanted {
+        tracing::info!("multus leaves this node: removing {}", names::CONF_FILE);
+        remove_conf(config);
+    } else {
+        tracing::info!("{} stays for the next daemon", names::CONF_FILE);
+        leaving::leave_note(config, place);
+    }
 }
 
 fn spawn_server(listener: Socket, api: &Arc<Api<Cluster>>, closing: &Shutdown) -> JoinHandle<()> {

@@ -1,7 +1,7 @@
 //! Back-off for objects that another client keeps changing back.
 //!
 //! Without it both clients write as fast as the API server answers, for ever. The same rendering is written a few times
-//! without delay, then with growing pauses, until nobody reverts it any more.
+//! without delay, then with growing pauses, until it stays.
 
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub(super) struct Contest {
     writes: VecDeque<Instant>,
     /// The current pause; zero before the budget is used up.
     pause: Duration,
-    /// A sentence about the other client, once it was looked for.
+    /// A sentence about the other client, after a search for it.
     opponent: Option<String>,
 }
 

@@ -39,7 +39,7 @@ impl Trouble {
     }
 }
 
-/// The code of the API server's answer, 0 where there is none.
+/// The code of the API server's answer, or 0 without an answer.
 pub(super) fn code(error: &Error) -> u16 {
     match error {
         Error::InitialListFailed(kube::Error::Api(status))
@@ -50,7 +50,7 @@ pub(super) fn code(error: &Error) -> u16 {
     }
 }
 
-/// The API server's message, or why there is none.
+/// The API server's message, or the reason for its absence.
 pub(super) fn cause(error: &Error) -> String {
     match error {
         Error::InitialListFailed(error) | Error::WatchStartFailed(error) | Error::WatchFailed(error) => {

@@ -3,23 +3,16 @@
 //! Such a daemon attaches no pod. It answers that it is not ready, so that shims wait for the next daemon, and asks again
 //! until the API server accepts it.
 
-use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Whether the API server refuses this process. Clones share the state.
-#[derive(Debug, Clone)]
-pub(super) struct Refusal(Arc<watch::Sender<bool>>);
-
-impl Default for Refusal {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
-    }
-}
+/// Whether the API server refuses this process.
+#[derive(Debug, Default)]
+pub(super) struct Refusal(watch::Sender<bool>);
 
 impl Refusal {
     /// Notes the answer to a request.
     pub(super) fn note<T>(&self, answer: &Result<T, kube::Error>) {
-        if is_refusal(answer) {
+        if matches!(answer, Err(kube::Error::Api(status)) if status.code == 401) {
             self.0.send_replace(true);
         }
     }
@@ -38,8 +31,4 @@ impl Refusal {
     pub(super) fn end(&self) {
         self.0.send_replace(false);
     }
-}
-
-fn is_refusal<T>(answer: &Result<T, kube::Error>) -> bool {
-    matches!(answer, Err(kube::Error::Api(status)) if status.code == 401)
 }

@@ -162,6 +162,8 @@ pub(super) fn gc(call: &Call) -> Result<(), Error> {
     }
     if used.ip_masq {
         outcome = outcome.and(masquerade::collect(&mut rules, call.config.name(), &valid));
+        // Which removed those without a user, too.
+        used.ip_masq = false;
     }
     if is_empty(call, &records) {
         remove_unused_rules(call, &mut rules, &used);

@@ -18,6 +18,7 @@ mod attach;
 mod crash;
 mod dump;
 mod hot_plug;
+mod log;
 mod mac_pool;
 mod node_network;
 mod node_network_kill;

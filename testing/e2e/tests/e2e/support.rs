@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use e2e::availability;
 pub use e2e::{NODES, OPERATOR, OPERATOR_NAMESPACE};
 
+use crate::log::Log;
 use crate::record::Record;
 
 /// How long anything may take; generous, because machines differ by a factor of ten.
@@ -254,6 +255,18 @@ impl Stage {
         self.kubectl
             .apply(&config.to_string())
             .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Follows the log of a DaemonSet's pod on a node.
+    pub fn follow_log(&self, daemonset: &str, node: &str) -> Log {
+        let pods = self.daemonset_pods(daemonset);
+        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node);
+        let name = pod.and_then(|pod| pod["metadata"]["name"].as_str());
+        Log::follow(
+            &self.kubectl,
+            OPERATOR_NAMESPACE,
+            name.expect("a pod on the node"),
+        )
     }
 
     /// What the operator remembers of the configuration that it applied.

@@ -38,6 +38,7 @@ fn workloads_run_where_they_are_placed() {
         assert_eq!(*affinity, Value::Null);
     }
     let node01 = json!({ "kubernetes.io/hostname": "node01" });
+    let leaving = stage.follow_log("multus", "node02");
     stage.configure(&json!({
         "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent",
         "placementConfiguration": { "workloads": { "nodeSelector": node01 } },
@@ -53,8 +54,12 @@ fn workloads_run_where_they_are_placed() {
         );
     }
     stage.available();
-    // The daemon of the node that multus left took the configuration along.
-    assert_eq!(stage.multus_configuration("node02"), "");
+    // The daemon of the node that multus left took the configuration along. Where the API server did not answer the daemon
+    // in time, the shim withdraws the file two minutes later, and the pod below starts then.
+    let kept = stage.multus_configuration("node02");
+    let log = leaving.end();
+    let unanswered = log.contains("whether the DaemonSet still wants a pod");
+    assert!(kept.is_empty() || unanswered, "{kept}\n{log}");
     let ns = TestNamespace::create(&stage, "e2e-left-by-multus");
     ns.apply(&pod("plain", Some("node02"), &json!([])));
     let ready = ns.ready("plain");

@@ -160,11 +160,11 @@ fn own_delete_before_its_event_stays_deleted() {
     assert!(!store.contains(&key("a")));
     assert!(
         !told(&store, "a", "6", "first", 6),
-        "somebody changed it before it was gone"
+        "a change before the deletion is stale"
     );
     assert!(!store.contains(&key("a")));
     assert!(!store.remove(&key("a"), Some("7"), Some("first")), "no news");
-    // Another one of its name, by somebody else.
+    // Another client created an object of the same name.
     assert!(told(&store, "a", "8", "second", 8));
     assert_eq!(store.get(&key("a")), Some(8));
 }
@@ -231,11 +231,7 @@ fn complete_forgets_deletions_that_the_list_covers() {
 fn put_without_a_decimal_version_adds_a_missing_object_until_a_later_list() {
     let store = store(&[("a", "x1")]);
     store.put(key("a"), "x2", 2);
-    assert_eq!(
-        store.get(&key("a")),
-        Some(0),
-        "it may be older than what is known"
-    );
+    assert_eq!(store.get(&key("a")), Some(0), "it may be stale");
     store.begin();
     store.put(key("b"), "x3", 3);
     assert!(!store.insert(key("a"), "x1", None, || 0));
