@@ -1,11 +1,11 @@
 //! The cluster network add-ons operator: deploys what the one `NetworkAddonsConfig` asks for.
 //!
 //! ```text
-//! NetworkAddonsConfig ──> configuration: validate, defaults, change_safe
-//!                                 │ complete specification
-//!          components ──> render: objects in order, with labels and owners ──> cli: render, diff
+//!     watches, detect: NetworkAddonsConfig, record, facts about the cluster
+//!                                 │ observations
+//!   configuration, render ──> plan: objects in order, with labels and owners ──> cli: diff, render, status
 //!                                 │
-//!     watches, detect ──> reconcile: apply ──> prune ──> certificates ──> status, events, metrics
+//!           reconcile: clean up ──> apply ──> prune ──> certificates ──> status, events, metrics
 //! ```
 //!
 //! Everything above `reconcile` is pure. What is there is compared with what the watches know, so that
@@ -32,6 +32,7 @@ pub mod manifests;
 pub mod messages;
 pub mod metrics;
 pub mod names;
+mod plan;
 pub mod rbac;
 pub mod reconcile;
 pub mod render;

@@ -2,10 +2,10 @@
 //! goes.
 //!
 //! ```text
-//! observe ──> validate ──> defaults ──> render ──> clean up ──> record ──> apply ──> prune ──> certificates ──> status
-//!    │            └────────────┴── Stop ──┼───────────┼──── Stop ┘  │          │            │                      │
-//!    │                                    └───────────┴── Failures ─┴──────────┴────────────┴──────────────────────┘
-//!    └── what the watches know: nothing is asked for while nothing changes
+//! observe ──> plan ──> clean up ──> record ──> apply ──> prune ──> certificates ──> status
+//!    │  └─ Stop ┴───────────┼── Stop ──┘         │          │            │             │
+//!    │                      └──────── Failures ──┴──────────┴────────────┴─────────────┘
+//!    └── from the watches: while nothing changes the operator sends no request
 //! ```
 //!
 //! What concerns the configuration as a whole stops everything, and leaves what is deployed as it is: only certificates
@@ -16,15 +16,13 @@ mod certificates;
 mod report;
 mod watching;
 
-pub(crate) use carry_out::recorded;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Read,
+    sync::Arc,
     time::SystemTime,
 };
 
-use api::network_addons::NetworkAddonsConfigSpec;
 use kube_kit::{
     apply::{self, Applier},
     cache::{Blocked, Cache, Lookup},
@@ -39,16 +37,16 @@ use crate::{
     applied::{self, Applied},
     cluster_facts::{Cluster, NodeState, NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
     components::{
-        Component as _, Context,
+        Component as _,
         kubevirt_ipam_controller::KubevirtIpamController,
         nmstate::{self, NMState},
     },
-    configuration, detect,
+    detect,
     failures::{Failure, Failures},
-    labels::Stamp,
     messages,
     metrics::Metrics,
     names::reason,
+    plan::{Observed, Plan, Rejection},
     render::{self, Group},
     resource::{self, Resource},
     settings::Settings,
@@ -72,7 +70,7 @@ pub enum Error {
 pub struct Reconciler {
     applier: Applier,
     recorder: Recorder,
-    settings: Settings,
+    settings: Arc<Settings>,
     platform: Platform,
     /// Definitions of others, which decide what is deployed.
     definitions: Cache,
@@ -141,14 +139,16 @@ impl Stop {
             retry: true,
         }
     }
+}
 
-    fn until_changed(reason: &'static str, message: impl Into<String>) -> Self {
+impl From<Rejection> for Stop {
+    fn from(rejection: Rejection) -> Self {
         Self {
             failure: Failure {
-                reason,
-                message: message.into(),
+                reason: rejection.reason(),
+                message: rejection.to_string(),
             },
-            retry: false,
+            retry: !rejection.is_final(),
         }
     }
 }
@@ -166,7 +166,7 @@ impl Reconciler {
         Self {
             applier,
             recorder,
-            settings,
+            settings: Arc::new(settings),
             platform,
             definitions,
             metrics,
@@ -308,74 +308,79 @@ impl Reconciler {
         if let Some(Failure { reason, message }) = self.blockade() {
             failures.note_general(reason, message);
         }
+        let settings = Arc::clone(&self.settings);
+        let (observed, second_step) = self.observe_all(cr, &settings, &mut failures).await?;
+        let plan = Plan::of(&observed)?;
+        self.memory.second_step = second_step;
+        self.memory.deployed.clone_from(&plan.deployed);
+        for (component, error) in &plan.unrendered {
+            failures.note(component, reason::RENDER, error.to_string());
+        }
+        self.carry_out(&plan, &mut failures).await?;
+        for &component in &plan.not_deployed {
+            failures.note_not_deployed(component);
+        }
+        self.announce(cr, &plan.not_deployed).await;
+        let groups = plan.groups;
+        Ok(Outcome { groups, failures })
+    }
+
+    /// Everything that the plan depends on, and the progress of the second step.
+    async fn observe_all<'a>(
+        &self,
+        cr: &'a Resource,
+        settings: &'a Settings,
+        failures: &mut Failures,
+    ) -> Result<(Observed<'a>, Option<Workload>), Stop> {
         let cluster = Cluster {
             platform: self.platform,
             openshift_network: self.openshift_network().await?,
         };
-        let spec = cr
-            .validated(&cluster)
-            .map_err(|errors| Stop::until_changed(reason::VALIDATE, messages::failed_to_validate(&errors)))?;
         let applied = self.applied(cr)?;
-        let random = random()?;
-        let spec = complete(&spec, &applied, self.platform, random)?;
-
-        let node_state = self.node_state(&spec, &mut failures).await;
-        let settings = self.settings.clone();
-        let context = Context {
-            spec: &spec,
-            cluster: &cluster,
-            images: &settings.images,
-            namespace: &settings.operand_namespace,
-            prometheus: &settings.prometheus,
-            node_state: &node_state,
+        let (node_state, second_step) = self.node_state(cr, failures).await;
+        let own_namespace = object::NAMESPACE.object(None, &settings.operator_namespace);
+        let own_namespace = match self.cache().lookup(&own_namespace) {
+            Lookup::Present(namespace) => Some(namespace),
+            Lookup::Absent | Lookup::Unknown => {
+                let missing = format!("namespaces \"{}\" not found", own_namespace.name);
+                failures.note_general(reason::RENDER, messages::invalid_configuration(&[missing]));
+                None
+            }
         };
-        let stamp = cr.stamp(&settings);
-        let groups = self.render(&context, &stamp, &mut failures);
-        self.clean_up(&context, &groups, &mut failures).await;
-
-        let recorded = carry_out::recorded(&applied, &context, &stamp, random)
-            .map_err(|error| Stop::retry(reason::RENDER_DELETE, error.to_string()))?;
-        let planned = render::inventory(&groups).union(&recorded);
-        self.apply_record(&spec, &planned, &stamp).await?;
-        self.apply(&groups, &mut failures).await;
-        self.prune(&planned, &groups, &mut failures).await;
-        let missing = render::not_deployed(&context);
-        for &component in &missing {
-            failures.note_not_deployed(component);
-        }
-        self.announce(cr, &missing).await;
-        Ok(Outcome { groups, failures })
+        let observed = Observed {
+            resource: cr,
+            settings,
+            cluster,
+            node_state,
+            applied,
+            own_namespace,
+            networks: self.networks(failures).await,
+            random: random()?,
+        };
+        Ok((observed, second_step))
     }
 
-    /// Renders all components that can be. From now on they are the ones that are deployed.
-    fn render(&mut self, context: &Context<'_>, stamp: &Stamp, failures: &mut Failures) -> Vec<Group> {
-        let mut groups = Vec::new();
-        self.memory.deployed.clear();
-        for (component, group) in render::each(context, stamp) {
-            let workloads = match group {
-                // Where somebody else does the work, or where nobody monitors.
-                Ok(group) if group.objects.is_empty() => continue,
-                Ok(group) => {
-                    let workloads = render::workloads(&group);
-                    groups.push(group);
-                    workloads
-                }
-                Err(error) => {
-                    failures.note(component, reason::RENDER, error.to_string());
-                    Vec::new()
-                }
-            };
-            self.memory.deployed.push((component, workloads));
+    /// The definition of networks, until it is known to have no owner.
+    async fn networks(&self, failures: &mut Failures) -> Option<Value> {
+        let id = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
+        if self.memory.gone.contains(&id) {
+            return None;
         }
-        groups
+        match self.applier.get(&id).await {
+            Ok(definition) => definition,
+            Err(error) => {
+                let error = messages::invalid_configuration(&[error.to_string()]);
+                failures.note_general(reason::RENDER, error);
+                None
+            }
+        }
     }
 
-    /// What there is of the API by which node state is wished for; only looked at when it is needed. When that fails,
-    /// what is not known is taken for what leads to most objects: so none is taken for superfluous.
-    async fn node_state(&mut self, spec: &NetworkAddonsConfigSpec, failures: &mut Failures) -> NodeState {
-        self.memory.second_step = None;
-        if spec.nmstate.is_none() {
-            return NodeState::default();
+    /// The API for node state, with the progress of what its operator deploys; only observed where it is asked for. A
+    /// failure to read it is taken for the state that leads to most objects, so that none is pruned.
+    async fn node_state(&self, cr: &Resource, failures: &mut Failures) -> (NodeState, Option<Workload>) {
+        if !cr.wants_node_state() {
+            return (NodeState::default(), None);
         }
         let definition = match self.definitions.lookup(&watches::definition(object::NMSTATE)) {
             Lookup::Present(definition) => detect::node_state_definition(&definition),
@@ -388,18 +393,14 @@ impl Reconciler {
         };
         match wishes {
             Ok(wishes) => {
-                self.memory.second_step = Some(nmstate::second_step(definition, wishes.as_deref()));
-                NodeState {
-                    definition,
-                    wish: detect::node_state_wish(wishes.as_deref()),
-                }
+                let second_step = nmstate::second_step(definition, wishes.as_deref());
+                let wish = detect::node_state_wish(wishes.as_deref());
+                (NodeState { definition, wish }, Some(second_step))
             }
             Err(error) => {
                 failures.note(NMState.name(), reason::RENDER, client::message(&error));
-                NodeState {
-                    definition,
-                    wish: NodeStateWish::None,
-                }
+                let wish = NodeStateWish::None;
+                (NodeState { definition, wish }, None)
             }
         }
     }
@@ -416,46 +417,20 @@ impl Reconciler {
         network.map_err(|error| Stop::retry(reason::OPENSHIFT_NETWORK, client::message(&error)))
     }
 
-    /// What was applied before, under this very configuration resource.
-    fn applied(&self, cr: &Resource) -> Result<Applied, Stop> {
+    /// The record of the last reconcile under this very configuration resource, or the reason why it cannot be read.
+    fn applied(&self, cr: &Resource) -> Result<Result<Applied, String>, Stop> {
         let id = applied::id(&self.settings.operator_namespace);
-        let config_map = match self.cache().lookup(&id) {
-            Lookup::Present(config_map) => config_map,
-            Lookup::Absent => return Ok(Applied::default()),
+        match self.cache().lookup(&id) {
+            Lookup::Present(record) => {
+                Ok(applied::read_under(&record, &cr.uid).map_err(|error| error.to_string()))
+            }
+            Lookup::Absent => Ok(Ok(Applied::default())),
             // Unknown is not absent: a new random range of addresses would be drawn.
             Lookup::Unknown => {
                 let error = messages::previous_configuration("it is not known yet");
-                return Err(Stop::retry(reason::PREVIOUS_CONFIG, error));
+                Err(Stop::retry(reason::PREVIOUS_CONFIG, error))
             }
-        };
-        applied::read_under(&config_map, &cr.uid).map_err(|error| {
-            Stop::until_changed(
-                reason::PREVIOUS_CONFIG,
-                messages::previous_configuration(&error.to_string()),
-            )
-        })
-    }
-}
-
-/// The complete specification, if it may follow the one that was applied before.
-fn complete(
-    spec: &NetworkAddonsConfigSpec,
-    applied: &Applied,
-    platform: Platform,
-    random: [u8; 2],
-) -> Result<NetworkAddonsConfigSpec, Stop> {
-    let previous = applied.spec.as_ref();
-    let spec = configuration::complete(spec, previous, platform, random);
-    let errors = previous
-        .map(|previous| configuration::change_safe(previous, &spec))
-        .unwrap_or_default();
-    if errors.is_empty() {
-        Ok(spec)
-    } else {
-        Err(Stop::until_changed(
-            reason::PREVIOUS_CONFIG,
-            messages::unsafe_change(&errors),
-        ))
+        }
     }
 }
 

@@ -53,6 +53,11 @@ impl Resource {
             .is_some_and(Value::is_object)
     }
 
+    /// Whether the specification asks for node state.
+    pub fn wants_node_state(&self) -> bool {
+        self.object.pointer("/spec/nmstate").is_some_and(Value::is_object)
+    }
+
     /// What its objects get: labels and owner.
     pub fn stamp(&self, settings: &Settings) -> Stamp {
         let labels = self.object.pointer("/metadata/labels").and_then(Value::as_object);

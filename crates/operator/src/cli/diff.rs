@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! file or cluster ── configuration resource ──┐
-//! cluster ── record, platform, Deployment ────┴──> wanted ──> objects to be there, objects to go
-//! cluster ── live objects ─────────────────────────────────────────┴──> compare ──> text
+//! cluster ── record, platform, Deployment ────┴──> plan ──> objects to be there, objects to go
+//! cluster ── live objects ───────────────────────────────────────┴──> compare ──> text
 //! ```
 
 mod text;
@@ -13,7 +13,6 @@ use std::{path::PathBuf, sync::Arc};
 use api::names::NETWORK_ADDONS_KIND;
 use kube::core::params::ListParams;
 use kube_kit::{
-    inventory::Inventory,
     merge::{self, Difference, Policy},
     object::{self, ObjectId},
 };
@@ -23,15 +22,13 @@ use super::{
     connection::{self, named},
     environment::{self, Deployment},
     input,
-    render::{flat, has_random_range},
+    render::flat,
 };
 use crate::{
     applied::{self, Applied},
     cluster_facts::{Cluster, NodeState},
-    components::Context,
-    configuration, detect, labels, manifest, messages,
-    reconcile::recorded,
-    render,
+    detect, messages,
+    plan::{Observed, Plan, Rejection},
     resource::Resource,
     settings::Settings,
     watches,
@@ -101,10 +98,7 @@ pub(super) enum Error {
     Cluster(#[from] connection::Error),
     /// The operator would reject the specification.
     #[error("the operator would change nothing: {0}")]
-    Rejected(String),
-    /// Something can't be rendered.
-    #[error(transparent)]
-    Manifest(#[from] manifest::Error),
+    Rejected(#[from] Rejection),
     /// An object could never be applied.
     #[error("{object}: {cause}")]
     Refused {
@@ -173,28 +167,76 @@ pub(super) async fn run(args: &Args) -> Result<Outcome, Error> {
         object: Arc::new(cr),
     };
     let settings = settings(&args.operator, &cluster).await?;
-    let facts = observe(&cluster, &cr, &settings).await?;
-    let wanted = wanted(&cr, &settings, &facts)?;
-    notes.extend(wanted.notes.iter().cloned());
+    let observed = observe(&cluster, &cr, &settings).await?;
+    let plan = Plan::of(&observed)?;
+    notes.extend(remarks(&plan));
 
     // In the order of the operator's work.
-    let mut diffs = gone(&cluster, &wanted.leftovers, |_| true).await?;
+    let leftovers: Vec<_> = plan.leftovers.iter().map(|(_, id)| id.clone()).collect();
+    let mut diffs = gone(&cluster, &leftovers, |_| true).await?;
+    let rendered = flat(plan.groups.clone());
+    let own_namespace = object::NAMESPACE.object(None, &settings.operator_namespace);
+    diffs.extend(unlabelled(
+        &own_namespace,
+        &plan,
+        &rendered,
+        observed.own_namespace.as_deref(),
+    ));
     let mut unchanged = 0;
-    for rendered in &wanted.objects {
-        let id = ObjectId::of(rendered);
+    for wanted in plan.freed.iter().chain(&rendered) {
+        let id = ObjectId::of(wanted);
         let live = cluster.get(&id).await?;
-        let is_served = live.is_some() || wanted.defines(&id) || cluster.serves(&id).await?;
-        match compare(rendered, live, is_served, &settings.operator_namespace)? {
+        let is_served = live.is_some() || defines(&rendered, &id) || cluster.serves(&id).await?;
+        let stale: &[String] = if id == own_namespace {
+            &plan.own_labels
+        } else {
+            &[]
+        };
+        match compare(wanted, live, is_served, stale)? {
             Some(diff) => diffs.push(diff),
             None => unchanged += 1,
         }
     }
     let is_owned = |live: &Value| object::owned_by(live, NETWORK_ADDONS_KIND);
-    diffs.extend(gone(&cluster, &wanted.pruned, is_owned).await?);
+    diffs.extend(gone(&cluster, &plan.pruned, is_owned).await?);
     Ok(Outcome {
         text: text::print(&diffs, unchanged),
-        differs: !diffs.is_empty(),
+        differs: !diffs.is_empty() || !plan.unrendered.is_empty(),
         notes,
+    })
+}
+
+/// Remarks on a plan beside its differences.
+fn remarks(plan: &Plan) -> Vec<String> {
+    let unrendered = plan.unrendered.iter();
+    let unrendered =
+        unrendered.map(|(component, error)| format!("spec.{component} cannot be rendered: {error}"));
+    let not_deployed = plan.not_deployed.iter();
+    let not_deployed = not_deployed.map(|component| messages::not_yet_deployed(component));
+    let drawn = "the operator would choose a range of MAC addresses for spec.kubeMacPool at random";
+    let drawn = plan.draws_range.then(|| drawn.to_owned());
+    unrendered.chain(not_deployed).chain(drawn).collect()
+}
+
+/// Whether the kind of an object will be served once everything is applied.
+fn defines(rendered: &[Value], id: &ObjectId) -> bool {
+    let defines = |object: &Value| {
+        object["kind"] == object::CUSTOM_RESOURCE_DEFINITION.kind
+            && object.pointer("/spec/group").and_then(Value::as_str) == Some(&id.group)
+            && object.pointer("/spec/names/kind").and_then(Value::as_str) == Some(&id.kind)
+    };
+    rendered.iter().any(defines)
+}
+
+/// The labels that the operator's own namespace loses where it is not among the objects.
+fn unlabelled(id: &ObjectId, plan: &Plan, rendered: &[Value], live: Option<&Value>) -> Option<ObjectDiff> {
+    let live = live.filter(|_| !plan.own_labels.is_empty())?;
+    let is_rendered = rendered.iter().any(|object| ObjectId::of(object) == *id);
+    (!is_rendered).then(|| ObjectDiff {
+        id: id.clone(),
+        change: Change::Changed(stale_labels(live, &plan.own_labels)),
+        wanted: Value::Null,
+        live: live.clone(),
     })
 }
 
@@ -263,15 +305,11 @@ async fn settings(flags: &environment::Flags, cluster: &connection::Cluster) -> 
     }
 }
 
-/// What the cluster says.
-#[derive(Debug, Default)]
-struct Facts {
-    cluster: Cluster,
-    node_state: NodeState,
-    applied: Applied,
-}
-
-async fn observe(cluster: &connection::Cluster, cr: &Resource, settings: &Settings) -> Result<Facts, Error> {
+async fn observe<'a>(
+    cluster: &connection::Cluster,
+    cr: &'a Resource,
+    settings: &'a Settings,
+) -> Result<Observed<'a>, Error> {
     let client = cluster.client();
     let asked = |what: &str| {
         let what = what.to_owned();
@@ -287,114 +325,51 @@ async fn observe(cluster: &connection::Cluster, cr: &Resource, settings: &Settin
     } else {
         None
     };
-    let node_state = if cr.object.pointer("/spec/nmstate").is_some_and(Value::is_object) {
-        match cluster.get(&watches::definition(object::NMSTATE)).await? {
-            Some(definition) => {
-                let wishes = detect::node_states(client).await;
-                let wishes = wishes.map_err(asked("wishes for node state"))?;
-                NodeState {
-                    definition: detect::node_state_definition(&definition),
-                    wish: detect::node_state_wish(wishes.as_deref()),
-                }
-            }
-            None => NodeState::default(),
-        }
+    let definition = if cr.wants_node_state() {
+        cluster.get(&watches::definition(object::NMSTATE)).await?
     } else {
-        NodeState::default()
+        None
+    };
+    let node_state = match definition {
+        Some(definition) => {
+            let wishes = detect::node_states(client).await;
+            let wishes = wishes.map_err(asked("wishes for node state"))?;
+            NodeState {
+                definition: detect::node_state_definition(&definition),
+                wish: detect::node_state_wish(wishes.as_deref()),
+            }
+        }
+        None => NodeState::default(),
     };
     let record = cluster.get(&applied::id(&settings.operator_namespace)).await?;
     let applied = match record {
-        Some(record) => applied::read_under(&record, &cr.uid)
-            .map_err(|error| Error::Rejected(messages::previous_configuration(&error.to_string())))?,
-        None => Applied::default(),
+        Some(record) => applied::read_under(&record, &cr.uid).map_err(|error| error.to_string()),
+        None => Ok(Applied::default()),
     };
-    Ok(Facts {
+    let own_namespace = object::NAMESPACE.object(None, &settings.operator_namespace);
+    let networks = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
+    Ok(Observed {
+        resource: cr,
+        settings,
         cluster: Cluster {
             platform,
             openshift_network,
         },
         node_state,
         applied,
+        own_namespace: cluster.get(&own_namespace).await?.map(Arc::new),
+        networks: cluster.get(&networks).await?,
+        // The operator would draw other ones; no octet of them is shown.
+        random: [0; 2],
     })
 }
 
-/// What the operator would bring about.
-#[derive(Debug)]
-struct Wanted {
-    /// Objects of earlier versions that go first, whoever owns them.
-    leftovers: Vec<ObjectId>,
-    objects: Vec<Value>,
-    /// Objects that go last, as far as the configuration resource owns them.
-    pruned: Vec<ObjectId>,
-    notes: Vec<String>,
-}
-
-impl Wanted {
-    /// Whether the kind of an object will be served once everything is applied.
-    fn defines(&self, id: &ObjectId) -> bool {
-        let defines = |object: &Value| {
-            object["kind"] == object::CUSTOM_RESOURCE_DEFINITION.kind
-                && object.pointer("/spec/group").and_then(Value::as_str) == Some(&id.group)
-                && object.pointer("/spec/names/kind").and_then(Value::as_str) == Some(&id.kind)
-        };
-        self.objects.iter().any(defines)
-    }
-}
-
-/// Decides what the operator would bring about, as its reconcile does.
-fn wanted(cr: &Resource, settings: &Settings, facts: &Facts) -> Result<Wanted, Error> {
-    let spec = cr
-        .validated(&facts.cluster)
-        .map_err(|errors| Error::Rejected(messages::failed_to_validate(&errors)))?;
-    let previous = facts.applied.spec.as_ref();
-    // The range would be drawn by lot; another one is as good here, and nothing of it is shown.
-    let random = [0; 2];
-    let had_range = previous.is_some_and(|spec| spec.kube_mac_pool.is_some());
-    let draws = has_random_range(&spec) && !had_range;
-    let spec = configuration::complete(&spec, previous, facts.cluster.platform, random);
-    if let Some(previous) = previous {
-        let errors = configuration::change_safe(previous, &spec);
-        if !errors.is_empty() {
-            return Err(Error::Rejected(messages::unsafe_change(&errors)));
-        }
-    }
-    let context = Context {
-        spec: &spec,
-        cluster: &facts.cluster,
-        images: &settings.images,
-        namespace: &settings.operand_namespace,
-        prometheus: &settings.prometheus,
-        node_state: &facts.node_state,
-    };
-    let stamp = cr.stamp(settings);
-    let groups = render::render(&context, &stamp)?;
-    let rendered = render::inventory(&groups);
-    let recorded: Inventory = recorded(&facts.applied, &context, &stamp, random)?;
-    let mut notes: Vec<_> = render::not_deployed(&context)
-        .into_iter()
-        .map(messages::not_yet_deployed)
-        .collect();
-    if draws {
-        notes
-            .push("the operator would choose a range of MAC addresses for spec.kubeMacPool at random".into());
-    }
-    Ok(Wanted {
-        leftovers: render::leftovers(&context)
-            .into_iter()
-            .map(|(_, id)| id)
-            .collect(),
-        objects: flat(groups),
-        pruned: recorded.union(&rendered).prune(&rendered, render::is_kept),
-        notes,
-    })
-}
-
-/// What the operator would do with a rendered object; `None` for nothing.
+/// The operator's change of a rendered object, which also loses the labels `stale`; `None` without a change.
 fn compare(
     rendered: &Value,
     live: Option<Value>,
     is_served: bool,
-    operator_namespace: &str,
+    stale: &[String],
 ) -> Result<Option<ObjectDiff>, Error> {
     let id = ObjectId::of(rendered);
     let policy = Policy::owned_by(NETWORK_ADDONS_KIND);
@@ -412,13 +387,11 @@ fn compare(
         merge::Change::Update(_) => Some(Change::Changed(differences().map_err(refused)?)),
         merge::Change::Recreate(_) => Some(Change::Recreated(differences().map_err(refused)?)),
     };
-    if id == object::NAMESPACE.object(None, operator_namespace) {
-        let stale = stale_labels(&live);
-        match &mut change {
-            Some(Change::Changed(differences)) => differences.extend(stale),
-            None if !stale.is_empty() => change = Some(Change::Changed(stale)),
-            _ => {}
-        }
+    let stale = stale_labels(&live, stale);
+    match &mut change {
+        Some(Change::Changed(differences)) => differences.extend(stale),
+        None if !stale.is_empty() => change = Some(Change::Changed(stale)),
+        _ => {}
     }
     Ok(change.map(|change| ObjectDiff {
         id,
@@ -429,17 +402,15 @@ fn compare(
 }
 
 /// Labels that the operator takes away from its own namespace.
-fn stale_labels(namespace: &Value) -> Vec<Difference> {
-    let found = namespace.pointer("/metadata/labels").and_then(Value::as_object);
-    let found = found.into_iter().flatten();
-    found
-        .filter(|(key, _)| labels::NOT_ON_OWN_NAMESPACE.contains(&key.as_str()))
-        .map(|(key, value)| Difference {
+fn stale_labels(namespace: &Value, keys: &[String]) -> Vec<Difference> {
+    let difference = |key: &String| {
+        Some(Difference {
             path: format!("metadata.labels.{key}"),
             wanted: None,
-            found: Some(value.clone()),
+            found: Some(namespace.get("metadata")?.get("labels")?.get(key)?.clone()),
         })
-        .collect()
+    };
+    keys.iter().filter_map(difference).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use api::{names::NETWORK_ADDONS_KIND, network_addons::NetworkAddonsConfigSpec};
+use api::names::NETWORK_ADDONS_KIND;
 use kube_kit::object::ObjectId;
 use serde_json::{Value, json};
 
@@ -14,10 +14,12 @@ use super::{
     input,
 };
 use crate::{
+    applied::Applied,
     cluster_facts::{Cluster, NodeState, NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
-    components::{Component as _, Context, kube_mac_pool::KubeMacPool},
-    configuration, manifest, messages,
-    render::{self, Group},
+    components::{Component as _, kube_mac_pool::KubeMacPool},
+    manifest, messages,
+    plan::{Observed, Plan, Rejection},
+    render::Group,
     resource::Resource,
     settings::Settings,
 };
@@ -98,8 +100,8 @@ pub(super) enum Error {
     #[error(transparent)]
     Environment(#[from] environment::Error),
     /// The operator would reject the specification.
-    #[error("{0}")]
-    Invalid(String),
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
     /// An image is not known.
     #[error("{0}\nHere, --image REF names it, or --images-from FILE a manifest of the operator.")]
     Image(manifest::Error),
@@ -197,25 +199,25 @@ pub(super) fn render(object: Value, settings: &Settings, args: &Args) -> Result<
         object: Arc::new(object),
         uid: String::new(),
     };
-    let spec = cr
-        .validated(&cluster)
-        .map_err(|errors| Error::Invalid(messages::failed_to_validate(&errors)))?;
-    let is_random = has_random_range(&spec);
-    let spec = configuration::complete(&spec, None, cluster.platform, [0; 2]);
-    let context = Context {
-        spec: &spec,
-        cluster: &cluster,
-        images: &settings.images,
-        namespace: &settings.operand_namespace,
-        prometheus: &settings.prometheus,
+    let plan = Plan::of(&Observed {
+        resource: &cr,
+        settings,
+        cluster,
         // As it is once all of this is applied.
-        node_state: &NodeState {
+        node_state: NodeState {
             definition: NodeStateDefinition::Ours,
             wish: NodeStateWish::None,
         },
-    };
-    let mut groups = render::render(&context, &cr.stamp(settings))?;
-    if is_random && groups.iter().any(|group| group.component == KubeMacPool.name()) {
+        applied: Ok(Applied::default()),
+        own_namespace: None,
+        networks: None,
+        random: [0; 2],
+    })?;
+    if let Some((_, error)) = plan.unrendered.into_iter().next() {
+        return Err(error.into());
+    }
+    let mut groups = plan.groups;
+    if plan.draws_range && groups.iter().any(|group| group.component == KubeMacPool.name()) {
         return Err(Error::RandomRange {
             namespace: settings.operand_namespace.clone(),
         });
@@ -223,18 +225,9 @@ pub(super) fn render(object: Value, settings: &Settings, args: &Args) -> Result<
     for object in groups.iter_mut().flat_map(|group| &mut group.objects) {
         disown(object);
     }
-    let notes = render::not_deployed(&context)
-        .into_iter()
-        .map(messages::not_yet_deployed)
-        .collect();
+    let notes = plan.not_deployed.into_iter();
+    let notes = notes.map(messages::not_yet_deployed).collect();
     Ok(Rendered { groups, notes })
-}
-
-/// Whether the operator would choose a range of MAC addresses at random.
-pub(super) fn has_random_range(spec: &NetworkAddonsConfigSpec) -> bool {
-    spec.kube_mac_pool
-        .as_ref()
-        .is_some_and(|pool| pool.range_start.is_empty() && pool.range_end.is_empty())
 }
 
 /// Takes away the reference to the configuration resource, whose uid nobody knows.

@@ -19,8 +19,10 @@ impl Reconciler {
     /// Issues and rotates certificates for what was applied: also while the configuration is rejected, because what
     /// runs goes on. Only what is on record as ours is written, so that it is removed one day.
     pub(super) async fn keep_certificates(&mut self, cr: &Resource) -> Result<(), String> {
-        // A record that can't be read is told about by whoever needs it.
-        let applied = self.applied(cr).unwrap_or_default();
+        // The plan reports a record that can't be read.
+        let Ok(Ok(applied)) = self.applied(cr) else {
+            return Ok(());
+        };
         let (Some(spec), Some(inventory)) = (applied.spec, applied.inventory) else {
             return Ok(());
         };

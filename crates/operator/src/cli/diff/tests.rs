@@ -21,7 +21,7 @@ fn daemon_set(image: &str, env: &Value) -> Value {
 }
 
 fn shown(rendered: &Value, live: Option<Value>) -> String {
-    let diff = compare(rendered, live, true, "addons").expect("an answer");
+    let diff = compare(rendered, live, true, &[]).expect("an answer");
     text::print(diff.as_slice(), usize::from(diff.is_none()))
 }
 
@@ -136,9 +136,9 @@ fn every_kind_of_change_has_its_mark() {
     let mut other_selector = wanted.clone();
     other_selector["spec"]["selector"]["matchLabels"]["name"] = json!("old");
     let all: Vec<_> = [
-        compare(&wanted, None, true, "addons"),
-        compare(&wanted, Some(other_selector), true, "addons"),
-        compare(&wanted, None, false, "addons"),
+        compare(&wanted, None, true, &[]),
+        compare(&wanted, Some(other_selector), true, &[]),
+        compare(&wanted, None, false, &[]),
     ]
     .into_iter()
     .map(|answer| answer.expect("an answer").expect("a difference"))
@@ -165,25 +165,25 @@ fn every_kind_of_change_has_its_mark() {
 
 #[test]
 fn labels_that_do_not_belong_on_the_operators_namespace_go() {
+    let id = object::NAMESPACE.object(None, "addons");
     let wanted = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "addons" } });
     let live = json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": { "name": "addons", "labels": { "prometheus.cnao.io": "true", "mine": "x" } },
     });
-    assert_eq!(
-        shown(&wanted, Some(live)),
-        "~ Namespace addons\n    metadata.labels[\"prometheus.cnao.io\"]: \"true\" → (none)\n\n1 to change\n"
-    );
-}
-
-fn facts(applied: Applied) -> Facts {
-    Facts {
-        applied,
-        ..Facts::default()
+    let plan = decided(&json!({}), Applied::default(), Some(&live)).expect("a plan");
+    let rendered = compare(&wanted, Some(live.clone()), true, &plan.own_labels).expect("an answer");
+    let alone = unlabelled(&id, &plan, &[], Some(&live));
+    for diff in [rendered, alone] {
+        assert_eq!(
+            text::print(diff.as_slice(), 0),
+            "~ Namespace addons\n    metadata.labels[\"prometheus.cnao.io\"]: \"true\" → (none)\n\n1 to change\n"
+        );
     }
+    assert_eq!(unlabelled(&id, &plan, &[wanted], Some(&live)), None);
 }
 
-fn decided(spec: &Value, applied: Applied) -> Result<Wanted, Error> {
+fn decided(spec: &Value, applied: Applied, own_namespace: Option<&Value>) -> Result<Plan, Error> {
     let cr = Resource {
         object: Arc::new(json!({ "metadata": { "name": "cluster", "uid": "1" }, "spec": spec })),
         uid: "1".into(),
@@ -193,28 +193,28 @@ fn decided(spec: &Value, applied: Applied) -> Result<Wanted, Error> {
         ..environment::Flags::default()
     };
     let settings = settings.settings(None, |_| None).expect("settings");
-    wanted(&cr, &settings, &facts(applied))
-}
-
-#[test]
-fn what_is_no_longer_rendered_goes_as_far_as_it_is_recorded() {
-    let marker = object::DAEMON_SET.object(Some("cluster-network-addons"), "bridge-marker");
-    let multus = object::DAEMON_SET.object(Some("cluster-network-addons"), "multus");
-    let applied = Applied {
-        spec: None,
-        inventory: Some(Inventory::of([marker.clone(), multus])),
-    };
-    let wanted = decided(&json!({ "multus": {} }), applied).expect("an answer");
-    assert_eq!(wanted.pruned, [marker]);
+    let plan = Plan::of(&Observed {
+        resource: &cr,
+        settings: &settings,
+        cluster: Cluster::default(),
+        node_state: NodeState::default(),
+        applied: Ok(applied),
+        own_namespace: own_namespace.cloned().map(Arc::new),
+        networks: None,
+        random: [0; 2],
+    });
+    Ok(plan?)
 }
 
 #[test]
 fn what_the_operator_would_refuse_changes_nothing() {
     let applied = Applied {
-        spec: Some(configuration::read(json!({ "imagePullPolicy": "Always" })).expect("a specification")),
+        spec: Some(
+            crate::configuration::read(json!({ "imagePullPolicy": "Always" })).expect("a specification"),
+        ),
         inventory: None,
     };
-    let error = decided(&json!({ "imagePullPolicy": "Never" }), applied).expect_err("an error");
+    let error = decided(&json!({ "imagePullPolicy": "Never" }), applied, None).expect_err("an error");
     assert_eq!(
         error.to_string(),
         "the operator would change nothing: not applying unsafe change: invalid configuration:\n\

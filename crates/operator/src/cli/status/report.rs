@@ -12,13 +12,13 @@ use super::{
     pods::{self, Trouble, text},
 };
 use crate::{
-    cluster_facts::{Cluster, NodeState, NodeStateDefinition, Platform},
-    components::{self, Context},
-    configuration,
+    applied::Applied,
+    cluster_facts::{Cluster, NodeState, NodeStateDefinition},
+    components, configuration,
     images::Images,
     messages,
     names::{self, condition, reason},
-    render,
+    plan::{self, Plan},
     resource::{self, Resource},
     settings::Settings,
     workloads::{self, Observation, Progress},
@@ -310,34 +310,31 @@ fn going_on(live: &[&Value]) -> Vec<String> {
 fn known_workloads() -> Vec<(&'static str, Vec<ObjectId>)> {
     let names = components::ALL.into_iter().map(components::Component::name);
     let all: Map<String, Value> = names.map(|name| (name.to_owned(), json!({}))).collect();
-    let spec = configuration::read(Value::Object(all)).unwrap_or_default();
-    let spec = configuration::complete(&spec, None, Platform::default(), [0; 2]);
+    let resource = Resource {
+        object: json!({ "spec": all }).into(),
+        uid: String::new(),
+    };
     let settings = Settings {
         images: Images::read(|_| None)
             .with_all_programs()
             .with_own(Some(names::OPERATOR.to_owned())),
+        operand_namespace: names::DEFAULT_NAMESPACE.to_owned(),
         ..Settings::default()
     };
-    let context = Context {
-        spec: &spec,
-        cluster: &Cluster::default(),
-        images: &settings.images,
-        namespace: names::DEFAULT_NAMESPACE,
-        prometheus: &settings.prometheus,
-        node_state: &NodeState {
+    let plan = Plan::of(&plan::Observed {
+        resource: &resource,
+        settings: &settings,
+        cluster: Cluster::default(),
+        node_state: NodeState {
             definition: NodeStateDefinition::Ours,
             ..NodeState::default()
         },
-    };
-    let nobody = Resource {
-        object: Value::Null.into(),
-        uid: String::new(),
-    };
-    let groups = render::render(&context, &nobody.stamp(&settings)).unwrap_or_default();
-    groups
-        .iter()
-        .map(|group| (group.component, render::workloads(group)))
-        .collect()
+        applied: Ok(Applied::default()),
+        own_namespace: None,
+        networks: None,
+        random: [0; 2],
+    });
+    plan.map(|plan| plan.deployed).unwrap_or_default()
 }
 
 fn workload(object: &Value) -> Workload {

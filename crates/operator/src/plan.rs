@@ -1,0 +1,276 @@
+//! The work of one reconcile, decided from observations alone (operator §4).
+//!
+//! ```text
+//! Observed ──> validate ──> defaults ──> change_safe ──> render ──> Plan ──> reconcile: carried out, in this order:
+//!                 └────────────┴────────────┴─ Rejection    │                leftovers, own labels, freed networks,
+//!                                                           │                record, objects, pruned
+//!                                                           └──> weft diff, render and status: shown
+//! ```
+
+use std::sync::Arc;
+
+use api::{names::NETWORK_ADDONS_KIND, network_addons::NetworkAddonsConfigSpec};
+use kube_kit::{
+    inventory::Inventory,
+    object::{self, ObjectId},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    applied::{self, Applied},
+    cluster_facts::{Cluster, NodeState},
+    components::Context,
+    configuration,
+    labels::{NOT_ON_OWN_NAMESPACE, Stamp},
+    manifest, messages,
+    names::reason,
+    render::{self, Group},
+    resource::Resource,
+    settings::Settings,
+    watches,
+};
+
+/// Everything that a plan depends on.
+pub(crate) struct Observed<'a> {
+    pub(crate) resource: &'a Resource,
+    pub(crate) settings: &'a Settings,
+    pub(crate) cluster: Cluster,
+    pub(crate) node_state: NodeState,
+    /// The record of the last reconcile, or the reason why it cannot be read.
+    pub(crate) applied: Result<Applied, String>,
+    /// The operator's own namespace.
+    pub(crate) own_namespace: Option<Arc<Value>>,
+    /// The definition of networks, unless it is known to have no owner.
+    pub(crate) networks: Option<Value>,
+    /// Octets for a range of MAC addresses that the user left to the operator.
+    pub(crate) random: [u8; 2],
+}
+
+/// The work of one reconcile.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Objects of earlier versions that go before their component is applied, whoever owns them.
+    pub(crate) leftovers: Vec<(&'static str, ObjectId)>,
+    /// Labels that the operator's own namespace loses.
+    pub(crate) own_labels: Vec<String>,
+    /// The definition of networks without the owner that the first generation gave it. Without that, all networks of
+    /// all users would go with the configuration resource.
+    pub(crate) freed: Option<Value>,
+    /// The ConfigMap that records the specification and the inventory.
+    pub(crate) record: Value,
+    /// All objects that have to be there, and those of earlier reconciles.
+    pub(crate) inventory: Inventory,
+    /// The objects of each component, in the order in which they are applied.
+    pub(crate) groups: Vec<Group>,
+    /// Objects that go last, as far as the configuration resource owns them.
+    pub(crate) pruned: Vec<ObjectId>,
+    /// Components that are deployed, with their workloads, and those that cannot be rendered.
+    pub(crate) deployed: Vec<(&'static str, Vec<ObjectId>)>,
+    /// Components that cannot be rendered.
+    pub(crate) unrendered: Vec<(&'static str, manifest::Error)>,
+    /// Components that the specification asks for and that this version does not deploy.
+    pub(crate) not_deployed: Vec<&'static str>,
+    /// Whether a range of MAC addresses was made from [`Observed::random`].
+    pub(crate) draws_range: bool,
+}
+
+/// The configuration as a whole changes nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Rejection {
+    #[error("{}", messages::failed_to_validate(.0))]
+    Invalid(Vec<String>),
+    #[error("{}", messages::previous_configuration(.0))]
+    UnreadableRecord(String),
+    #[error("{}", messages::unsafe_change(.0))]
+    Unsafe(Vec<String>),
+    /// The objects of the previous specification, which an earlier operator applied, cannot be rendered.
+    #[error(transparent)]
+    History(manifest::Error),
+    /// The record cannot be rendered.
+    #[error("{0}")]
+    Record(String),
+}
+
+impl Rejection {
+    /// The reason of the condition and of the event.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => reason::VALIDATE,
+            Self::UnreadableRecord(_) | Self::Unsafe(_) => reason::PREVIOUS_CONFIG,
+            Self::History(_) => reason::RENDER_DELETE,
+            Self::Record(_) => reason::APPLY,
+        }
+    }
+
+    /// Whether nothing but a change can end it.
+    pub(crate) fn is_final(&self) -> bool {
+        !matches!(self, Self::History(_) | Self::Record(_))
+    }
+}
+
+impl Plan {
+    /// Decides the work. A component that cannot be rendered does not keep the others from it.
+    pub(crate) fn of(observed: &Observed<'_>) -> Result<Self, Rejection> {
+        let Observed {
+            resource, settings, ..
+        } = observed;
+        let asked = resource
+            .validated(&observed.cluster)
+            .map_err(Rejection::Invalid)?;
+        let applied = observed.applied.as_ref();
+        let applied = applied.map_err(|cause| Rejection::UnreadableRecord(cause.clone()))?;
+        let spec = complete(&asked, applied, observed)?;
+        let context = context(&spec, observed);
+        let stamp = resource.stamp(settings);
+
+        let rendered = Rendered::of(&context, &stamp);
+        let recorded = recorded(applied, &context, &stamp, observed).map_err(Rejection::History)?;
+        let inventory = render::inventory(&rendered.groups).union(&recorded);
+        let failed: Vec<_> = rendered.failed.iter().map(|(component, _)| *component).collect();
+        let record =
+            record(&spec, &inventory, &stamp, &settings.operator_namespace).map_err(Rejection::Record)?;
+        Ok(Self {
+            leftovers: render::leftovers(&context),
+            own_labels: own_labels(observed.own_namespace.as_deref()),
+            freed: freed(observed.networks.as_ref(), &rendered.groups),
+            record,
+            pruned: render::superfluous(&inventory, &rendered.groups, &failed),
+            inventory,
+            groups: rendered.groups,
+            deployed: rendered.deployed,
+            unrendered: rendered.failed,
+            not_deployed: render::not_deployed(&context),
+            draws_range: draws_range(&asked, applied),
+        })
+    }
+}
+
+/// The specification with everything that the user left open, if it may follow the previous one.
+fn complete(
+    asked: &NetworkAddonsConfigSpec,
+    applied: &Applied,
+    observed: &Observed<'_>,
+) -> Result<NetworkAddonsConfigSpec, Rejection> {
+    let previous = applied.spec.as_ref();
+    let spec = configuration::complete(asked, previous, observed.cluster.platform, observed.random);
+    let errors = previous
+        .map(|previous| configuration::change_safe(previous, &spec))
+        .unwrap_or_default();
+    if errors.is_empty() {
+        Ok(spec)
+    } else {
+        Err(Rejection::Unsafe(errors))
+    }
+}
+
+/// Whether a range of MAC addresses is left to the operator, and there is none yet.
+fn draws_range(asked: &NetworkAddonsConfigSpec, applied: &Applied) -> bool {
+    let is_open = |spec: &NetworkAddonsConfigSpec| {
+        let pool = spec.kube_mac_pool.as_ref();
+        pool.is_some_and(|pool| pool.range_start.is_empty() && pool.range_end.is_empty())
+    };
+    let has_range = |spec: &NetworkAddonsConfigSpec| spec.kube_mac_pool.is_some();
+    is_open(asked) && !applied.spec.as_ref().is_some_and(has_range)
+}
+
+fn context<'a>(spec: &'a NetworkAddonsConfigSpec, observed: &'a Observed<'_>) -> Context<'a> {
+    Context {
+        spec,
+        cluster: &observed.cluster,
+        images: &observed.settings.images,
+        namespace: &observed.settings.operand_namespace,
+        prometheus: &observed.settings.prometheus,
+        node_state: &observed.node_state,
+    }
+}
+
+/// All components of a specification.
+#[derive(Default)]
+struct Rendered {
+    groups: Vec<Group>,
+    deployed: Vec<(&'static str, Vec<ObjectId>)>,
+    failed: Vec<(&'static str, manifest::Error)>,
+}
+
+impl Rendered {
+    fn of(context: &Context<'_>, stamp: &Stamp) -> Self {
+        let mut all = Self::default();
+        for (component, group) in render::each(context, stamp) {
+            match group {
+                // Another operator does the work, or nothing monitors.
+                Ok(group) if group.objects.is_empty() => {}
+                Ok(group) => {
+                    all.deployed.push((component, render::workloads(&group)));
+                    all.groups.push(group);
+                }
+                Err(error) => {
+                    all.deployed.push((component, Vec::new()));
+                    all.failed.push((component, error));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// The inventory, or its stand-in after an operator that kept none: the objects of the specification that it applied, and
+/// those that even earlier ones left.
+fn recorded(
+    applied: &Applied,
+    context: &Context<'_>,
+    stamp: &Stamp,
+    observed: &Observed<'_>,
+) -> Result<Inventory, manifest::Error> {
+    if let Some(inventory) = &applied.inventory {
+        return Ok(inventory.clone());
+    }
+    let Some(previous) = &applied.spec else {
+        return Ok(Inventory::default());
+    };
+    let platform = observed.cluster.platform;
+    let previous = configuration::complete(previous, Some(previous), platform, observed.random);
+    let before = Context {
+        spec: &previous,
+        ..*context
+    };
+    let groups = render::render(&before, stamp)?;
+    Ok(render::inventory(&groups).union(&Inventory::of(render::legacy(context))))
+}
+
+fn record(
+    spec: &NetworkAddonsConfigSpec,
+    inventory: &Inventory,
+    stamp: &Stamp,
+    operator_namespace: &str,
+) -> Result<Value, String> {
+    let record = applied::render(spec, inventory, operator_namespace);
+    let mut record = record.map_err(|error| error.to_string())?;
+    stamp.put_on(&mut record).map_err(|error| error.to_string())?;
+    Ok(record.into_value())
+}
+
+/// Labels of a namespace that earlier versions put on the operator's own.
+fn own_labels(namespace: Option<&Value>) -> Vec<String> {
+    let labels = namespace.and_then(|namespace| namespace.pointer("/metadata/labels")?.as_object());
+    let keys = labels.into_iter().flat_map(|labels| labels.keys());
+    keys.filter(|key| NOT_ON_OWN_NAMESPACE.contains(&key.as_str()))
+        .cloned()
+        .collect()
+}
+
+/// The definition of networks without an owner, if it belongs to the configuration resource and is not applied anyway.
+fn freed(networks: Option<&Value>, groups: &[Group]) -> Option<Value> {
+    let id = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
+    let networks = networks.filter(|definition| object::owned_by(definition, NETWORK_ADDONS_KIND))?;
+    let mut rendered = groups.iter().flat_map(|group| &group.objects);
+    let is_rendered = rendered.any(|object| ObjectId::of(object) == id);
+    // References of other owners stay.
+    let free = json!({
+        "apiVersion": id.api_version(), "kind": id.kind,
+        "metadata": { "name": id.name }, "spec": networks["spec"],
+    });
+    (!is_rendered).then_some(free)
+}
+
+#[cfg(test)]
+mod tests;
