@@ -226,13 +226,41 @@ fn every_object_of_every_component_is_labelled_and_owned() {
     }
 }
 
+/// Where the host has the directories of CNI and the socket of the runtime, by workload and volume; where containers see
+/// them, by container and volume.
+fn places_of_the_platform(objects: &[Value]) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let is_one = |named: &&Value| {
+        let names = ["cni", "cnibin", "cnibin-targets", "cri-socket"];
+        names.iter().any(|name| named["name"] == *name)
+    };
+    let mut lines = Vec::new();
+    for workload in workloads_of(objects) {
+        let (name, pod) = (
+            &workload["metadata"]["name"],
+            &workload["spec"]["template"]["spec"],
+        );
+        for volume in list(&pod["volumes"]).iter().filter(is_one) {
+            lines.push(format!(
+                "{name} {} is {}",
+                volume["name"], volume["hostPath"]["path"]
+            ));
+        }
+        for container in [list(&pod["initContainers"]), list(&pod["containers"])].concat() {
+            for mount in list(&container["volumeMounts"]).iter().filter(is_one) {
+                lines.push(format!(
+                    "{} {} at {}",
+                    container["name"], mount["name"], mount["mountPath"]
+                ));
+            }
+        }
+    }
+    lines.iter().map(|line| line.replace('"', "")).collect()
+}
+
 // operands#22
 #[test]
 fn directories_sockets_and_dns_are_those_of_the_platform() {
-    let (plain, openshift) = (
-        ["/opt/cni/bin", "/etc/cni/net.d"],
-        ["/var/lib/cni/bin", "/etc/kubernetes/cni/net.d"],
-    );
     for (native, openshift4) in [(false, false), (true, false), (false, true), (true, true)] {
         let setting = Setting {
             native,
@@ -240,37 +268,65 @@ fn directories_sockets_and_dns_are_those_of_the_platform() {
             scc: openshift4,
             ..Setting::default()
         };
-        let mut spec = all_components();
-        let socket = "/run/containerd/containerd.sock";
-        spec["multusDynamicNetworks"] = json!({ "hostCRISocketPath": socket });
-        let groups = setting.with(spec, render_enabled);
-        let objects: Vec<_> = groups.into_iter().flat_map(|group| group.objects).collect();
-        let volumes = objects
-            .iter()
-            .filter_map(|object| object.pointer("/spec/template/spec/volumes")?.as_array());
-        let paths: Vec<_> = volumes
-            .flatten()
-            .filter_map(|volume| volume.pointer("/hostPath/path")?.as_str())
-            .collect();
-        let (used, unused) = if openshift4 {
-            (openshift, plain)
+        let (bin, conf, socket, dns) = if openshift4 {
+            (
+                "/var/lib/cni/bin",
+                "/etc/kubernetes/cni/net.d",
+                "/run/crio/crio.sock",
+                "openshift-dns",
+            )
         } else {
-            (plain, openshift)
+            (
+                "/opt/cni/bin",
+                "/etc/cni/net.d",
+                "/run/containerd/containerd.sock",
+                "kube-system",
+            )
         };
-        assert!(used.iter().all(|path| paths.contains(path)), "{paths:?}");
-        assert!(!unused.iter().any(|path| paths.contains(path)), "{paths:?}");
-        assert!(paths.contains(&socket), "{paths:?}");
+        let mut spec = all_components();
+        // OpenShift has the default, cri-o's.
+        if !openshift4 {
+            spec["multusDynamicNetworks"] = json!({ "hostCRISocketPath": socket });
+        }
+        let (completed, groups) = setting.with(spec, |context| {
+            let settings = context.spec.multus_dynamic_networks.as_ref();
+            let completed = settings.expect("the component").host_cri_socket_path.clone();
+            (completed, render_enabled(context))
+        });
+        let objects: Vec<_> = groups.into_iter().flat_map(|group| group.objects).collect();
+        let what = format!("native: {native}, OpenShift 4: {openshift4}");
+
+        assert_eq!(completed, socket, "the complete specification, {what}");
+        let config = objects
+            .iter()
+            .find_map(|object| object["data"]["dynamic-networks-config.json"].as_str());
+        let config: Value = serde_json::from_str(config.expect("a configuration")).expect("JSON");
+        assert_eq!(config["criSocketPath"], format!("/host{socket}"), "{what}");
+        let expected = format!(
+            "multus cni is {conf}
+            multus cnibin is {bin}
+            install-multus-binary cnibin at /host/opt/cni/bin
+            kube-multus cni at /host/etc/cni/net.d
+            kube-multus cnibin at /opt/cni/bin
+            dynamic-networks-controller-ds cri-socket is {socket}
+            dynamic-networks-controller cri-socket at /host{socket}
+            kube-cni-linux-bridge-plugin cnibin is {bin}
+            cni-plugins cnibin at /opt/cni/bin
+            ovs-cni-amd64 cnibin is {bin}
+            ovs-cni-plugin cnibin at /host/opt/cni/bin
+            macvtap-cni cni is {bin}
+            install-cni cni at /host/opt/cni/bin"
+        );
+        let expected: Vec<_> = expected.lines().map(str::trim).collect();
+        assert_eq!(places_of_the_platform(&objects), expected, "{what}");
+
         let name = "cnao-allow-egress-to-cluster-dns";
         let policy = objects.iter().find(|object| object["metadata"]["name"] == name);
         let to = &policy.expect("a policy")["spec"]["egress"][0]["to"][0]["namespaceSelector"];
-        let dns = if openshift4 {
-            "openshift-dns"
-        } else {
-            "kube-system"
-        };
         assert_eq!(
             to,
-            &json!({ "matchLabels": { "kubernetes.io/metadata.name": dns } })
+            &json!({ "matchLabels": { "kubernetes.io/metadata.name": dns } }),
+            "{what}"
         );
     }
 }
