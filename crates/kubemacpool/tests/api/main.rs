@@ -36,3 +36,5 @@ mod rights;
 mod stage;
 #[cfg(test)]
 mod start;
+#[cfg(test)]
+mod updates;

@@ -15,6 +15,7 @@ use kubemacpool::range::Range;
 use kubemacpool::server;
 use kubemacpool::settings::{Settings, Share};
 use kubemacpool::state::{self, Shared};
+use stage::Hold;
 
 use crate::fixture::{DEADLINE, NAMESPACE, POD, Stage, Task};
 
@@ -43,6 +44,10 @@ impl Managing {
 
     /// With other settings.
     pub(crate) fn start_as(stage: &Stage, change: impl FnOnce(&mut Settings)) -> Self {
+        Self::launch(stage, None, change)
+    }
+
+    fn launch(stage: &Stage, hold: Option<Hold>, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings {
             namespace: NAMESPACE.to_owned(),
             pod: POD.to_owned(),
@@ -62,6 +67,10 @@ impl Managing {
         let (at, started) = mpsc::channel();
         let task = stage.task(move |client, shutdown| async move {
             let manager = Manager::new(settings).expect("a manager");
+            let client = match hold {
+                Some(hold) => hold.client(client),
+                None => client,
+            };
             let running = manager.start(client).await.expect("it starts");
             let port = running.address().port();
             at.send((port, running.state().clone(), running.readiness().clone()))
@@ -85,10 +94,19 @@ impl Managing {
 
     /// The same with other settings.
     pub(crate) fn ready_as(stage: &Stage, change: impl FnOnce(&mut Settings)) -> Self {
-        let manager = Self::start_as(stage, change);
-        stage.configure(manager.port);
-        manager.wait_until_ready();
-        manager
+        Self::start_as(stage, change).asked(stage)
+    }
+
+    /// The same, with watches that are held.
+    pub(crate) fn ready_behind(stage: &Stage, hold: Hold) -> Self {
+        Self::launch(stage, Some(hold), |_| ()).asked(stage)
+    }
+
+    /// Lets the API server ask it, and waits until it is ready.
+    fn asked(self, stage: &Stage) -> Self {
+        stage.configure(self.port);
+        self.wait_until_ready();
+        self
     }
 
     pub(crate) fn is_ready(&self) -> bool {

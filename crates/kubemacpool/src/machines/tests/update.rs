@@ -252,10 +252,11 @@ fn a_new_interface_that_is_not_supported_is_left_alone() {
     assert_eq!(stage.pool.oldest(), None);
 }
 
+// kubemacpool#39
 #[test]
 fn an_interface_that_never_had_an_address_stays_without() {
     let mut stage = Stage::new();
-    // Created while its namespace was not managed.
+    // Created while its namespace was not managed, and not seen since.
     let before = machine(&[nic("a"), with_mac(nic("b"), "02:00:00:00:aa:01")]);
     let updated = stage.updated(
         &before,
