@@ -10,13 +10,15 @@ use crate::manager::{Managing, range};
 use crate::objects::{Kind, MACHINES_WEBHOOK, Nic, PODS_WEBHOOK, addresses, machine, pod, pod_addresses};
 
 const POD_DENIED: &str = "admission webhook \"mutatepods.kubemacpool.io\" denied the request: ";
-const VM_DENIED: &str = "admission webhook \"mutatevirtualmachines.kubemacpool.io\" denied the request: ";
+/// The beginning of what users read whose virtual machine is refused.
+pub(crate) const VM_DENIED: &str =
+    "admission webhook \"mutatevirtualmachines.kubemacpool.io\" denied the request: ";
 
 /// The range of the manifests.
-const WIDE: (&str, &str) = ("02:00:00:00:00:00", "02:ff:ff:ff:ff:ff");
+pub(crate) const WIDE: (&str, &str) = ("02:00:00:00:00:00", "02:ff:ff:ff:ff:ff");
 
 /// A manager with this range, which the API server asks.
-fn manager(stage: &Stage, range: (&str, &str)) -> Managing {
+pub(crate) fn manager(stage: &Stage, range: (&str, &str)) -> Managing {
     manager_as(stage, range, |_| ())
 }
 
