@@ -51,7 +51,7 @@ fn of_the_pool(mac: &str) -> bool {
     ours && mac.to_lowercase() == mac
 }
 
-// kubemacpool#50, kubemacpool#53, kubemacpool#57, kubemacpool#59, kubemacpool#61
+// kubemacpool#50-51, kubemacpool#53, kubemacpool#57, kubemacpool#59, kubemacpool#61
 #[test]
 fn pods_of_opted_in_namespaces_get_their_addresses() {
     let stage = Stage::start();
@@ -85,6 +85,22 @@ fn pods_of_opted_in_namespaces_get_their_addresses() {
     let with_claim = stage.create(Kind::Pod, "in", &pod("claim", Some(claim)));
     assert_eq!(networks(&with_claim), claim, "what is unknown survives");
     assert!(holds(&manager, "0a:00:00:00:00:01"));
+
+    let asks_more = r#"[{"name":"a","ips":["10.10.0.1","fd00::1/64"],"mac":"02-00-00-00-AA-01"},
+        {"namespace":"other","name":"b","interface":"net7","mac":"0200.0000.aa02"},{"name":"c","ips":["10.10.0.2"]}]"#;
+    let several = stage.create(Kind::Pod, "in", &pod("several", Some(asks_more)));
+    let given = pod_addresses(&several);
+    let third = given.get(2).expect("three addresses");
+    assert!(of_the_pool(third), "{third}");
+    let expected = concat!(
+        r#"[{"name":"a","namespace":"in","ips":["10.10.0.1","fd00::1/64"],"mac":"02-00-00-00-AA-01","cni-args":null},"#,
+        r#"{"name":"b","namespace":"other","mac":"0200.0000.aa02","interface":"net7","cni-args":null},"#,
+        r#"{"name":"c","namespace":"in","ips":["10.10.0.2"],"mac":"THIRD","cni-args":null}]"#
+    );
+    assert_eq!(networks(&several), expected.replace("THIRD", third));
+    for mac in ["02:00:00:00:aa:01", "02:00:00:00:aa:02", third] {
+        assert!(holds(&manager, mac), "{mac}");
+    }
 
     for (namespace, networks_asked) in [("disabled", asks), ("out", asks), ("in", "net1,ns/net2@eth5")] {
         let pod = pod("untouched", Some(networks_asked));
