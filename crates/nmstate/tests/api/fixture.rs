@@ -304,12 +304,16 @@ pub(crate) fn shared(node: &str, host: &Host, client: Client, settings: Settings
 
 /// The way to change a simulated host: there is nothing to probe.
 pub(crate) fn pipeline(shared: &Shared) -> Arc<Pipeline> {
-    let settings = apply::Settings {
+    let (engine, client) = (shared.engine.clone(), shared.client.clone());
+    Arc::new(Pipeline::new(engine, client, shared.node.clone(), unprobed()))
+}
+
+/// Settings of changes without probes.
+pub(crate) fn unprobed() -> apply::Settings {
+    apply::Settings {
         probes: false,
         ..apply::Settings::default()
-    };
-    let (engine, client) = (shared.engine.clone(), shared.client.clone());
-    Arc::new(Pipeline::new(engine, client, shared.node.clone(), settings))
+    }
 }
 
 /// How a condition of an object is; empty when it has none of this type.

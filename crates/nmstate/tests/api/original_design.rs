@@ -9,7 +9,6 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode};
 use cluster::wait;
 use serde_json::{Value, json};
-use weft_nmstate::apply::{self, Pipeline};
 use weft_nmstate::engine::{Engine, Request};
 use weft_nmstate::handler::{Settings, Shared};
 use weft_nmstate::legacy::node_state;
@@ -40,13 +39,8 @@ fn enforcer_with(stage: &Stage, node: &str, host: &Host, settings: Settings) -> 
 }
 
 async fn enforce(shared: Shared) {
-    let settings = apply::Settings {
-        probes: false,
-        ..apply::Settings::default()
-    };
-    let (engine, client, node) = (shared.engine.clone(), shared.client.clone(), shared.node.clone());
-    let pipeline = Pipeline::new(engine, client, node, settings);
-    node_state::start(shared, Arc::new(pipeline)).await;
+    let pipeline = fixture::pipeline(&shared);
+    node_state::start(shared, pipeline).await;
 }
 
 /// An object as people wrote it then.

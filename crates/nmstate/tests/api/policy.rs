@@ -10,7 +10,7 @@ use weft_nmstate::apply::{self, Pipeline};
 use weft_nmstate::handler::Settings;
 use weft_nmstate::policy::controller;
 
-use crate::fixture::{DEADLINE, Kind, Stage, Task, settings, shared, status_of};
+use crate::fixture::{DEADLINE, Kind, Stage, Task, settings, shared, status_of, unprobed};
 use crate::host::{self, Host};
 
 mod failures;
@@ -25,17 +25,26 @@ fn handler(stage: &Stage, node: &str, host: &Host) -> Task {
 }
 
 fn handler_with(stage: &Stage, node: &str, host: &Host, settings: Settings) -> Task {
-    let how = apply::Settings {
-        probes: false,
-        ..apply::Settings::default()
-    };
-    handler_that(stage, node, host, settings, how)
+    handler_that(stage, node, host, settings, unprobed())
 }
 
-/// One that changes and probes its host so.
+/// The controller with these settings for changes and probes.
 fn handler_that(stage: &Stage, node: &str, host: &Host, settings: Settings, how: apply::Settings) -> Task {
+    handler_by(stage, node, host, settings, how, |client| client)
+}
+
+/// The controller, which sends its requests by the client that `by` makes of its own.
+fn handler_by(
+    stage: &Stage,
+    node: &str,
+    host: &Host,
+    settings: Settings,
+    how: apply::Settings,
+    by: impl FnOnce(kube::Client) -> kube::Client + Send + 'static,
+) -> Task {
     let (node, host) = (node.to_owned(), host.clone());
     stage.task(move |client, shutdown| async move {
+        let client = by(client);
         let shared = shared(&node, &host, client.clone(), settings);
         let pipeline = Pipeline::new(host.engine(), client, node, how);
         tokio::select! {
@@ -99,6 +108,24 @@ fn configured(text: &str) -> [&str; 3] {
 
 fn degraded(text: &str) -> [&str; 3] {
     ["Degraded", "FailedToConfigure", text]
+}
+
+fn failing(text: &str) -> [&str; 3] {
+    ["Failing", "FailedToConfigure", text]
+}
+
+/// Writes into the policy `p` that so many nodes hold a slot of its first generation.
+fn set_slots(stage: &Stage, held: u32) {
+    let status = json!({ "unavailableNodeCountMap": { "1": held } });
+    stage.report(Kind::Policy, "p", &status);
+}
+
+/// Waits until the policy `p` says that so many nodes hold a slot of its first generation.
+fn wait_for_slots(stage: &Stage, held: u32) {
+    let what = format!("{held} slots that are held");
+    stage.wait_for(&what, (Kind::Policy, "p"), |policy| {
+        (policy?["status"]["unavailableNodeCountMap"] == json!({ "1": held })).then_some(())
+    });
 }
 
 /// Waits until there is no such object.

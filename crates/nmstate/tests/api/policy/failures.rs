@@ -14,6 +14,24 @@ fn many(retries: u32) -> Settings {
     }
 }
 
+/// Settings with which the second of five attempts comes after the end of every test.
+fn patient() -> Settings {
+    Settings {
+        initial_backoff: 2 * DEADLINE,
+        max_backoff: 2 * DEADLINE,
+        ..many(5)
+    }
+}
+
+/// The node `node01`, whose host refuses every document, with its handler.
+fn refusing(stage: &Stage, settings: Settings) -> (Host, Task) {
+    stage.node("node01", &[]);
+    let host = Host::new(host::two_nics());
+    host.refuse(unverified());
+    let handler = handler_with(stage, "node01", &host, settings);
+    (host, handler)
+}
+
 // nmstate#25, nmstate#29, nmstate#30
 #[test]
 fn a_policy_is_tried_as_often_as_it_may_be_and_again_when_it_changes() {
@@ -61,8 +79,7 @@ fn a_policy_is_tried_as_often_as_it_may_be_and_again_when_it_changes() {
     }
     let text = "error reconciling NodeNetworkConfigurationPolicy on node node01 at desired state apply: \"\",\n \
                 VerificationError: it did not last";
-    let failed = ["Failing", "FailedToConfigure", text];
-    let enactment = wait_until_said(&stage, Kind::Enactment, "node01.p", failed);
+    let enactment = wait_until_said(&stage, Kind::Enactment, "node01.p", failing(text));
     assert_eq!(enactment["status"]["retryCount"], json!({ "1": 3 }));
     let one = degraded("1/1 nodes failed to configure");
     wait_until_said(&stage, Kind::Policy, "p", one);
@@ -102,15 +119,7 @@ fn a_policy_is_tried_as_often_as_it_may_be_and_again_when_it_changes() {
 #[test]
 fn between_two_attempts_the_enactment_says_which_is_next() {
     let stage = Stage::start();
-    stage.node("node01", &[]);
-    let host = Host::new(host::two_nics());
-    host.refuse(unverified());
-    let patient = Settings {
-        initial_backoff: 2 * DEADLINE,
-        max_backoff: 2 * DEADLINE,
-        ..many(5)
-    };
-    let _handler = handler_with(&stage, "node01", &host, patient);
+    let _node = refusing(&stage, patient());
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
     stage.wait_for("the first failure", (Kind::Enactment, "node01.p"), |enactment| {
         (status_of(enactment?, "Failing") == "True").then_some(())
@@ -143,15 +152,7 @@ fn between_two_attempts_the_enactment_says_which_is_next() {
 #[test]
 fn after_a_failed_attempt_the_policy_tells_admission_that_it_may_be_edited() {
     let stage = Stage::start();
-    stage.node("node01", &[]);
-    let host = Host::new(host::two_nics());
-    host.refuse(unverified());
-    let patient = Settings {
-        initial_backoff: 2 * DEADLINE,
-        max_backoff: 2 * DEADLINE,
-        ..many(5)
-    };
-    let _handler = handler_with(&stage, "node01", &host, patient);
+    let _node = refusing(&stage, patient());
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
     let progressing = "Policy is progressing 0/1 nodes finished";
     let progressing = ["Progressing", "ConfigurationProgressing", progressing];
@@ -305,12 +306,7 @@ fn a_document_that_cannot_be_made_yet_is_tried_again_and_told_once() {
     let spec = json!({ "capture": capture, "desiredState": { "interfaces": [nic] } });
     stage.create(Kind::Policy, &policy("p", &spec));
     let text = "failure generating desiredState and capturedStates: PluginFailure: NetworkManager is away";
-    wait_until_said(
-        &stage,
-        Kind::Enactment,
-        "node01.p",
-        ["Failing", "FailedToConfigure", text],
-    );
+    wait_until_said(&stage, Kind::Enactment, "node01.p", failing(text));
     let (mark, before) = (stage.mark(), host.reports());
     wait_for("more attempts", || match host.reports() {
         now if now >= before + 5 => Ok(()),
@@ -340,8 +336,7 @@ fn what_no_other_attempt_would_change_is_tried_once() {
     let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
     let text = "error reconciling NodeNetworkConfigurationPolicy on node node01 at desired state apply: \"\",\n \
                 NotSupportedError: there is no such thing here";
-    let failing = ["Failing", "FailedToConfigure", text].map(str::to_owned);
-    assert_eq!(said(&enactment), Some(failing));
+    assert_eq!(said(&enactment), Some(failing(text).map(str::to_owned)));
     assert_eq!(enactment["status"]["retryCount"], json!({ "1": 5 }));
     let event = "Warning ReconcileFailed NodeNetworkConfigurationPolicy/p x1: \
                  reconciliation of enactment \"node01.p\" has failed, another attempt would fail as well";
@@ -360,10 +355,7 @@ fn what_no_other_attempt_would_change_is_tried_once() {
 #[test]
 fn a_policy_that_failed_for_good_can_be_tried_dry() {
     let stage = Stage::start();
-    stage.node("node01", &[]);
-    let host = Host::new(host::two_nics());
-    host.refuse(unverified());
-    let _handler = handler_with(&stage, "node01", &host, many(1));
+    let (host, _handler) = refusing(&stage, many(1));
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
     let one = degraded("1/1 nodes failed to configure");
     wait_until_said(&stage, Kind::Policy, "p", one);
@@ -397,8 +389,7 @@ fn a_dry_run_that_failed_because_of_the_host_is_tried_again() {
     tried["metadata"]["annotations"] = json!({ "nmstate.io/dry-run": "true" });
     stage.create(Kind::Policy, &tried);
     let text = "PluginFailure: NetworkManager is away";
-    let failing = ["Failing", "FailedToConfigure", text];
-    wait_until_said(&stage, Kind::Enactment, "node01.p", failing);
+    wait_until_said(&stage, Kind::Enactment, "node01.p", failing(text));
     hosts[0].0.unreadable(None);
     let none = configured("1/1 nodes tried, nothing was applied");
     wait_until_said(&stage, Kind::Policy, "p", none);

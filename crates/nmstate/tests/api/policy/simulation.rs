@@ -4,6 +4,7 @@
 //! lines that begin with `simulation:`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::*;
 
@@ -59,6 +60,23 @@ impl Cost {
     }
 }
 
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            policy_writes,
+            conflicts,
+            enactment_writes,
+            lists,
+            gets,
+        } = self;
+        write!(
+            f,
+            "{policy_writes} writes of policies, {conflicts} conflicts, {enactment_writes} writes of enactments, {lists} \
+             lists, {gets} gets"
+        )
+    }
+}
+
 /// Runs a policy on that many nodes, of which this share in percent may be at it at a time. The first of them finish at the
 /// same moment, when all others wait.
 fn run(name: &str, share: usize) {
@@ -81,11 +99,7 @@ fn run(name: &str, share: usize) {
     let _handlers = stage.task(move |client, shutdown| async move {
         let controllers = simulated.into_iter().map(|(node, host)| {
             let shared = shared(&node, &host, client.clone(), settings.clone());
-            let how = apply::Settings {
-                probes: false,
-                ..apply::Settings::default()
-            };
-            let pipeline = Pipeline::new(host.engine(), client.clone(), node, how);
+            let pipeline = Pipeline::new(host.engine(), client.clone(), node, unprobed());
             controller::start(shared, Arc::new(pipeline))
         });
         let all = futures::future::join_all(controllers);
@@ -139,13 +153,7 @@ fn run(name: &str, share: usize) {
     assert_eq!(stored["status"]["unavailableNodeCountMap"], json!({}));
     let cost = Cost::since(&stage, mark);
     println!(
-        "simulation: {name}: {count} nodes, {} writes of the policy, {} conflicts, {} writes of enactments, {} lists, \
-         {} gets, {:.1} s to Available, {:.1} s of it after the last node was let go",
-        cost.policy_writes,
-        cost.conflicts,
-        cost.enactment_writes,
-        cost.lists,
-        cost.gets,
+        "simulation: {name}: {count} nodes, {cost}, {:.1} s to Available, {:.1} s of it after the last node was let go",
         took.as_secs_f64(),
         settled.as_secs_f64(),
     );
@@ -162,7 +170,7 @@ type AtOnce = Arc<Mutex<BTreeMap<u64, (usize, usize)>>>;
 
 /// Policies that set this MTU and those above it.
 const FIRST: u32 = 1300;
-const POLICIES: u32 = 30;
+const POLICIES: usize = 30;
 
 /// Counts who is at which policy while a host changes, which takes a moment.
 fn count(host: &Host, at_once: &AtOnce) {
@@ -199,9 +207,9 @@ fn thirty_policies_at_once_are_applied_on_two_nodes() {
         (host, handler)
     });
     let (mark, began) = (stage.mark(), Instant::now());
-    for number in 0..POLICIES {
+    for (number, size) in (FIRST..).take(POLICIES).enumerate() {
         let name = format!("p{number:02}");
-        let spec = json!({ "desiredState": mtu(FIRST + number) });
+        let spec = json!({ "desiredState": mtu(size) });
         stage.create(Kind::Policy, &policy(&name, &spec));
     }
     let all = configured("2/2 nodes successfully configured");
@@ -211,7 +219,7 @@ fn thirty_policies_at_once_are_applied_on_two_nodes() {
             .iter()
             .filter(|policy| said(policy).is_some_and(|said| said == all));
         match done.count() {
-            30 => Ok(()),
+            POLICIES => Ok(()),
             done => Err(format!("{done} of {POLICIES}")),
         }
     })
@@ -219,23 +227,17 @@ fn thirty_policies_at_once_are_applied_on_two_nodes() {
     let took = began.elapsed();
     let cost = Cost::since(&stage, mark);
     println!(
-        "simulation: {POLICIES} policies on two nodes: {} writes of policies, {} conflicts, {} writes of enactments, \
-         {} lists, {} gets, {:.1} s",
-        cost.policy_writes,
-        cost.conflicts,
-        cost.enactment_writes,
-        cost.lists,
-        cost.gets,
+        "simulation: {POLICIES} policies on two nodes: {cost}, {:.1} s",
         took.as_secs_f64(),
     );
     let at_once = at_once.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(at_once.len(), 30, "{at_once:?}");
+    assert_eq!(at_once.len(), POLICIES, "{at_once:?}");
     assert!(
         at_once.values().all(|(_, most)| *most == 1),
         "half of two nodes at a time: {at_once:?}"
     );
     for (host, _) in &nodes {
-        assert_eq!(host.applied().len(), 30);
+        assert_eq!(host.applied().len(), POLICIES);
     }
 }
 

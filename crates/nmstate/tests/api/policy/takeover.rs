@@ -1,5 +1,7 @@
 //! What becomes of slots and enactments when handlers are killed, nodes vanish, or somebody miscounted.
 
+use stage::Hold;
+
 use super::*;
 
 // nmstate#31
@@ -69,11 +71,7 @@ fn a_slot_that_nobody_holds_is_found_by_those_who_wait() {
     enactment_of(&stage, "node02", &json!({ "is": "Progressing" }));
     let spec = json!({ "maxUnavailable": 2, "desiredState": mtu(1400) });
     stage.create(Kind::Policy, &policy("p", &spec));
-    stage.report(
-        Kind::Policy,
-        "p",
-        &json!({ "unavailableNodeCountMap": { "1": 2 } }),
-    );
+    set_slots(&stage, 2);
     let began = Instant::now();
     let host = Host::new(host::two_nics());
     let _handler = handler(&stage, "node01", &host);
@@ -85,9 +83,7 @@ fn a_slot_that_nobody_holds_is_found_by_those_who_wait() {
         "one that is late must be waited for"
     );
     // The slot of the other node is still its own.
-    stage.wait_for("the slot to be given back", (Kind::Policy, "p"), |policy| {
-        (policy?["status"]["unavailableNodeCountMap"] == json!({ "1": 1 })).then_some(())
-    });
+    wait_for_slots(&stage, 1);
 }
 
 // nmstate#100
@@ -102,18 +98,12 @@ fn a_handler_whose_predecessor_was_killed_goes_on_with_its_slot() {
         enactment_of(&stage, node, &json!({ "is": "Progressing" }));
     }
     // Were a slot given back, there would still be none left to be taken.
-    stage.report(
-        Kind::Policy,
-        "p",
-        &json!({ "unavailableNodeCountMap": { "1": 2 } }),
-    );
+    set_slots(&stage, 2);
     let host = Host::new(host::two_nics());
     let _handler = handler(&stage, "node01", &host);
     wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
     assert_eq!(host.applied(), [mtu(1400)]);
-    stage.wait_for("the slot to be given back", (Kind::Policy, "p"), |policy| {
-        (policy?["status"]["unavailableNodeCountMap"] == json!({ "1": 1 })).then_some(())
-    });
+    wait_for_slots(&stage, 1);
 }
 
 // nmstate#105
@@ -125,8 +115,7 @@ fn who_waits_asks_nothing_while_all_slots_are_taken() {
     enactment_of(&stage, "node02", &json!({ "is": "Progressing" }));
     let spec = json!({ "maxUnavailable": 1, "desiredState": mtu(1400) });
     stage.create(Kind::Policy, &policy("p", &spec));
-    let counted = |count: u32| json!({ "unavailableNodeCountMap": { "1": count } });
-    stage.report(Kind::Policy, "p", &counted(1));
+    set_slots(&stage, 1);
     let host = Host::new(host::two_nics());
     let _handler = handler(&stage, "node01", &host);
     wait_until_said(&stage, Kind::Enactment, "node01.p", WAITING);
@@ -154,26 +143,11 @@ fn who_waits_asks_nothing_while_all_slots_are_taken() {
     assert!(looks.count() <= 2, "{requests:#?}");
 
     let given_back = Instant::now();
-    stage.report(Kind::Policy, "p", &counted(0));
+    set_slots(&stage, 0);
     wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
     let woken = given_back.elapsed();
     // No look that nothing woke would be this early.
     assert!(woken < Duration::from_secs(20), "woken after {woken:?}");
-}
-
-/// A client whose watch of policies tells nothing.
-fn without_watch(client: kube::Client) -> kube::Client {
-    let service = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
-        let client = client.clone();
-        async move {
-            let query = request.uri().query().unwrap_or_default();
-            if query.contains("watch=true") && request.uri().path().ends_with("configurationpolicies") {
-                std::future::pending::<()>().await;
-            }
-            client.send(request).await
-        }
-    });
-    kube::Client::new(service, "default")
 }
 
 // nmstate#105
@@ -185,19 +159,10 @@ fn an_edit_that_the_answer_to_an_own_write_brings_is_applied() {
     let gate = Gate::default();
     let host = Host::new(host::two_nics());
     gate.hold(&host);
-    let simulated = host.clone();
-    let _handler = stage.task(move |client, shutdown| async move {
-        let client = without_watch(client);
-        let shared = shared("node01", &simulated, client.clone(), settings());
-        let how = apply::Settings {
-            probes: false,
-            ..apply::Settings::default()
-        };
-        let pipeline = Pipeline::new(simulated.engine(), client, "node01".to_owned(), how);
-        tokio::select! {
-            () = controller::start(shared, Arc::new(pipeline)) => {}
-            () = shutdown.wait() => {}
-        }
+    // What the watch of policies reports does not reach the handler.
+    let hold = Hold::watches_of("nodenetworkconfigurationpolicies");
+    let _handler = handler_by(&stage, "node01", &host, settings(), unprobed(), |client| {
+        hold.client(client)
     });
     gate.wait_for(1);
     let other = json!({ "spec": { "desiredState": mtu(1300) } });
@@ -219,11 +184,7 @@ fn who_failed_for_good_keeps_the_slot_and_those_who_wait_give_up() {
     enactment_of(&stage, "node02", &failed);
     let spec = json!({ "maxUnavailable": 1, "desiredState": mtu(1400) });
     stage.create(Kind::Policy, &policy("p", &spec));
-    stage.report(
-        Kind::Policy,
-        "p",
-        &json!({ "unavailableNodeCountMap": { "1": 1 } }),
-    );
+    set_slots(&stage, 1);
     let host = Host::new(host::two_nics());
     let _handler = handler(&stage, "node01", &host);
     let text = "reconciliation of enactment \"node01.p\" has aborted";
@@ -261,11 +222,7 @@ fn a_handler_that_starts_gives_back_what_it_held_and_not_what_it_waited_for() {
         // For no node, so that nothing else happens to it.
         let spec = json!({ "nodeSelector": { "no": "where" }, "desiredState": mtu(1400) });
         stage.create(Kind::Policy, &policy("p", &spec));
-        stage.report(
-            Kind::Policy,
-            "p",
-            &json!({ "unavailableNodeCountMap": { "1": 2 } }),
-        );
+        set_slots(&stage, 2);
         enactment_of(&stage, "node01", &state);
         assert_eq!(node["metadata"]["name"], "node01");
         let host = Host::new(host::two_nics());
@@ -333,9 +290,7 @@ fn a_slot_that_could_not_be_given_back_is_given_back_later() {
     stage
         .patch(Kind::ClusterRole, "nmstate-handler", &rules(&role["rules"]))
         .accepted();
-    stage.wait_for("the slot to be given back", (Kind::Policy, "p"), |policy| {
-        (policy?["status"]["unavailableNodeCountMap"] == json!({ "1": 0 })).then_some(())
-    });
+    wait_for_slots(&stage, 0);
     println!("the slot was given back after {:?}", began.elapsed());
     assert_eq!(
         hosts[0].0.applied(),
