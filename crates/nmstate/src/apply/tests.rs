@@ -119,6 +119,15 @@ fn pipeline(host: &Host, client: Client) -> Pipeline {
     Pipeline::new(host.engine(), client, "node01".to_owned(), Settings::default())
 }
 
+/// Why the change of a host with this API server fails.
+async fn failure(host: &Host, client: Client) -> Failure {
+    pipeline(host, client).apply(&desired()).await.unwrap_err()
+}
+
+/// Why a change is rolled back that the API server did not survive.
+const LOST: &str = "API server: no answer (for 120 s): rolling back desired state configuration: failed runnig probes \
+                    after network changes: failed runnig probe 'api-server' with after network reconfiguration";
+
 fn desired() -> Value {
     json!({"interfaces": [{"name": "eth1", "type": "ethernet", "state": "up", "802.1x": {"password": "hunter2"}}]})
 }
@@ -169,10 +178,7 @@ async fn a_change_that_fails_is_told_and_not_probed() {
         fails: vec!["apply"],
         ..Host::default()
     };
-    let failure = pipeline(&host, server(healthy))
-        .apply(&desired())
-        .await
-        .unwrap_err();
+    let failure = failure(&host, server(healthy)).await;
     assert_eq!((failure.text.as_str(), failure.retry), ("apply failed", true));
     assert_eq!(host.asked(), ["rollback", "apply"]);
 }
@@ -182,16 +188,9 @@ async fn a_change_that_fails_is_told_and_not_probed() {
 async fn a_host_that_lost_the_api_server_is_rolled_back_within_the_time_of_a_probe() {
     let host = Host::default();
     let started = tokio::time::Instant::now();
-    let failure = pipeline(&host, server(silent))
-        .apply(&desired())
-        .await
-        .unwrap_err();
-    assert_eq!(
-        failure.text,
-        "API server: no answer (for 120 s): rolling back desired state configuration: failed runnig probes after \
-         network changes: failed runnig probe 'api-server' with after network reconfiguration; rolled back, but probe \
-         'api-server' still fails: API server: no answer (for 120 s)"
-    );
+    let failure = failure(&host, server(silent)).await;
+    let still = "; rolled back, but probe 'api-server' still fails: API server: no answer (for 120 s)";
+    assert_eq!(failure.text, format!("{LOST}{still}"));
     assert!(failure.retry);
     assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
     // The choice of probes, the probes after the change, and those after it was undone.
@@ -223,15 +222,8 @@ fn cut_off_by_changes(host: &Host) -> Client {
 #[tokio::test(start_paused = true)]
 async fn a_change_that_lost_the_api_server_is_not_tried_again() {
     let host = Host::default();
-    let failure = pipeline(&host, cut_off_by_changes(&host))
-        .apply(&desired())
-        .await
-        .unwrap_err();
-    assert_eq!(
-        failure.text,
-        "API server: no answer (for 120 s): rolling back desired state configuration: failed runnig probes after \
-         network changes: failed runnig probe 'api-server' with after network reconfiguration"
-    );
+    let failure = failure(&host, cut_off_by_changes(&host)).await;
+    assert_eq!(failure.text, LOST);
     assert!(!failure.retry, "it would cut the host off again");
     assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
 }
@@ -323,10 +315,7 @@ async fn probes_ask_the_api_server_over_connections_of_their_own() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_no_longer_ready_is_rolled_back() {
     let host = Host::default();
-    let failure = pipeline(&host, server(not_ready))
-        .apply(&desired())
-        .await
-        .unwrap_err();
+    let failure = failure(&host, server(not_ready)).await;
     assert!(
         failure.text.starts_with(
             "node node01 is not Ready (for 120 s): rolling back desired state configuration: failed runnig probes \
@@ -343,10 +332,7 @@ async fn a_change_that_cannot_be_undone_says_so() {
         fails: vec!["rollback"],
         ..Host::default()
     };
-    let failure = pipeline(&host, server(not_ready))
-        .apply(&desired())
-        .await
-        .unwrap_err();
+    let failure = failure(&host, server(not_ready)).await;
     assert!(
         failure.text.ends_with(
             "; the configuration could not be rolled back, manual intervention needed: rollback failed"
@@ -362,10 +348,7 @@ async fn a_commit_that_fails_is_told_and_its_rollback_left_to_the_engine() {
         fails: vec!["commit"],
         ..Host::default()
     };
-    let failure = pipeline(&host, server(healthy))
-        .apply(&desired())
-        .await
-        .unwrap_err();
+    let failure = failure(&host, server(healthy)).await;
     assert_eq!(failure.text, "commit failed");
     assert_eq!(host.asked(), ["rollback", "apply", "commit"]);
 }
