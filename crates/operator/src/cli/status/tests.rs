@@ -31,6 +31,15 @@ fn condition(kind: &str, status: &str, minute: u8, reason: &str, message: &str) 
     })
 }
 
+/// Conditions of a configuration that is not applied, and why.
+fn failing(reason: &str, message: &str) -> Vec<Value> {
+    let text = "Unable to apply desired configuration";
+    vec![
+        condition("Available", "False", 58, "Failing", text),
+        condition("Degraded", "True", 58, reason, message),
+    ]
+}
+
 fn configuration(spec: &Value, conditions: &[Value]) -> Value {
     json!({
         "metadata": { "name": "cluster" }, "spec": spec,
@@ -215,16 +224,7 @@ Next: check the image's name, and whether node node01 may pull it
 fn a_rejected_specification_is_told_in_the_operators_words() {
     let message = "failed to validate NetworkConfig.Spec: invalid configuration:\nboth or none of the KubeMacPool ranges \
                    needs to be configured";
-    let conditions = [
-        condition(
-            "Available",
-            "False",
-            58,
-            "Failing",
-            "Unable to apply desired configuration",
-        ),
-        condition("Degraded", "True", 58, "FailedToValidate", message),
-    ];
+    let conditions = failing("FailedToValidate", message);
     let observed = Observed {
         configuration: Some(configuration(
             &json!({ "kubeMacPool": { "rangeStart": "02:00:00:00:00:00" } }),
@@ -360,17 +360,14 @@ Next: install what defines the missing kind; the operator then goes on by itself
 #[test]
 fn component_without_a_program_is_not_deployed_and_has_a_next_step() {
     let complaint = "spec.ovs is accepted, but this version of the operator does not deploy it yet";
-    let conditions = [
-        condition(
-            "Available",
-            "False",
-            58,
-            "Failing",
-            "Unable to apply desired configuration",
-        ),
-        condition("Degraded", "True", 58, "NotYetDeployed", complaint),
-        condition("OvsAvailable", "False", 58, "NotYetDeployed", complaint),
-    ];
+    let mut conditions = failing("NotYetDeployed", complaint);
+    conditions.push(condition(
+        "OvsAvailable",
+        "False",
+        58,
+        "NotYetDeployed",
+        complaint,
+    ));
     let text = shown(&Observed {
         configuration: Some(configuration(&json!({ "ovs": {} }), &conditions)),
         operator: Some(operator(1)),
