@@ -251,6 +251,7 @@ mod tests {
                 if ours.any(|line| line.get(2) == Some(&remote.as_str()) && line[5].starts_with("02:")) {
                     return;
                 }
+                // The kernel reports no change of this table: it has to be read again.
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
@@ -261,7 +262,7 @@ mod tests {
         asks.abort();
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn client_gives_a_server_up_that_does_not_answer() {
         // The kernel accepts connections; no program reads them.
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
