@@ -27,7 +27,9 @@ pub(crate) struct Host {
     pub(crate) starts: Arc<watch::Sender<u64>>,
 }
 
-type Ask = Box<dyn FnMut(&Value) -> Result<(), Error> + Send>;
+/// Asked before a document is applied. Locked apart from the state, so that the test may look at the host meanwhile, and
+/// may replace it.
+type Ask = Arc<Mutex<dyn FnMut(&Value) -> Result<(), Error> + Send>>;
 
 struct State {
     current: Value,
@@ -56,7 +58,7 @@ impl Host {
             rollbacks: 0,
             reports: 0,
             unreadable: None,
-            ask: Box::new(|_| Ok(())),
+            ask: Arc::new(Mutex::new(|_: &Value| Ok::<(), Error>(()))),
         }));
         let changed = Arc::new(Notify::new());
         let answering = (Arc::clone(&state), Arc::clone(&changed));
@@ -129,7 +131,7 @@ impl Host {
 
     /// Asked for every document before it is applied. May wait: the host does nothing else meanwhile.
     pub(crate) fn on_apply(&self, ask: impl FnMut(&Value) -> Result<(), Error> + Send + 'static) {
-        self.state().ask = Box::new(ask);
+        self.state().ask = Arc::new(Mutex::new(ask));
     }
 
     /// Every document is refused from now on.
@@ -284,11 +286,9 @@ fn no_checkpoint() -> Error {
 fn apply(state: &Mutex<State>, desired: &Value) -> Result<(), Error> {
     lock(state).applied.push(desired.clone());
     read::<NetworkState>(desired.clone())?;
-    // The test may look at the host meanwhile.
-    let mut ask = std::mem::replace(&mut lock(state).ask, Box::new(|_| Ok(())));
-    let answer = ask(desired);
-    lock(state).ask = ask;
-    answer?;
+    let ask = Arc::clone(&lock(state).ask);
+    let mut ask = ask.lock().unwrap_or_else(PoisonError::into_inner);
+    (*ask)(desired)?;
     let mut state = lock(state);
     let mut after = state.current.clone();
     merge(&mut after, desired);
