@@ -509,7 +509,8 @@ fn an_nmstate_too_many_that_cannot_be_deleted_does_not_stop_the_deployment() {
     stage
         .send(Method::DELETE, &format!("{bindings}/keep"), None)
         .accepted();
-    wait::until("the other one to go", DEADLINE, || match get(&stage, kept) {
+    // By now the pause before the next attempt may be the longest, a minute.
+    wait::until("the other one to go", 2 * DEADLINE, || match get(&stage, kept) {
         None => Ok(()),
         Some(object) => Err(format!("{object:#}")),
     })
