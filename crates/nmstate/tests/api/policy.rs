@@ -140,6 +140,18 @@ fn wait_for(what: &str, condition: impl Fn() -> Result<(), String>) {
     wait::until(what, DEADLINE, condition).unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// Waits until this is the only event.
+fn wait_for_event(stage: &Stage, event: &str) {
+    wait_for("the event", || {
+        let events = stage.events();
+        if events == [event] {
+            Ok(())
+        } else {
+            Err(format!("{events:#?}"))
+        }
+    });
+}
+
 /// Holds hosts in the middle of a change, until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<Waiting>, Condvar)>);

@@ -85,14 +85,7 @@ fn a_policy_is_tried_as_often_as_it_may_be_and_again_when_it_changes() {
     wait_until_said(&stage, Kind::Policy, "p", one);
     let event = "Warning ReconcileFailed NodeNetworkConfigurationPolicy/p x1: \
                  reconciliation of enactment \"node01.p\" has failed after 3 retries";
-    wait_for("the event", || {
-        let events = stage.events();
-        if events == [event] {
-            Ok(())
-        } else {
-            Err(format!("{events:#?}"))
-        }
-    });
+    wait_for_event(&stage, event);
     let event = &stage.list(Kind::Event)[0];
     assert_eq!(event["source"]["component"], "node01.nmstate-handler");
 
@@ -346,14 +339,7 @@ fn what_no_other_attempt_would_change_is_tried_once() {
     assert_eq!(enactment["status"]["retryCount"], json!({ "1": 5 }));
     let event = "Warning ReconcileFailed NodeNetworkConfigurationPolicy/p x1: \
                  reconciliation of enactment \"node01.p\" has failed, another attempt would fail as well";
-    wait_for("the event", || {
-        let events = stage.events();
-        if events == [event] {
-            Ok(())
-        } else {
-            Err(format!("{events:#?}"))
-        }
-    });
+    wait_for_event(&stage, event);
     assert_eq!(hosts[0].0.applied(), [mtu(1400)]);
 }
 

@@ -195,15 +195,8 @@ fn who_failed_for_good_keeps_the_slot_and_those_who_wait_give_up() {
         ["Aborted", "ConfigurationAborted", text],
     );
     assert!(host.applied().is_empty());
-    let events = stage.events();
     let event = format!("Warning ReconcileFailed NodeNetworkConfigurationPolicy/p x1: {text}");
-    wait_for("the event", || {
-        if stage.events() == [event.as_str()] {
-            Ok(())
-        } else {
-            Err(format!("{events:#?}"))
-        }
-    });
+    wait_for_event(&stage, &event);
 }
 
 // nmstate#31
