@@ -14,12 +14,12 @@
 //! All objects are in one etcd: their revisions are the exact order of their changes, however late a watch is. Times are
 //! those of arrival, and are only compared with the two tolerances.
 
+mod event;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::{MANAGED_BY, MANAGER, OPERATOR};
+pub use event::{Configuration, Event, News, Workload};
 
 /// How old a change may be that the operator does not know of yet: its own watches are late on a busy machine.
 pub const NEWS: Duration = Duration::from_secs(3);
@@ -31,128 +31,6 @@ pub const REACTION: Duration = Duration::from_secs(30);
 /// A workload that was rolled out for so long is settled: when it breaks after that, a test broke it, for instance by
 /// killing a daemon.
 const SETTLED: Duration = Duration::from_secs(3);
-
-/// An event of a watch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// The resource version of the object.
-    pub revision: u64,
-    /// The time of arrival since the beginning of the record.
-    pub at: Duration,
-    /// The new state.
-    pub news: News,
-}
-
-/// A state that an event brings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
-    /// The configuration; `None` when it is gone.
-    Configuration(Option<Configuration>),
-    /// A workload of the operator, by kind and name; `None` when it is gone or being deleted.
-    Workload(String, Option<Workload>),
-    /// Whether the operator runs.
-    Operator(bool),
-}
-
-/// State of the `NetworkAddonsConfig`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Configuration {
-    /// Changes with the specification.
-    pub generation: i64,
-    /// Whether it is being deleted.
-    pub ending: bool,
-    /// Whether the condition Available is True.
-    pub available: bool,
-    /// The last transition time of that condition, in whole seconds; empty without the condition.
-    pub since: String,
-}
-
-/// State of a `DaemonSet` or a `Deployment`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Workload {
-    /// Changes with the specification.
-    pub generation: i64,
-    /// The first thing that its roll-out still waits for.
-    pub unfinished: Option<String>,
-}
-
-impl Event {
-    /// Reads an event as the API server sends it. `None` for objects that do not matter here, bookmarks and errors.
-    pub fn read(at: Duration, event: &Value) -> Option<Self> {
-        let exists = match event["type"].as_str()? {
-            "ADDED" | "MODIFIED" => true,
-            "DELETED" => false,
-            _ => return None,
-        };
-        let object = &event["object"];
-        let metadata = &object["metadata"];
-        let (kind, name) = (object["kind"].as_str()?, metadata["name"].as_str()?);
-        let ending = !metadata["deletionTimestamp"].is_null();
-        let generation = metadata["generation"].as_i64().unwrap_or_default();
-        let news = match kind {
-            "NetworkAddonsConfig" => {
-                let conditions = object["status"]["conditions"].as_array();
-                let mut conditions = conditions.into_iter().flatten();
-                let available = conditions.find(|condition| condition["type"] == "Available");
-                let since = available.and_then(|condition| condition["lastTransitionTime"].as_str());
-                News::Configuration(exists.then(|| Configuration {
-                    generation,
-                    ending,
-                    available: available.is_some_and(|condition| condition["status"] == "True"),
-                    since: since.unwrap_or_default().to_owned(),
-                }))
-            }
-            "DaemonSet" | "Deployment" if name == OPERATOR => {
-                News::Operator(exists && unfinished(kind, object).is_none())
-            }
-            "DaemonSet" | "Deployment" if metadata["labels"][MANAGED_BY] == MANAGER => {
-                let state = || Workload {
-                    generation,
-                    unfinished: unfinished(kind, object),
-                };
-                News::Workload(format!("{kind} {name}"), (exists && !ending).then(state))
-            }
-            _ => return None,
-        };
-        Some(Self {
-            revision: metadata["resourceVersion"].as_str()?.parse().ok()?,
-            at,
-            news,
-        })
-    }
-}
-
-/// The first thing that the roll-out of a workload waits for, by the rules of `kubectl rollout status`.
-fn unfinished(kind: &str, object: &Value) -> Option<String> {
-    let number = |pointer: &str| {
-        object
-            .pointer(pointer)
-            .and_then(Value::as_i64)
-            .unwrap_or_default()
-    };
-    let status = |field: &str| number(&format!("/status/{field}"));
-    let fewer = |field: &str, than: i64| {
-        let found = status(field);
-        (found < than).then(|| format!("{field} is {found} of {than}"))
-    };
-    let (generation, observed) = (number("/metadata/generation"), status("observedGeneration"));
-    if observed < generation {
-        return Some(format!("generation {generation}, observed {observed}"));
-    }
-    if kind == "DaemonSet" {
-        let desired = status("desiredNumberScheduled");
-        return fewer("updatedNumberScheduled", desired).or_else(|| fewer("numberAvailable", desired));
-    }
-    // The API server fills in 1.
-    let wanted = object
-        .pointer("/spec/replicas")
-        .and_then(Value::as_i64)
-        .unwrap_or(1);
-    let (replicas, updated) = (status("replicas"), status("updatedReplicas"));
-    let old = (replicas > updated).then(|| format!("{} old replicas are left", replicas - updated));
-    let updating = fewer("updatedReplicas", wanted).or(old);
-    updating.or_else(|| fewer("availableReplicas", updated))
-}
 
 /// What was reported falsely, in words. The events may come in any order.
 pub fn violations(mut events: Vec<Event>) -> Vec<String> {
@@ -305,7 +183,6 @@ impl<'a> View<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     const SET: &str = "DaemonSet multus";
 
@@ -507,115 +384,5 @@ mod tests {
             says(6, 100.0, 2, true, "50"),
         ];
         assert_eq!(violations(events), [] as [String; 0]);
-    }
-
-    #[test]
-    fn unfinished_follows_kubectl_rollout_status() {
-        let object = |generation: i64, spec: Value, status: Value| json!({ "metadata": { "generation": generation }, "spec": spec, "status": status });
-        let set = |observed: i64, desired: i64, updated: i64, available: i64| {
-            let status = json!({
-                "observedGeneration": observed, "desiredNumberScheduled": desired,
-                "updatedNumberScheduled": updated, "numberAvailable": available,
-            });
-            unfinished("DaemonSet", &object(2, json!({}), status))
-        };
-        assert_eq!(set(1, 2, 2, 2).as_deref(), Some("generation 2, observed 1"));
-        assert_eq!(
-            set(2, 2, 1, 2).as_deref(),
-            Some("updatedNumberScheduled is 1 of 2")
-        );
-        assert_eq!(set(2, 2, 2, 1).as_deref(), Some("numberAvailable is 1 of 2"));
-        assert_eq!(set(2, 2, 2, 2), None);
-        assert_eq!(set(2, 0, 0, 0), None, "no node is meant");
-
-        let deployment = |wanted: Value, replicas: i64, updated: i64, available: i64| {
-            let status = json!({
-                "observedGeneration": 2, "replicas": replicas,
-                "updatedReplicas": updated, "availableReplicas": available,
-            });
-            unfinished("Deployment", &object(2, json!({ "replicas": wanted }), status))
-        };
-        assert_eq!(
-            deployment(json!(2), 2, 1, 2).as_deref(),
-            Some("updatedReplicas is 1 of 2")
-        );
-        assert_eq!(
-            deployment(json!(1), 2, 1, 2).as_deref(),
-            Some("1 old replicas are left")
-        );
-        assert_eq!(
-            deployment(json!(1), 1, 1, 0).as_deref(),
-            Some("availableReplicas is 0 of 1")
-        );
-        assert_eq!(
-            deployment(Value::Null, 0, 0, 0).as_deref(),
-            Some("updatedReplicas is 0 of 1")
-        );
-        assert_eq!(deployment(json!(0), 0, 0, 0), None);
-        assert_eq!(deployment(json!(1), 1, 1, 1), None);
-        assert!(unfinished("Deployment", &object(1, json!({}), Value::Null)).is_some());
-    }
-
-    #[test]
-    fn event_is_read_as_the_api_server_sends_it() {
-        let at = Duration::from_secs(7);
-        let sent = |what: &str, mut object: Value, labels: Value| {
-            object["metadata"]["resourceVersion"] = "42".into();
-            object["metadata"]["labels"] = labels;
-            let event = Event::read(at, &json!({ "type": what, "object": object }));
-            event.map(|event| {
-                assert_eq!((event.revision, event.at), (42, at));
-                event.news
-            })
-        };
-        let condition =
-            json!({ "type": "Available", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z" });
-        let config = json!({
-            "kind": "NetworkAddonsConfig", "metadata": { "name": "cluster", "generation": 3 },
-            "status": { "conditions": [{ "type": "Degraded", "status": "False" }, condition] },
-        });
-        let expected = Configuration {
-            generation: 3,
-            ending: false,
-            available: true,
-            since: "2026-01-02T03:04:05Z".to_owned(),
-        };
-        assert_eq!(
-            sent("MODIFIED", config.clone(), Value::Null),
-            Some(News::Configuration(Some(expected)))
-        );
-        assert_eq!(
-            sent("DELETED", config.clone(), Value::Null),
-            Some(News::Configuration(None))
-        );
-        assert_eq!(sent("BOOKMARK", config, Value::Null), None);
-
-        let ours = json!({ MANAGED_BY: MANAGER });
-        let set = json!({ "kind": "DaemonSet", "metadata": { "name": "multus", "generation": 1 } });
-        let made = Workload {
-            generation: 1,
-            unfinished: Some("generation 1, observed 0".to_owned()),
-        };
-        let news = |state| Some(News::Workload(SET.to_owned(), state));
-        assert_eq!(sent("ADDED", set.clone(), ours.clone()), news(Some(made)));
-        assert_eq!(sent("DELETED", set.clone(), ours.clone()), news(None));
-        assert_eq!(sent("ADDED", set.clone(), json!({})), None, "somebody else's");
-        let mut ending = set;
-        ending["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
-        assert_eq!(sent("MODIFIED", ending, ours), news(None));
-
-        let mut operator = json!({
-            "kind": "Deployment", "metadata": { "name": OPERATOR, "generation": 1 }, "spec": { "replicas": 1 },
-            "status": { "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1 },
-        });
-        assert_eq!(
-            sent("ADDED", operator.clone(), Value::Null),
-            Some(News::Operator(true))
-        );
-        operator["status"]["availableReplicas"] = 0.into();
-        assert_eq!(
-            sent("MODIFIED", operator, Value::Null),
-            Some(News::Operator(false))
-        );
     }
 }
