@@ -176,7 +176,17 @@ mod tests {
     const ROLE: &str = "WEFT_TEST_SUPERVISOR";
     const PATIENCE: Duration = Duration::from_mins(1);
 
-    /// In the process that is the supervisor: supervises a shell that starts a program, and then calls `then`.
+    /// A process that is the supervisor. It is killed with this, also where a test fails.
+    struct Supervisor(Child);
+
+    impl Drop for Supervisor {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// In the process that is the supervisor: supervises a shell that starts a program, calls `then`, and ends the process.
     fn play(then: impl FnOnce(&Path, Ended)) {
         let Some(folder) = std::env::var_os(ROLE) else {
             return;
@@ -185,10 +195,12 @@ mod tests {
         let script = "sleep 1000 & echo $! >\"$0/new\"; mv \"$0/new\" \"$0/program\"; wait";
         shell.args(["-c", script]).arg(&folder);
         then(Path::new(&folder), supervise(shell).unwrap());
+        // The rest of the test is that of the process that started this one.
+        std::process::exit(0);
     }
 
     /// Starts a process that runs `test` as the supervisor; returns it with the program of the shell.
-    fn start(test: &str, folder: &Path) -> (Child, Process) {
+    fn start(test: &str, folder: &Path) -> (Supervisor, Process) {
         let mut supervisor = Command::new(std::env::current_exe().unwrap());
         let name = format!("test::supervisor::tests::{test}");
         supervisor.args(["--exact", &name, "--nocapture"]);
@@ -197,7 +209,7 @@ mod tests {
         let mut signals: SigSet = INTERRUPTS.into_iter().collect();
         signals.add(Signal::SIGCHLD);
         signals.thread_block().unwrap();
-        let supervisor = supervisor.spawn().unwrap();
+        let supervisor = Supervisor(supervisor.spawn().unwrap());
         signals.thread_unblock().unwrap();
         let program = wait::until("the shell's program", PATIENCE, || {
             let number =
@@ -224,8 +236,8 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let test = "supervisor_interrupted_ends_the_group_and_tells_the_signal";
             let (mut supervisor, program) = start(test, folder.path());
-            send(&supervisor, signal);
-            assert_eq!(supervisor.wait().unwrap().code(), Some(code));
+            send(&supervisor.0, signal);
+            assert_eq!(supervisor.0.wait().unwrap().code(), Some(code));
             wait_gone(program);
         }
     }
@@ -241,7 +253,7 @@ mod tests {
         });
         let folder = tempfile::tempdir().unwrap();
         let (mut supervisor, program) = start("supervisor_interrupted_twice_ends_at_once", folder.path());
-        send(&supervisor, Signal::SIGTERM);
+        send(&supervisor.0, Signal::SIGTERM);
         let interrupted = folder.path().join("interrupted");
         let told = || {
             if interrupted.exists() {
@@ -251,8 +263,8 @@ mod tests {
             }
         };
         wait::until("the first signal", PATIENCE, told).unwrap();
-        send(&supervisor, Signal::SIGTERM);
-        let status = supervisor.wait().unwrap();
+        send(&supervisor.0, Signal::SIGTERM);
+        let status = supervisor.0.wait().unwrap();
         assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
         wait_gone(program);
     }
@@ -262,8 +274,8 @@ mod tests {
         play(|_, _| {});
         let folder = tempfile::tempdir().unwrap();
         let (mut supervisor, program) = start("supervisor_killed_leaves_no_program", folder.path());
-        send(&supervisor, Signal::SIGKILL);
-        supervisor.wait().unwrap();
+        send(&supervisor.0, Signal::SIGKILL);
+        supervisor.0.wait().unwrap();
         wait_gone(program);
     }
 
