@@ -260,9 +260,10 @@ fn victim(test: &str, cluster: &str) -> Child {
 }
 
 fn kill_when(victim: &mut Child, what: &str, reached: &dyn Fn() -> bool) {
-    wait::until(what, PATIENCE, || if reached() { Ok(()) } else { Err("not yet") }).unwrap();
+    let waited = wait::until(what, PATIENCE, || if reached() { Ok(()) } else { Err("not yet") });
     victim.kill().unwrap();
     victim.wait().unwrap();
+    waited.unwrap();
 }
 
 fn pod(name: &str, node: &str) -> String {
