@@ -27,8 +27,8 @@ pub(crate) const PRODUCT: &str = "weft";
 /// whose answer was lost.
 const SILENCE: Duration = Duration::from_secs(310);
 
-/// How long the API server may take to begin its answer, also that to a watch. It gives up itself after a minute
-/// (`--request-timeout`); without a limit of ours, a controller with one worker waits for [`SILENCE`] where it does not.
+/// How long the API server may take to begin its answer, also to a watch. The API server itself gives a request up after a
+/// minute (`--request-timeout`). If it does not, a controller with one worker would wait for [`SILENCE`].
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long a connection may be silent before the kernel asks whether the other end is still there, and how often it asks
@@ -107,7 +107,7 @@ pub async fn configuration(component: &str, kubeconfig: Option<&Path>) -> Result
     Ok(config)
 }
 
-/// A client whose requests are counted, and fail without the beginning of an answer within a minute.
+/// A client whose requests are counted. A request fails if its answer does not begin within a minute.
 ///
 /// # Errors
 /// When TLS or authentication can't be set up from the configuration.
@@ -119,15 +119,15 @@ fn counted_within(config: Config, requests: &Requests, patience: Duration) -> Re
     let host = config.cluster_url.authority().map(ToString::to_string);
     let host = host.as_deref().unwrap_or_default();
     if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
-        // People's ways to a cluster, which the library knows best. They may have to log in meanwhile: no limit.
+        // The library handles proxies and login programs. A person may have to log in first, so there is no limit.
         let layer = layer_fn(|service| requests.count(host, service));
         return Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build());
     }
-    // The process' own; whoever is first may have set it already.
+    // The provider of the whole process; other code may have set it already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    // Where the head and the body of a request are written apart, the body would wait for the acknowledgement of the head.
+    // Otherwise a body that is written after its head waits until the head is acknowledged.
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(IDLE));
     tcp.set_keepalive_interval(Some(ASKED_AGAIN));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_gives_a_server_up_that_does_not_answer() {
+    async fn request_without_an_answer_fails_at_the_limit() {
         // The kernel accepts connections; no program reads them.
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let port = listener.local_addr().expect("an address").port();

@@ -8,7 +8,7 @@
 //!        └────────── an API server <──────────┘
 //! ```
 //!
-//! The API server answers at once, unless a real one is asked for: then what it takes is on the clock too.
+//! By default the API server is a stand-in that answers at once. With a real one, the times include its own.
 //!
 //! The daemon is the image's, chrooted as in its container; what it writes for a crash of the machine lies on a real
 //! file system. The plugin that does nothing shows what shim and daemon cost by themselves: `passthru`, once as a part
@@ -111,7 +111,7 @@ fn cases(theirs: bool, state: &Path) -> Vec<Case> {
 /// What is measured beside the cases: the memory of a daemon.
 const MEMORY: &str = "memory";
 
-/// What is measured, and against what.
+/// The programs that are measured, and those that they are compared with.
 pub(crate) struct Programs<'a> {
     /// The program of all daemons.
     pub(crate) weft: &'a Path,

@@ -53,7 +53,7 @@ struct Args {
     /// Measure the way through multus instead, with this `weft`: `cargo xtask bench attach`
     #[arg(long, value_name = "WEFT")]
     attach: Option<PathBuf>,
-    /// With it: a real API server, instead of one that answers at once
+    /// Use a real API server with `--attach`, instead of a stand-in that answers at once
     #[arg(long, requires = "attach")]
     api_server: bool,
     /// Cases to measure, all by default; of multus' those whose names begin so

@@ -118,7 +118,7 @@ impl Cluster {
         })
     }
 
-    /// The clusters of a home whose owner is gone: a process that [claimed](Self::claim) them.
+    /// The clusters of a home whose owner, the process that [claimed](Self::claim) them, has ended.
     pub fn abandoned(home: &Home) -> Result<Vec<Self>> {
         let names = owner::abandoned(&home.path().join(CLUSTERS));
         let cluster = |name| {
@@ -211,7 +211,7 @@ impl Cluster {
     }
 
     /// Brings the cluster up, or what is missing of it: safe to repeat, fast when there is nothing to do. An
-    /// [abandoned](Self::abandoned) cluster has no owner then, and stays.
+    /// [abandoned](Self::abandoned) cluster loses its owner, so that it stays.
     pub fn up(&self, progress: &mut dyn Progress) -> Result<()> {
         must_be_root()?;
         let _lock = self.lock(progress)?;
@@ -271,7 +271,7 @@ impl Cluster {
         Ok(abandoned)
     }
 
-    /// Removes it, for the one that holds the lock.
+    /// Removes the cluster; the caller holds the lock.
     fn remove(&self, progress: &mut dyn Progress) -> Result<()> {
         progress.step(&format!("ending the processes of cluster {}", self.options.name));
         self.groups.remove(None, Duration::from_mins(2))?;
@@ -285,7 +285,7 @@ impl Cluster {
                 _ => Ok(()),
             },
         )?;
-        // Last: the next removal finds what a killed one left.
+        // Last, so that another run repeats a removal that is killed.
         self.ownership.remove()
     }
 

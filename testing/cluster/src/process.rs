@@ -1,4 +1,4 @@
-//! Processes, told from later ones that get the same number.
+//! Processes, distinguished from later ones with the same number.
 
 use std::fmt;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::error::{At, Error, Result};
 
 /// A process: its number and the time of its start, because the kernel uses numbers again.
 ///
-/// Its text, `NUMBER-START`, is a name for what belongs to it.
+/// Its text, `NUMBER-START`, can name files that belong to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     number: u32,
@@ -58,7 +58,7 @@ impl fmt::Display for Process {
     }
 }
 
-/// What `/proc/PID/stat` says.
+/// A process as `/proc/PID/stat` describes it.
 struct Seen {
     process: Process,
     ended: bool,

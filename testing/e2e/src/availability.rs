@@ -1,18 +1,18 @@
-//! Whether the operator reported availability truly: a judgement over a record of a cluster.
+//! Judges from a record of a cluster whether the operator reported availability truly.
 //!
 //! ```text
 //! watches of configuration, DaemonSets, Deployments ──> Event ──> sorted by revision ──> violations
 //! ```
 //!
 //! * Available=True never ends in the second in which it began, unless a change was asked for. Conditions have whole
-//!   seconds: a short one over the turn of a second goes unnoticed, and a long one is never taken for short.
+//!   seconds: True for a short time over the turn of a second is not found, and True for longer is never found.
 //! * Available becomes True only when every workload is rolled out, as `kubectl rollout status` defines it. A workload that
 //!   broke within [`NEWS`] before does not count.
 //! * Available=True ends within [`REACTION`] after a workload breaks. The time in which the operator does not run does not
 //!   count.
 //!
-//! All objects are in one etcd: their revisions are the exact order of their changes, however late a watch is. Times are
-//! those of arrival, and are only compared with the two tolerances.
+//! All objects are in one etcd, so that revisions give the exact order of the changes, also where a watch is late. Times
+//! are times of arrival, and are only compared with the two tolerances.
 
 mod event;
 
@@ -21,18 +21,18 @@ use std::time::Duration;
 
 pub use event::{Configuration, Event, News, Workload};
 
-/// How old a change may be that the operator does not know of yet: its own watches are late on a busy machine.
+/// How long the operator may not know of a change: its own watches are late on a busy machine.
 pub const NEWS: Duration = Duration::from_secs(3);
 
 /// How long the operator may take to report a change. It writes the status at the end of a reconcile, which applies many
 /// objects one after the other.
 pub const REACTION: Duration = Duration::from_secs(30);
 
-/// A workload that was rolled out for so long is settled: when it breaks after that, a test broke it, for instance by
+/// A workload that was rolled out for so long is settled. When it breaks after that, a test broke it, for instance by
 /// killing a daemon.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// What was reported falsely, in words. The events may come in any order.
+/// Describes each false report. The events may be in any order.
 pub fn violations(mut events: Vec<Event>) -> Vec<String> {
     events.sort_by_key(|event| event.revision);
     let mut view = View::default();
@@ -60,7 +60,7 @@ struct View<'a> {
     workloads: BTreeMap<&'a str, Known<'a>>,
     /// Since when the operator runs.
     operator: Option<Duration>,
-    /// When somebody last asked for a change: by the configuration, by a workload, or by breaking one.
+    /// The time of the last change that was asked for: of the configuration, of a workload, or by breaking one.
     asked: Option<Duration>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> View<'a> {
         match (self.available, available) {
             (None, Some(now)) => {
                 self.available = Some((at, now.since.as_str()));
-                // How it became True is on record only if it was something else before.
+                // Without an earlier configuration, the record does not show when it became True.
                 before.map_or_else(Vec::new, |_| self.premature(at))
             }
             (Some((began, since)), None) => {
@@ -119,7 +119,7 @@ impl<'a> View<'a> {
         };
         let broken = state.unfinished.is_some();
         let known = match before {
-            // One that is not rolled out when it is first seen was just made.
+            // A workload that is first seen before it is rolled out is new.
             None => Known {
                 state,
                 since: at,
@@ -233,7 +233,7 @@ mod tests {
             rolling(3, 0.2, 1),
             rolled_out(4, 20.0, 1),
             says(5, 20.1, 1, true, "20"),
-            // Somebody changes the configuration, the workload is rolled out again, and the status says so.
+            // The configuration changes, the workload is rolled out again, and the status says so.
             says(6, 90.0, 2, true, "20"),
             rolling(7, 91.0, 2),
             says(8, 92.0, 2, false, "92"),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn violations_true_over_news_is_none() {
+    fn violations_true_just_after_a_workload_broke_is_none() {
         let broken_at = |seconds: f64| {
             vec![
                 runs(1, 0.0, true),
@@ -299,7 +299,7 @@ mod tests {
                 "Available stayed True while DaemonSet multus was not rolled out for 31.0 s: numberAvailable is 1 of 2"
             ]
         );
-        // The end of the roll-out shows it too, when nobody says anything.
+        // The end of the roll-out shows it too, without a new status.
         let mut silent = until(131.0);
         silent.remove(4);
         assert_eq!(violations(silent).len(), 1);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn violations_true_that_ends_in_its_second_is_found_unless_somebody_asked() {
+    fn violations_true_that_ends_in_its_second_is_found_unless_a_change_was_asked_for() {
         let flap = |between: Option<Event>, generation: i64, end: &str| {
             let mut events = vec![
                 runs(1, 0.0, true),

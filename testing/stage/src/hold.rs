@@ -5,8 +5,8 @@ use kube::{Client, client::Body};
 use tokio::sync::watch;
 use tower::service_fn;
 
-/// Holds the watches of a resource until it is released: they report no event meanwhile. Lists are answered. Clones share
-/// it.
+/// Holds the watches of a resource until it is released: they report no event meanwhile, and lists are answered. Clones
+/// hold and release together.
 #[derive(Clone, Debug)]
 pub struct Hold {
     resource: &'static str,
@@ -27,7 +27,7 @@ impl Hold {
         self.released.send_replace(true);
     }
 
-    /// A client that sends its requests by `client`, and these watches only after the release.
+    /// A client that sends its requests with `client`, and these watches only after the release.
     pub fn client(self, client: Client) -> Client {
         let namespace = client.default_namespace().to_owned();
         let service = service_fn(move |request: Request<Body>| {

@@ -192,7 +192,8 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Brings the cluster up with the product on it. Unless it is to be kept, it is this run's, and goes with it.
+    /// Brings the cluster up with the product on it. Unless it is to be kept, this run owns it, so that it goes with the
+    /// run.
     fn install(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
         if !self.wish.keep {
             cluster.claim(lane)?;
@@ -208,7 +209,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Keeps the cluster, and says how to use it.
+    /// Keeps the cluster, and prints how to use it.
     fn keep(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
         cluster.keep(lane)?;
         self.board.print(&format!(

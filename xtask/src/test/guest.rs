@@ -12,7 +12,7 @@ use super::libtest::Reader;
 use crate::build::{Inventory, Kind, Program};
 use crate::paths;
 
-/// The folder of a machine in that of builds begins so, and ends with the process that runs it.
+/// The beginning of the name of a machine's folder, before the process that runs the machine.
 const FOLDER: &str = "vm-";
 /// Name of the program that is the guest's first process.
 const INIT: &str = "vm-init";

@@ -11,7 +11,7 @@ pub(super) struct Load(Vec<Child>);
 
 impl Load {
     /// # Errors
-    /// When a loop cannot be started: the processors would not be as busy as somebody asked.
+    /// When a loop cannot be started: the processors would not be as busy as the flag asks.
     pub(super) fn start() -> anyhow::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut load = Self::default();
@@ -20,7 +20,7 @@ impl Load {
             spin.args(["--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"]);
             let child = spin.stdin(Stdio::null()).spawn();
             load.0
-                .push(child.context("cannot keep the processors busy by setpriv")?);
+                .push(child.context("cannot keep the processors busy with setpriv")?);
         }
         Ok(load)
     }

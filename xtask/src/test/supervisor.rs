@@ -29,7 +29,7 @@ const GUARD: &str = "read -r line; kill -s KILL 0";
 /// Shells add it to the number of the signal that ended a program.
 const BY_SIGNAL: i32 = 128;
 
-/// The end of a run.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     /// By itself, or by a signal that it got.
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that is the supervisor, to the folder where it tells how far it is.
+    /// Set in the process that is the supervisor, to the folder of the files by which it shows how far it is.
     const ROLE: &str = "WEFT_TEST_SUPERVISOR";
     const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -230,11 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn supervisor_interrupted_ends_the_group_and_tells_the_signal() {
+    fn supervisor_interrupted_ends_the_group_and_exits_with_the_signal() {
         play(|_, ended| std::process::exit(ended.code()));
         for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
             let folder = tempfile::tempdir().unwrap();
-            let test = "supervisor_interrupted_ends_the_group_and_tells_the_signal";
+            let test = "supervisor_interrupted_ends_the_group_and_exits_with_the_signal";
             let (mut supervisor, program) = start(test, folder.path());
             send(&supervisor.0, signal);
             assert_eq!(supervisor.0.wait().unwrap().code(), Some(code));

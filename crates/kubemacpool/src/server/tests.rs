@@ -178,8 +178,8 @@ fn parts(answer: &str) -> (&str, &str) {
     (head.split(' ').nth(1).expect("a status"), body)
 }
 
-/// Asks until the answer is as it has to be. A peer gets no notice when the server takes other files, so it asks again and
-/// again, on the real clock: the server follows its files by inotify.
+/// Asks until the answer is as it has to be. A peer gets no notice when the server reads new files, so it asks again and
+/// again.
 async fn until(what: &str, mut asked: impl AsyncFnMut() -> Result<(), String>) {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     while let Err(error) = asked().await {

@@ -119,12 +119,12 @@ fn pipeline(host: &Host, client: Client) -> Pipeline {
     Pipeline::new(host.engine(), client, "node01".to_owned(), Settings::default())
 }
 
-/// Why the change of a host with this API server fails.
+/// The failure of a change on a host with this API server.
 async fn failure(host: &Host, client: Client) -> Failure {
     pipeline(host, client).apply(&desired()).await.unwrap_err()
 }
 
-/// Why a change is rolled back that the API server did not survive.
+/// The failure of a change after which the API server does not answer.
 const LOST: &str = "API server: no answer (for 120 s): rolling back desired state configuration: failed runnig probes \
                     after network changes: failed runnig probe 'api-server' with after network reconfiguration";
 
@@ -201,7 +201,7 @@ async fn a_host_that_lost_the_api_server_is_rolled_back_within_the_time_of_a_pro
     );
 }
 
-/// An API server that the host cannot reach while something is pending on it.
+/// An API server that the host cannot reach while a change of the host is not committed.
 fn cut_off_by_changes(host: &Host) -> Client {
     let pending = Arc::clone(&host.pending);
     let service = tower::service_fn(move |request: HttpRequest<Body>| {
@@ -249,7 +249,7 @@ async fn a_change_that_is_not_wanted_any_more_is_rolled_back_at_once() {
         started.elapsed()
     );
 
-    // While probes are chosen, nothing is changed yet.
+    // Nothing is changed before the probes are chosen.
     let host = Host::default();
     let superseded = tokio::time::sleep(Duration::from_secs(1));
     let given_up = pipeline(&host, server(not_ready))
@@ -343,7 +343,7 @@ async fn a_change_that_cannot_be_undone_says_so() {
 
 // nmstate#50
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_fails_is_told_and_its_rollback_left_to_the_engine() {
+async fn commit_that_fails_is_reported_and_its_rollback_left_to_the_engine() {
     let host = Host {
         fails: vec!["commit"],
         ..Host::default()

@@ -109,7 +109,7 @@ node01, node02:
 
 // nmstate#115
 #[test]
-fn programs_get_every_outcome_and_change_as_json() {
+fn json_has_every_outcome_and_change() {
     let outcomes = [
         Outcome::Changes(
             vec![

@@ -23,12 +23,12 @@ pub(crate) struct Host {
     state: Arc<Mutex<State>>,
     /// Told whenever the host changes, as the kernel would.
     pub(crate) changed: Arc<Notify>,
-    /// Counts whenever its NetworkManager starts, as the bus would tell.
+    /// The number of starts of its NetworkManager, as the bus reports them.
     pub(crate) starts: Arc<watch::Sender<u64>>,
 }
 
-/// Asked before a document is applied. Locked apart from the state, so that the test may look at the host meanwhile, and
-/// may replace it.
+/// Asked before a document is applied. It has a lock of its own, so that a test can read the host meanwhile and can replace
+/// it.
 type Ask = Arc<Mutex<dyn FnMut(&Value) -> Result<(), Error> + Send>>;
 
 struct State {
@@ -115,14 +115,14 @@ impl Host {
         self.state().unreadable = error;
     }
 
-    /// NetworkManager is away: nothing can be read, and no document is applied.
+    /// NetworkManager stops: the host cannot be read, and no document is applied.
     pub(crate) fn lose_network_manager(&self) {
         let away = error("PluginFailure", "NetworkManager is away");
         self.unreadable(Some(away.clone()));
         self.refuse(away);
     }
 
-    /// It is back, and only its bus tells so.
+    /// NetworkManager starts again, and only its bus reports that.
     pub(crate) fn regain_network_manager(&self) {
         self.unreadable(None);
         self.on_apply(|_| Ok(()));

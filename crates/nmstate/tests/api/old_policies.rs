@@ -16,7 +16,7 @@ fn policy(name: &str, spec: Value) -> Value {
     })
 }
 
-/// What an enactment says where nothing matches.
+/// The message of an enactment on a node where no interface matches.
 const UNMATCHED: &str =
     "successfully reconciled: no interface of this node matches the policy, nothing was changed";
 

@@ -67,7 +67,7 @@ pub(crate) fn operator(stage: &Stage, settings: Settings) -> Task {
     operator_as(stage, ACCOUNT, settings)
 }
 
-/// One under another account.
+/// The operator under this account.
 pub(crate) fn operator_as(stage: &Stage, account: &str, settings: Settings) -> Task {
     stage.task_as(account, move |client, shutdown| async move {
         Operator::start(client, settings)
@@ -448,7 +448,7 @@ fn there_is_one_wish_that_counts_and_what_it_says_stays_true_until_it_goes() {
 
 // nmstate#117
 #[test]
-fn metrics_that_are_switched_off_are_not_waited_for() {
+fn operator_that_deploys_no_metrics_does_not_wait_for_them() {
     let stage = installed();
     let _running = operator(&stage, settings());
     let off = json!({ "metricsConfiguration": { "bindAddress": "0" } });
@@ -465,7 +465,7 @@ fn metrics_that_are_switched_off_are_not_waited_for() {
 
 // nmstate#116
 #[test]
-fn an_nmstate_too_many_that_cannot_be_deleted_does_not_stop_the_deployment() {
+fn second_nmstate_that_cannot_be_deleted_does_not_stop_the_deployment() {
     let stage = installed();
     let kept = "/apis/nmstate.io/v1/nmstates/other";
     for name in ["nmstate", "other"] {
@@ -509,7 +509,7 @@ fn an_nmstate_too_many_that_cannot_be_deleted_does_not_stop_the_deployment() {
     stage
         .send(Method::DELETE, &format!("{bindings}/keep"), None)
         .accepted();
-    // By now the pause before the next attempt may be the longest, a minute.
+    // The pause before the next attempt may have grown to its longest, a minute.
     wait::until("the other one to go", 2 * DEADLINE, || match get(&stage, kept) {
         None => Ok(()),
         Some(object) => Err(format!("{object:#}")),
@@ -563,7 +563,7 @@ fn two_nodes_set_aside_make_two_webhooks_and_missing_manifests_are_told() {
 
 // operator#85, the part of the node state operator
 #[test]
-fn operator_is_ready_after_it_has_said_how_it_is_going() {
+fn operator_is_ready_after_its_first_status() {
     let stage = installed();
     stage
         .send(Method::POST, WISHES, Some(&wish("nmstate", &json!({}))))
@@ -608,7 +608,7 @@ fn limits_are_numbers_or_percentages(stage: &Stage) {
     }
 }
 
-/// The policy at this path is in progress.
+/// Edits the policy at this path, which is in progress.
 fn edits_in_progress_are_admitted_on_request(stage: &Stage, path: &str) {
     let annotated =
         |value: Value| json!({ "metadata": { "annotations": { "nmstate.io/edit-in-progress": value } } });

@@ -116,7 +116,7 @@ node01:
 
 // nmstate#115
 #[test]
-fn programs_get_a_preview_as_json() {
+fn json_preview_has_the_changes_of_each_node() {
     let stage = Stage::start();
     let directory = TempDir::new().expect("a directory");
     stage.node("node01", &[]);

@@ -80,7 +80,7 @@ impl Handler {
         Self::of(stage, NAMESPACE, &dir.join("handler_lock"), dir.join(name))
     }
 
-    /// One of a namespace, with these files.
+    /// A handler of this namespace, with these files.
     fn of(stage: &Stage, namespace: &str, lock: &Path, ready: PathBuf) -> Self {
         let mut command = named(
             "manager",
@@ -178,7 +178,7 @@ fn of_two_handlers_of_a_node_the_second_is_not_ready_until_the_first_is_gone() {
     assert!(fs::metadata(dir.path().join("handler_lock")).is_ok());
 }
 
-/// Where the lock of a DaemonSet's handlers is on their hosts.
+/// The path of the lock of a DaemonSet's handlers on their hosts.
 fn lock_on_host(set: &Value) -> PathBuf {
     let spec = &set["spec"]["template"]["spec"];
     let of = |list: &Value, is: &dyn Fn(&Value) -> bool| -> Value {
@@ -250,7 +250,7 @@ fn handlers_of_a_second_operator_wait_until_those_of_the_first_are_gone() {
     stage.wait_until_served(Kind::State.path());
     stage.wait_until_served(Kind::Policy.path());
     stage.wait_until_served(Kind::Enactment.path());
-    // Each would tell in the one NMState how its own pods are.
+    // Both would write the status of the same NMState.
     drop(running);
 
     stage.node(NODE, &[]);
@@ -260,7 +260,7 @@ fn handlers_of_a_second_operator_wait_until_those_of_the_first_are_gone() {
         let lock = host
             .path()
             .join(lock.strip_prefix("/").expect("an absolute path"));
-        // As the kubelet does before it mounts it.
+        // The kubelet makes the directory before it mounts it.
         fs::create_dir_all(lock.parent().expect("a directory")).expect("a directory");
         move |stage: &Stage| Handler::of(stage, namespace, &lock, lock.with_file_name(namespace))
     });

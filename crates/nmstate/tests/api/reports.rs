@@ -126,7 +126,7 @@ fn a_host_that_cannot_be_read_is_not_reported_until_it_can() {
 
 // nmstate#112
 #[test]
-fn a_network_manager_that_is_back_after_minutes_is_reported_at_once() {
+fn host_is_reported_at_once_when_network_manager_is_back() {
     let stage = Stage::start();
     stage.node(NODE, &[]);
     let host = Host::new(host::two_nics());

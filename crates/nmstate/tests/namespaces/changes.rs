@@ -96,7 +96,7 @@ async fn quiet_for(changed: &Notify, pause: Duration) {
 
 // nmstate#112
 #[test]
-fn network_manager_tells_of_what_the_kernel_does_not_know_and_of_its_start() {
+fn network_manager_reports_its_start_and_changes_that_the_kernel_does_not_know() {
     let mut host = Host::enter();
     wait(async {
         let mut bus = Bus::open(None).await.unwrap();
@@ -124,7 +124,7 @@ fn network_manager_tells_of_what_the_kernel_does_not_know_and_of_its_start() {
         host.start_again().unwrap();
         let start = tokio::time::timeout(DEADLINE, started.changed()).await;
         start
-            .unwrap_or_else(|_| panic!("the start was not told\n{}", host.log()))
+            .unwrap_or_else(|_| panic!("the start was not reported\n{}", host.log()))
             .unwrap();
         // Attempts to listen tell as well, ever less often: what is told each time is told by the signals.
         let mut told = 0;

@@ -62,7 +62,7 @@ fn what_is_not_committed_is_undone() {
 
 // nmstate#109, nmstate#110
 #[test]
-fn a_change_that_the_kernel_cannot_make_fails_with_what_the_kernel_lacks() {
+fn change_that_the_kernel_cannot_make_names_the_missing_symbol() {
     let host = Host::enter();
     let engine = host.engine();
     let mut filtering = bridge();
@@ -81,7 +81,7 @@ fn a_change_that_the_kernel_cannot_make_fails_with_what_the_kernel_lacks() {
         let is_chatter = line.contains("WIFI") || line.contains("NetworkManager version");
         assert!(!is_chatter, "{line}");
     }
-    // Without VLANs the same kernel makes it.
+    // The same kernel makes the bridge without VLANs.
     wait(engine.apply(bridge())).unwrap_or_else(|error| panic!("{error}\n{}", host.log()));
     wait(engine.rollback()).unwrap();
 }

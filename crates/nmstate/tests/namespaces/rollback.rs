@@ -256,7 +256,7 @@ where
     Ok(())
 }
 
-/// NetworkManager's bus refuses every commit from now on, and nothing else.
+/// From now on the bus of NetworkManager refuses every commit, and nothing else.
 fn refuse_commits() {
     const FILE: &str = "/etc/dbus-1/weft.conf";
     const DENIED: &str = r#"<policy context="mandatory">

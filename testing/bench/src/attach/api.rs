@@ -1,5 +1,5 @@
 //! The API server of a measured daemon: pods that wait to be attached, one network, and a place for statuses and events.
-//! A real one, or as much of one as the daemon asks for, which answers at once.
+//! Either a real one, or a stand-in that answers the daemon's requests at once.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -32,7 +32,7 @@ fn pod_uid(number: usize) -> String {
 
 /// An API server with the pods and the network.
 pub(super) struct Api {
-    /// The way to it.
+    /// The kubeconfig of its clients.
     pub(super) kubeconfig: PathBuf,
     /// UIDs of the pods.
     pub(super) uids: Vec<String>,
@@ -40,8 +40,8 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Answers at once, until the process ends. `network` is the configuration of the second network, `dir` the place for
-    /// its kubeconfig.
+    /// The stand-in, which runs until the process ends. `network` is the configuration of the second network, `dir` the
+    /// place for its kubeconfig.
     pub(super) fn instant(network: &Value, dir: &Path) -> anyhow::Result<Self> {
         let address = serve(nad(network))?;
         let kubeconfig = dir.join("kubeconfig");
@@ -70,7 +70,7 @@ impl Api {
         objects.extend((0..PODS).map(pod));
         for object in &mut objects {
             if let Some(metadata) = object["metadata"].as_object_mut() {
-                // The server's to give.
+                // The server sets them.
                 metadata.shift_remove("uid");
                 metadata.shift_remove("resourceVersion");
             }

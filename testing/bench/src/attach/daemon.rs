@@ -18,7 +18,7 @@ use super::api;
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Port of its metrics.
 const METRICS: u16 = 9100;
-/// The metric of steps.
+/// The beginning of the names of the metric of steps.
 const STEPS: &str = "multus_add_step_duration_seconds_";
 
 /// Where a daemon and what it needs is.
@@ -121,12 +121,12 @@ impl Daemon {
     }
 }
 
-/// Seconds and times of each step, in the order in which they are told.
+/// Name, seconds and number of each step, in the order of the metrics.
 #[derive(Debug, Default)]
 pub(super) struct Spent(Vec<(String, f64, f64)>);
 
 impl Spent {
-    /// From the text of metrics.
+    /// Reads the text of the metrics.
     fn read(text: &str) -> Self {
         let mut spent = Self::default();
         for line in text.lines() {

@@ -1,4 +1,4 @@
-//! Events of the watches, as far as they matter for the judgement.
+//! The events of the watches that the judgement needs.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ mod tests {
         );
         assert_eq!(set(2, 2, 2, 1).as_deref(), Some("numberAvailable is 1 of 2"));
         assert_eq!(set(2, 2, 2, 2), None);
-        assert_eq!(set(2, 0, 0, 0), None, "no node is meant");
+        assert_eq!(set(2, 0, 0, 0), None, "no node is selected");
 
         let deployment = |wanted: Value, replicas: i64, updated: i64, available: i64| {
             let status = json!({
@@ -223,7 +223,7 @@ mod tests {
         let news = |state| Some(News::Workload("DaemonSet multus".to_owned(), state));
         assert_eq!(sent("ADDED", set.clone(), ours.clone()), news(Some(made)));
         assert_eq!(sent("DELETED", set.clone(), ours.clone()), news(None));
-        assert_eq!(sent("ADDED", set.clone(), json!({})), None, "somebody else's");
+        assert_eq!(sent("ADDED", set.clone(), json!({})), None, "without the label");
         let mut ending = set;
         ending["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
         assert_eq!(sent("MODIFIED", ending, ours), news(None));

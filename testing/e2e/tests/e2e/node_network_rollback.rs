@@ -104,7 +104,7 @@ fn a_broken_default_route_and_a_broken_name_server_are_rolled_back() {
             .map(|condition| condition["message"].to_string())
             .unwrap_or_default();
         println!("{probe}: {text}");
-        // The node that lost the API server does not try again, unless the probe was faster than its loss.
+        // A node that lost the API server makes one attempt only. The probe may fail before the node has lost it.
         let is_final = text.contains("failed runnig probe 'dns' with after network");
         assert!(text.contains("Retrying 1/") || is_final, "{history:#?}");
         assert!(

@@ -1,4 +1,4 @@
-//! A record of what the operator reports, and of what it reports about.
+//! A record of the operator's reports, and of the workloads that they are about.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -11,7 +11,7 @@ use e2e::OPERATOR_NAMESPACE;
 use e2e::availability::{Event, News};
 use serde_json::Value;
 
-/// Watches that run from the beginning of a test to its end. They are not begun anew: a record ends with the first watch
+/// Watches that run from the beginning of a test to its end. They are not restarted: a record ends with the first watch
 /// that ends, such as when a test kills the API server.
 pub struct Record {
     watches: Vec<Child>,
@@ -63,7 +63,7 @@ impl Record {
 
     /// Ends it, and returns what was recorded.
     pub fn end(&mut self) -> Vec<Event> {
-        // What comes from here on is the end of the watches.
+        // The watches end from here on.
         lock(&self.notes).ended = true;
         self.stop();
         std::mem::take(&mut lock(&self.notes).events)

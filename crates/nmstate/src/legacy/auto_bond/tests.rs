@@ -88,7 +88,7 @@ fn groups_go_by_all_wanted_vlans_and_no_name_is_given_twice() {
 // nmstate#108
 #[test]
 fn a_bond_of_other_ports_keeps_its_name() {
-    // Another group has the bond that is named after the VLAN of this one.
+    // The bond named after the VLAN of this group has the ports of another group.
     let port = json!({"controller": "bond101"});
     let (c, d) = (
         with(nic("c", &[101, 102]), &port),
@@ -113,7 +113,7 @@ fn a_bond_of_other_ports_keeps_its_name() {
     let report = json!({"interfaces": [other, nic("a", &[101]), nic("b", &[101])]});
     bonded(&report, &[101]).expect_err("an interface of another type has the name");
 
-    // Where nothing is free to be bonded, no name is missing.
+    // Without free ports no name is needed.
     let theirs = json!({"controller": "bond101"});
     let report = json!({"interfaces": [plain("bond101", &["a", "b", "x"]),
         with(nic("a", &[101]), &theirs), with(nic("b", &[101]), &theirs)]});

@@ -74,7 +74,7 @@ fn rules_match(#[case] rules: Value, #[case] matched: &[&str]) {
 
 // nmstate#104
 #[test]
-fn a_veth_is_a_card_unless_only_the_kernel_knows_it() {
+fn type_ethernet_matches_a_veth_except_with_the_kernel_alone() {
     let report = json!({"interfaces": [
         {"name": "eth1", "type": "ethernet", "state": "up"},
         {"name": "veth1", "type": "veth", "state": "up", "veth": {"peer": "veth2"}},

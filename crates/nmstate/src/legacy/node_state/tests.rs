@@ -121,7 +121,7 @@ async fn what_is_refused_for_good_waits_for_another_version() {
 
 // nmstate#114
 #[tokio::test]
-async fn a_wish_that_is_taken_back_before_its_turn_is_not_applied() {
+async fn node_state_that_changed_before_its_turn_is_not_applied() {
     let (mut enforcer, changed) = enforcer_of_what_lacks(Backend::NetworkManager, &[json!({})]);
     for newest in [Some(("u".to_owned(), 2)), None] {
         enforcer.newest = Some(Box::new(move || newest.clone()));
@@ -130,7 +130,7 @@ async fn a_wish_that_is_taken_back_before_its_turn_is_not_applied() {
         assert_eq!(
             (enforcer.failures, &enforcer.untold),
             (0, &None),
-            "nothing is told of it"
+            "nothing is reported"
         );
     }
     enforcer.newest = Some(Box::new(|| Some(("u".to_owned(), 2))));

@@ -868,7 +868,7 @@ fn names_and_namespaces_are_those_of_the_environment() {
 
 // nmstate#117
 #[test]
-fn metrics_are_served_where_the_wish_wants_them() {
+fn metrics_port_and_replicas_follow_the_bind_address() {
     for (address, replicas, port) in [
         (None, 1, 8443),
         (Some(":8089"), 1, 8443),

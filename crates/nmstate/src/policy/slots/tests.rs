@@ -174,7 +174,7 @@ fn a_node_that_no_longer_says_that_it_is_at_work_loses_its_slot() {
         assert_eq!(sightings.observe(1, 1, &silent, minute(at)), 0, "minute {at}");
     }
     assert_eq!(sightings.observe(1, 1, &silent, minute(17)), 1);
-    // nmstate#100: whoever takes it looks first whether that node is NotReady.
+    // nmstate#100: the node that takes the slot first checks whether node a is NotReady.
     assert_eq!(*sightings.silent(), BTreeSet::from(["a".to_owned()]));
     assert_eq!(sightings.observe(1, 1, &[at_work("a", "2")], minute(18)), 0);
     assert!(sightings.silent().is_empty());
@@ -189,12 +189,12 @@ fn a_node_that_no_longer_says_that_it_is_at_work_loses_its_slot() {
 
 // nmstate#105
 #[test]
-fn who_waits_looks_more_often_where_a_slot_seems_to_be_nobodys() {
+fn pause_is_shorter_where_a_slot_seems_to_have_no_holder() {
     let mut sightings = Sightings::default();
     let start = Instant::now();
     sightings.observe(1, 1, &[at_work("a", "1")], start);
     assert_eq!(sightings.pause(), seconds(30));
-    // Each look is a pause after the one before.
+    // Each look comes one pause after the look before.
     let (mut at, mut given_away) = (start, Vec::new());
     for _ in 0..3 {
         given_away.push(sightings.observe(1, 2, &[at_work("a", "1")], at));
@@ -205,7 +205,7 @@ fn who_waits_looks_more_often_where_a_slot_seems_to_be_nobodys() {
 
 // nmstate#105
 #[test]
-fn as_many_slots_as_there_are_leave_nothing_to_ask() {
+fn is_full_at_the_limit_and_above_it_only_where_the_limit_is_fresh() {
     assert!(is_full(2, 2, false));
     assert!(!is_full(1, 2, true));
     assert!(!is_full(3, 2, false), "others saw that there are more");

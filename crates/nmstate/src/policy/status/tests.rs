@@ -222,8 +222,8 @@ fn all_four_are_set_in_their_order() {
 #[case::an_attempt_failed("spr", "rrr", "ConfigurationStalled")]
 #[case::an_attempt_at_an_older_generation_failed("spR", "rrr", "ConfigurationProgressing")]
 #[case::a_node_was_cut_off("sp", "rn", "ConfigurationStalled")]
-#[case::nobody_is_awaited("-", "n", "ConfigurationStalled")]
-fn a_policy_in_progress_tells_admission_whether_it_stalls(
+#[case::no_node_is_awaited("-", "n", "ConfigurationStalled")]
+fn available_condition_of_a_policy_in_progress_says_whether_it_stalls(
     #[case] states: &str,
     #[case] of_nodes: &str,
     #[case] expected: &str,

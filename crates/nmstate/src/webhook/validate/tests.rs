@@ -72,7 +72,7 @@ fn a_specification_does_not_change_before_handlers_are_through_with_it() {
 
 // nmstate#102
 #[test]
-fn a_specification_changes_where_nodes_are_stuck_or_the_author_says_so() {
+fn update_in_progress_is_allowed_where_nodes_stall_or_with_the_annotation() {
     let mut new = policy(json!({ "desiredState": { "a": 1 } }), None);
     let old = |reason: Option<&str>| policy(json!({ "desiredState": { "a": 2 } }), reason);
     let stuck = old(Some("ConfigurationStalled"));
@@ -92,7 +92,7 @@ fn a_specification_changes_where_nodes_are_stuck_or_the_author_says_so() {
             );
         }
     }
-    // What the stored policy says is not the author's word about this edit.
+    // The annotation of the stored policy does not count, only that of the edit.
     let silent = policy(json!({ "desiredState": { "a": 1 } }), None);
     let mut busy = old(Some("ConfigurationProgressing"));
     busy["metadata"]["annotations"] = json!({ "nmstate.io/edit-in-progress": "true" });
@@ -190,7 +190,7 @@ fn a_limit_is_a_number_or_a_percentage() {
         assert_eq!(create(&request(&with(&bad, 1), None)), denied(422, text), "{bad}");
         let verdict = update(&request(&with(&bad, 1), Some(&with(&bad, 2))));
         assert_eq!(verdict, denied(422, text), "{bad}");
-        // One that is stored already can still be labelled and deleted.
+        // The metadata of a policy that has such a limit already can change.
         let verdict = update(&request(&with(&bad, 1), Some(&with(&bad, 1))));
         assert_eq!(verdict, Verdict::allowed(), "{bad}");
     }

@@ -143,7 +143,7 @@ fn between_two_attempts_the_enactment_says_which_is_next() {
 
 // nmstate#102
 #[test]
-fn after_a_failed_attempt_the_policy_tells_admission_that_it_may_be_edited() {
+fn policy_after_a_failed_attempt_is_stalled() {
     let stage = Stage::start();
     let _node = refusing(&stage, patient());
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
@@ -289,7 +289,7 @@ fn a_document_that_makes_no_sense_is_not_tried_twice() {
 }
 
 #[test]
-fn a_document_that_cannot_be_made_yet_is_tried_again_and_told_once() {
+fn document_that_cannot_be_rendered_yet_is_tried_again_and_reported_once() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01"]);
     let (host, _) = &hosts[0];
@@ -307,7 +307,7 @@ fn a_document_that_cannot_be_made_yet_is_tried_again_and_told_once() {
             now => Err(format!("{} of {more}", now - before)),
         });
     };
-    // The next attempt begins after the answer to the write, which may be in the log later than the status is seen.
+    // A write is in the audit log a moment after its effect is seen, and before the next attempt begins.
     wait_for_attempts(1);
     let mark = stage.mark();
     wait_for_attempts(5);
@@ -345,7 +345,7 @@ fn what_no_other_attempt_would_change_is_tried_once() {
 
 // nmstate#107
 #[test]
-fn a_policy_that_failed_for_good_can_be_tried_dry() {
+fn dry_run_of_a_policy_that_failed_for_good_works() {
     let stage = Stage::start();
     let (host, _handler) = refusing(&stage, many(1));
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
@@ -407,7 +407,7 @@ fn a_policy_that_failed_while_network_manager_was_away_is_applied_when_it_is_bac
     assert_eq!(policy["status"]["unavailableNodeCountMap"], json!({}));
     assert_eq!(host.applied(), [mtu(1400), mtu(1400), mtu(1400)]);
 
-    // A start brings no other policy back: neither one that is applied nor one that failed by itself.
+    // The start leads to no attempt at other policies: neither at an applied one, nor at one with another failure.
     host.refuse(unverified());
     stage.create(
         Kind::Policy,

@@ -80,7 +80,7 @@ fn what_is_no_limit_is_the_default() {
 
 // nmstate#103
 #[test]
-fn a_limit_that_is_not_understood_is_told_until_it_is_mended() {
+fn invalid_max_unavailable_is_reported_until_it_is_valid() {
     let stage = Stage::start();
     let _hosts = nodes(&stage, &["node01"]);
     let spec = json!({ "maxUnavailable": "banana", "desiredState": mtu(1400) });
@@ -126,7 +126,7 @@ fn nodes_without_a_handler_or_not_ready_are_not_waited_for() {
 
 // nmstate#99
 #[test]
-fn a_node_that_cut_itself_off_is_awaited_and_keeps_its_slot() {
+fn node_that_becomes_not_ready_while_it_applies_keeps_its_slot() {
     let stage = Stage::start();
     let hosts = nodes(&stage, &["node01", "node02"]);
     let (cut_off, fine) = (Gate::default(), Gate::default());
@@ -252,7 +252,7 @@ fn captures_of_a_dry_run_are_not_kept() {
     wait_until_said(&stage, Kind::Policy, "p", none);
     let enactment = stage.get(Kind::Enactment, "node01.p").expect("it");
     assert_eq!(enactment["status"].get("capturedStates"), None, "{enactment:#}");
-    // The host is another one when the policy is meant.
+    // The host changes before the policy is applied.
     hosts[0]
         .0
         .change(|current| current["interfaces"][1]["mtu"] = json!(1400));
@@ -266,7 +266,7 @@ fn captures_of_a_dry_run_are_not_kept() {
     let found = &enactment["status"]["capturedStates"]["nic"]["state"];
     assert_eq!(found["interfaces"][0]["mtu"], 1400, "{enactment:#}");
 
-    // Another dry run goes by what the policy found when it was applied, and keeps that.
+    // Another dry run uses the captures of the applied policy, and keeps them.
     hosts[0]
         .0
         .change(|current| current["interfaces"][1]["mtu"] = json!(1300));

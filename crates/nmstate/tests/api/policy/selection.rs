@@ -91,7 +91,7 @@ fn a_policy_is_applied_again_when_an_annotation_that_it_refers_to_changes() {
         });
         wait_until_said(&stage, Kind::Policy, "p", all);
     }
-    // Annotations of others are no reason to apply anything.
+    // Another annotation leads to no attempt.
     let other = json!({ "metadata": { "annotations": { "example.com/other": "1" } } });
     stage.patch(Kind::Node, "node01", &other).accepted();
     stage.create(Kind::Policy, &policy("r", &json!({ "desiredState": mtu(1100) })));

@@ -165,14 +165,14 @@ fn run(name: &str, share: usize) {
     assert!(cost.enactment_writes <= 6 * count, "{}", cost.enactment_writes);
 }
 
-/// How many nodes are at each policy, and were at most.
+/// For each policy: how many nodes apply it now, and the most that did so at a time.
 type AtOnce = Arc<Mutex<BTreeMap<u64, (usize, usize)>>>;
 
-/// Policies that set this MTU and those above it.
+/// The policies set this MTU and those above it.
 const FIRST: u32 = 1300;
 const POLICIES: usize = 30;
 
-/// Counts who is at which policy while a host changes, which takes a moment.
+/// Counts the nodes that apply each policy. A change of the host takes 100 ms, so that changes of two hosts can overlap.
 fn count(host: &Host, at_once: &AtOnce) {
     let at_once = Arc::clone(at_once);
     host.on_apply(move |desired| {

@@ -97,7 +97,7 @@ fn a_handler_whose_predecessor_was_killed_goes_on_with_its_slot() {
     for node in ["node01", "node02"] {
         enactment_of(&stage, node, &json!({ "is": "Progressing" }));
     }
-    // Were a slot given back, there would still be none left to be taken.
+    // Two slots are taken with a limit of one: a handler that gave its slot back could not take another.
     set_slots(&stage, 2);
     let host = Host::new(host::two_nics());
     let _handler = handler(&stage, "node01", &host);
@@ -108,7 +108,7 @@ fn a_handler_whose_predecessor_was_killed_goes_on_with_its_slot() {
 
 // nmstate#105
 #[test]
-fn who_waits_asks_nothing_while_all_slots_are_taken() {
+fn handler_that_waits_asks_nothing_while_all_slots_are_taken() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     stage.node("node02", &[]);
@@ -123,7 +123,7 @@ fn who_waits_asks_nothing_while_all_slots_are_taken() {
     let progressing = ["Progressing", "ConfigurationProgressing", progressing];
     wait_until_said(&stage, Kind::Policy, "p", progressing);
 
-    // Others write of the policy all the time, for longer than it is believed how many slots there are.
+    // Other handlers write the status for longer than a handler relies on the number of slots that it knows.
     let (mark, began, mut written) = (stage.mark(), Instant::now(), 0);
     wait::until("some seconds of writes", DEADLINE, || {
         written += 1;
@@ -146,20 +146,20 @@ fn who_waits_asks_nothing_while_all_slots_are_taken() {
     set_slots(&stage, 0);
     wait_until_said(&stage, Kind::Enactment, "node01.p", RECONCILED);
     let woken = given_back.elapsed();
-    // No look that nothing woke would be this early.
+    // The next periodic look would be later.
     assert!(woken < Duration::from_secs(20), "woken after {woken:?}");
 }
 
 // nmstate#105
 #[test]
-fn an_edit_that_the_answer_to_an_own_write_brings_is_applied() {
+fn edit_in_the_answer_to_an_own_write_is_applied() {
     let stage = Stage::start();
     stage.node("node01", &[]);
     stage.create(Kind::Policy, &policy("p", &json!({ "desiredState": mtu(1400) })));
     let gate = Gate::default();
     let host = Host::new(host::two_nics());
     gate.hold(&host);
-    // What the watch of policies reports does not reach the handler.
+    // The watch of policies reports nothing.
     let hold = Hold::watches_of("nodenetworkconfigurationpolicies");
     let _handler = handler_by(&stage, "node01", &host, settings(), unprobed(), |client| {
         hold.client(client)
@@ -167,7 +167,7 @@ fn an_edit_that_the_answer_to_an_own_write_brings_is_applied() {
     gate.wait_for(1);
     let other = json!({ "spec": { "desiredState": mtu(1300) } });
     stage.patch(Kind::Policy, "p", &other).accepted();
-    // The slot of the first generation is given back by a write that meets the edit.
+    // The write that gives back the slot of the first generation meets the edit.
     gate.open();
     let all = configured("1/1 nodes successfully configured");
     let policy = wait_until_said(&stage, Kind::Policy, "p", all);

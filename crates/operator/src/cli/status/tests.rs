@@ -31,7 +31,7 @@ fn condition(kind: &str, status: &str, minute: u8, reason: &str, message: &str) 
     })
 }
 
-/// Conditions of a configuration that is not applied, and why.
+/// The conditions of a configuration that is not applied for this reason.
 fn failing(reason: &str, message: &str) -> Vec<Value> {
     let text = "Unable to apply desired configuration";
     vec![
@@ -356,7 +356,7 @@ Next: install what defines the missing kind; the operator then goes on by itself
     );
 }
 
-// operator#86, what people are told
+// operator#86, the table
 #[test]
 fn component_without_a_program_is_not_deployed_and_has_a_next_step() {
     let complaint = "spec.ovs is accepted, but this version of the operator does not deploy it yet";
@@ -492,7 +492,7 @@ fn an_operator_that_is_not_ready_comes_first() {
     assert!(!report::report(&observed, now).available);
 }
 
-// operator#91, the advice
+// operator#91, the next step
 #[test]
 fn next_step_with_missing_rights_is_to_grant_them() {
     let lacks = |message: &str| Observed {
