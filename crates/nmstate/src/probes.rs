@@ -13,15 +13,16 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::future::{join, join_all};
+use futures::future::{BoxFuture, Shared, join, join_all};
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{Api, Client};
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::apply::Settings;
 use crate::engine::Engine;
@@ -35,6 +36,8 @@ const NAMESPACE: &str = "default";
 const MOST_SERVERS: usize = 16;
 /// Condition of a node that takes pods.
 const READY: &str = "Ready";
+/// Looks that begin within this part of the pause between two of them are one look at the host.
+const SAME_LOOK: u32 = 4;
 
 /// One thing that a host is asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -100,21 +103,22 @@ impl Prober {
         if !self.settings.probes {
             return Vec::new();
         }
-        let (ping, dns) = join(self.works(0), self.works(1)).await;
+        let reports = self.reports();
+        let (ping, dns) = join(self.works(0, &reports), self.works(1, &reports)).await;
         let optional = OPTIONAL.into_iter().zip([ping, dns]);
         let optional = optional.filter_map(|(probe, works)| works.then_some(probe));
         optional.chain([Probe::ApiServer, Probe::NodeReadiness]).collect()
     }
 
-    async fn works(&self, place: usize) -> bool {
+    async fn works(&self, place: usize, reports: &Reports<'_>) -> bool {
         let (Some(worked), Some(probe)) = (self.worked.get(place), OPTIONAL.get(place)) else {
             return false;
         };
         let outcome = if worked.load(Ordering::Relaxed) {
-            let look = async || self.once(*probe).await;
+            let look = async || self.once(*probe, reports).await;
             until(1, self.settings.selection, self.settings.pause, look).await
         } else {
-            self.once(*probe).await
+            self.once(*probe, reports).await
         };
         if let Err(cause) = &outcome {
             tracing::warn!(%cause, "WARNING not selecting {probe} probe");
@@ -126,12 +130,13 @@ impl Prober {
     /// Waits until the host passes all of these. They are asked at the same time, so that all of it takes no longer
     /// than one may take; the first in order that did not pass is the one that counts.
     pub(crate) async fn pass(&self, probes: &[Probe]) -> Result<(), Failed> {
+        let reports = &self.reports();
         let all = probes.iter().map(|probe| async move {
             tracing::info!("Running '{probe}' probe");
             // What the host says of itself right after a change may be what was before it: NetworkManager takes over name
             // servers a moment after it has answered. So the probes that go by that have to pass on two looks in a row.
             let looks = if OPTIONAL.contains(probe) { 2 } else { 1 };
-            let look = async || self.once(*probe).await;
+            let look = async || self.once(*probe, reports).await;
             let outcome = until(looks, self.settings.patience, self.settings.pause, look).await;
             outcome.map_err(|cause| Failed {
                 probe: *probe,
@@ -150,10 +155,25 @@ impl Prober {
         })
     }
 
-    async fn once(&self, probe: Probe) -> Result<(), String> {
+    /// Reports for one choice, or one pass, of probes. None of them is older than that.
+    fn reports(&self) -> Reports<'_> {
+        Reports {
+            engine: &self.engine,
+            same: self.settings.pause / SAME_LOOK,
+            latest: Mutex::default(),
+        }
+    }
+
+    async fn once(&self, probe: Probe, reports: &Reports<'_>) -> Result<(), String> {
         match probe {
-            Probe::Ping => self.ping().await,
-            Probe::Dns => self.dns().await,
+            Probe::Ping => {
+                let report = reports.recent().await?;
+                ping_gateway(&report).await
+            }
+            Probe::Dns => {
+                let report = reports.recent().await?;
+                self.dns(&report).await
+            }
             Probe::ApiServer => {
                 let asked = Api::<Namespace>::all(self.fresh()?);
                 answered(asked.get(NAMESPACE)).await.map(drop)
@@ -178,25 +198,56 @@ impl Prober {
         }
     }
 
-    async fn ping(&self) -> Result<(), String> {
-        let report = self.engine.report().await.map_err(|error| error.text)?;
-        let Some((gateway, interface)) = gateway(&report) else {
-            tracing::info!("default gw missing");
-            return Err("default gw missing".to_owned());
-        };
-        ping::ping(gateway, &interface)
-            .await
-            .map_err(|error| format!("default gateway {gateway} on {interface}: {error}"))
-    }
-
-    async fn dns(&self) -> Result<(), String> {
-        let report = self.engine.report().await.map_err(|error| error.text)?;
+    async fn dns(&self, report: &Value) -> Result<(), String> {
         let host = &self.settings.dns_host;
-        match any(servers(&report), |server| dns::look_up(server, host)).await {
+        match any(servers(report), |server| dns::look_up(server, host)).await {
             Ok(()) => Ok(()),
             Err(causes) if causes.is_empty() => Err("no name servers".to_owned()),
             Err(causes) => Err(format!("{host} from {}", causes.join(", "))),
         }
+    }
+}
+
+async fn ping_gateway(report: &Value) -> Result<(), String> {
+    let Some((gateway, interface)) = gateway(report) else {
+        tracing::info!("default gw missing");
+        return Err("default gw missing".to_owned());
+    };
+    ping::ping(gateway, &interface)
+        .await
+        .map_err(|error| format!("default gateway {gateway} on {interface}: {error}"))
+}
+
+/// What the host reports, to probes that look at the same time: it is read once for all of them.
+struct Reports<'a> {
+    engine: &'a Engine,
+    /// Looks that begin so soon after another one go by its report. It is far less than the pause between two looks of
+    /// a probe, so that no probe goes by the same report twice.
+    same: Duration,
+    latest: Mutex<Option<(Instant, Reading<'a>)>>,
+}
+
+/// A report that several wait for.
+type Reading<'a> = Shared<BoxFuture<'a, Result<Arc<Value>, String>>>;
+
+impl<'a> Reports<'a> {
+    /// The report for a look that begins now.
+    fn recent(&self) -> Reading<'a> {
+        let now = Instant::now();
+        let mut latest = kube_kit::lock(&self.latest);
+        if let Some((began, reading)) = &*latest
+            && now.duration_since(*began) < self.same
+        {
+            return reading.clone();
+        }
+        let engine = self.engine;
+        let reading = async move {
+            let report = engine.report().await;
+            report.map(Arc::new).map_err(|error| error.text)
+        };
+        let reading = reading.boxed().shared();
+        *latest = Some((now, reading.clone()));
+        reading
     }
 }
 

@@ -18,6 +18,8 @@ struct Host {
     fails: Vec<&'static str>,
     /// Whether there is something to roll back.
     pending: Arc<Mutex<bool>>,
+    /// How often the host was read.
+    reads: Arc<Mutex<u32>>,
 }
 
 impl Host {
@@ -43,7 +45,10 @@ impl Host {
         tokio::spawn(async move {
             while let Some(request) = requests.recv().await {
                 match request {
-                    Request::Report(back) => drop(back.send(Ok(json!({})))),
+                    Request::Report(back) => {
+                        *host.reads.lock().unwrap() += 1;
+                        drop(back.send(Ok(json!({}))));
+                    }
                     Request::Apply(_, back) => {
                         let outcome = host.outcome("apply");
                         *host.pending.lock().unwrap() = outcome.is_ok();
@@ -71,6 +76,10 @@ impl Host {
 
     fn asked(&self) -> Vec<&'static str> {
         self.asked.lock().unwrap().clone()
+    }
+
+    fn reads(&self) -> u32 {
+        *self.reads.lock().unwrap()
     }
 }
 
@@ -142,6 +151,20 @@ async fn a_host_without_gateway_and_name_servers_is_not_asked_for_them() {
         Ok("successfully reconciled".to_owned())
     );
     assert_eq!(host.asked(), ["rollback", "apply", "commit"]);
+}
+
+// nmstate#119
+#[tokio::test(start_paused = true)]
+async fn an_application_reads_the_host_once_to_choose_its_probes() {
+    let host = Host::default();
+    let pipeline = pipeline(&host, server(healthy));
+    // The first one waits for what may come.
+    pipeline.apply(&desired()).await.unwrap();
+    let before = host.reads();
+    let began = tokio::time::Instant::now();
+    pipeline.apply(&desired()).await.unwrap();
+    assert_eq!(host.reads() - before, 1, "one for both probes that may be chosen");
+    assert_eq!(began.elapsed(), Duration::ZERO, "nothing is waited for");
 }
 
 // nmstate#51
