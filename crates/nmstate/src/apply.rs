@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 use crate::engine::{self, Backend, Engine};
 use crate::failure::Failure;
 use crate::names;
-use crate::probes::{Failed, Probe, Prober};
+use crate::probes::{Chosen, Failed, LOOKS, Probe, Prober};
 use crate::secrets;
 
 /// How hosts are changed and probed.
@@ -134,16 +134,16 @@ impl Pipeline {
         if engine.rollback().await.is_ok() {
             tracing::info!("rolled back a change that nobody committed");
         }
-        let probes = tokio::select! {
+        let Chosen { probes, looks } = tokio::select! {
             biased;
             () = &mut superseded => return Err(not_wanted()),
-            probes = prober.select() => probes,
+            chosen = prober.select(desired) => chosen,
         };
         let failed = |error: engine::Error| Failure::of(&error, desired);
         engine.apply(desired.clone()).await.map_err(failed)?;
         let passed = tokio::select! {
             biased;
-            passed = prober.pass(&probes) => passed,
+            passed = prober.pass(&probes, looks) => passed,
             () = &mut superseded => {
                 tracing::info!("rolling back a change that is not wanted any more");
                 let mut failure = not_wanted();
@@ -166,7 +166,7 @@ impl Pipeline {
         tracing::warn!(probe = %why.probe, cause = %why.cause, "rolling back");
         let mut text = messages::rolled_back(why);
         let mut has_api_server = self.roll_back(&mut text).await;
-        if has_api_server && let Err(still) = self.prober.pass(probes).await {
+        if has_api_server && let Err(still) = self.prober.pass(probes, LOOKS).await {
             text.push_str(&messages::not_settled(&still));
             has_api_server = !still.lost_api_server;
         }

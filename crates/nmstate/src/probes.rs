@@ -8,6 +8,7 @@
 
 mod dns;
 mod ping;
+mod ways;
 
 use std::fmt;
 use std::io;
@@ -25,7 +26,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::apply::Settings;
-use crate::engine::Engine;
+use crate::engine::{Backend, Engine};
 use crate::routes;
 
 /// How long the API server may take to answer once.
@@ -36,6 +37,9 @@ const NAMESPACE: &str = "default";
 const MOST_SERVERS: usize = 16;
 /// Condition of a node that takes pods.
 const READY: &str = "Ready";
+/// How many looks in a row the probes that go by the host's report have to pass. What the host says of itself right after a
+/// change may be what was before it: NetworkManager takes over name servers a moment after it has answered.
+pub(crate) const LOOKS: u32 = 2;
 /// Looks that begin within this part of the pause between two of them are one look at the host.
 const SAME_LOOK: u32 = 4;
 
@@ -74,6 +78,15 @@ pub struct Failed {
     pub lost_api_server: bool,
 }
 
+/// How a host is asked after a change.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Chosen {
+    /// What it has to pass: all that it passes now.
+    pub(crate) probes: Vec<Probe>,
+    /// How many looks in a row it has to pass those that go by its report.
+    pub(crate) looks: u32,
+}
+
 /// Asks a host.
 pub(crate) struct Prober {
     engine: Engine,
@@ -98,16 +111,29 @@ impl Prober {
         }
     }
 
-    /// The probes that the host has to pass after a change: those that it passes now.
-    pub(crate) async fn select(&self) -> Vec<Probe> {
+    /// How the host is asked after a change that makes it what `desired` says.
+    pub(crate) async fn select(&self, desired: &Value) -> Chosen {
         if !self.settings.probes {
-            return Vec::new();
+            return Chosen {
+                probes: Vec::new(),
+                looks: LOOKS,
+            };
         }
         let reports = self.reports();
         let (ping, dns) = join(self.works(0, &reports), self.works(1, &reports)).await;
         let optional = OPTIONAL.into_iter().zip([ping, dns]);
         let optional = optional.filter_map(|(probe, works)| works.then_some(probe));
-        optional.chain([Probe::ApiServer, Probe::NodeReadiness]).collect()
+        let probes = optional.chain([Probe::ApiServer, Probe::NodeReadiness]).collect();
+        let keeps_ways = |report: &Value| {
+            // The kernel alone gives interfaces addresses that no document says.
+            self.settings.backend == Backend::NetworkManager && !ways::may_change(desired, report)
+        };
+        let looks = if reports.latest().as_deref().is_some_and(keeps_ways) {
+            1
+        } else {
+            LOOKS
+        };
+        Chosen { probes, looks }
     }
 
     async fn works(&self, place: usize, reports: &Reports<'_>) -> bool {
@@ -128,14 +154,13 @@ impl Prober {
     }
 
     /// Waits until the host passes all of these. They are asked at the same time, so that all of it takes no longer
-    /// than one may take; the first in order that did not pass is the one that counts.
-    pub(crate) async fn pass(&self, probes: &[Probe]) -> Result<(), Failed> {
+    /// than one may take; the first in order that did not pass is the one that counts. Those that go by the host's report
+    /// have to pass on so many looks in a row.
+    pub(crate) async fn pass(&self, probes: &[Probe], looks: u32) -> Result<(), Failed> {
         let reports = &self.reports();
         let all = probes.iter().map(|probe| async move {
             tracing::info!("Running '{probe}' probe");
-            // What the host says of itself right after a change may be what was before it: NetworkManager takes over name
-            // servers a moment after it has answered. So the probes that go by that have to pass on two looks in a row.
-            let looks = if OPTIONAL.contains(probe) { 2 } else { 1 };
+            let looks = if OPTIONAL.contains(probe) { looks } else { 1 };
             let look = async || self.once(*probe, reports).await;
             let outcome = until(looks, self.settings.patience, self.settings.pause, look).await;
             outcome.map_err(|cause| Failed {
@@ -248,6 +273,13 @@ impl<'a> Reports<'a> {
         let reading = reading.boxed().shared();
         *latest = Some((now, reading.clone()));
         reading
+    }
+
+    /// The last report that there was, if it could be had.
+    fn latest(&self) -> Option<Arc<Value>> {
+        let latest = kube_kit::lock(&self.latest);
+        let (_, reading) = latest.as_ref()?;
+        reading.peek()?.as_ref().ok().cloned()
     }
 }
 

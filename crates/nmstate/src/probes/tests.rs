@@ -85,12 +85,13 @@ fn prober(report: Value) -> (Prober, Arc<std::sync::atomic::AtomicUsize>) {
 async fn what_did_not_work_is_not_waited_for_again() {
     let (prober, reports) = prober(json!({}));
     let started = tokio::time::Instant::now();
-    assert_eq!(prober.select().await, [Probe::ApiServer, Probe::NodeReadiness]);
+    let choose = async || prober.select(&json!({})).await.probes;
+    assert_eq!(choose().await, [Probe::ApiServer, Probe::NodeReadiness]);
     assert_eq!(started.elapsed(), Duration::from_secs(10));
     let first = reports.load(Ordering::Relaxed);
     // One for both probes, each second; what was asked when the time was over may be counted late.
     assert!((10..=11).contains(&first), "{first}");
-    assert_eq!(prober.select().await, [Probe::ApiServer, Probe::NodeReadiness]);
+    assert_eq!(choose().await, [Probe::ApiServer, Probe::NodeReadiness]);
     assert_eq!(started.elapsed(), Duration::from_secs(10));
     let second = reports.load(Ordering::Relaxed) - first;
     // One for both, and the late one.
@@ -102,14 +103,14 @@ async fn what_did_not_work_is_not_waited_for_again() {
 async fn probes_that_look_at_the_same_time_go_by_one_report() {
     let (prober, reports) = prober(json!({}));
     let probes = [Probe::Ping, Probe::Dns];
-    let first = timeout(Duration::from_millis(1), prober.pass(&probes)).await;
+    let first = timeout(Duration::from_millis(1), prober.pass(&probes, LOOKS)).await;
     assert!(first.is_err(), "neither passes");
     assert_eq!(
         reports.load(Ordering::Relaxed),
         1,
         "the first look comes at once, and is one for both"
     );
-    let failed = prober.pass(&probes).await.expect_err("neither passes");
+    let failed = prober.pass(&probes, LOOKS).await.expect_err("neither passes");
     assert_eq!(
         (failed.probe, failed.cause.as_str()),
         (Probe::Ping, "default gw missing (for 120 s)")
@@ -135,6 +136,38 @@ async fn no_probe_goes_by_the_same_report_twice() {
     // What a choice of probes saw says nothing after the change.
     assert_eq!(prober.reports().recent().await, Ok(Arc::new(json!({}))));
     assert_eq!(reports.load(Ordering::Relaxed), 3);
+}
+
+// nmstate#120
+#[tokio::test(start_paused = true)]
+async fn a_change_that_leaves_the_ways_alone_is_followed_by_one_look() {
+    let address = json!({ "enabled": true, "dhcp": true });
+    let (mut prober, _) =
+        prober(json!({ "interfaces": [{ "name": "eth1", "type": "ethernet", "ipv4": address }] }));
+    let bridge = |port: &str| {
+        json!({ "interfaces": [{ "name": "br1", "type": "linux-bridge", "state": "up",
+            "bridge": { "port": [{ "name": port }] } }] })
+    };
+    // From now on, nothing is waited for.
+    prober.select(&json!({})).await;
+    assert_eq!(prober.select(&bridge("eth2")).await.looks, 1);
+    assert_eq!(prober.select(&bridge("eth1")).await.looks, 2);
+    prober.settings.backend = Backend::Kernel;
+    assert_eq!(
+        prober.select(&bridge("eth2")).await.looks,
+        2,
+        "the kernel may give it an address"
+    );
+}
+
+// nmstate#120
+#[tokio::test(start_paused = true)]
+async fn a_host_that_could_not_be_read_is_looked_at_twice() {
+    let (engine, _nobody_answers) = Engine::asked();
+    let client = prober(json!({})).0.client;
+    let prober = Prober::new(engine, client, "node01".to_owned(), Settings::default());
+    let bridge = json!({ "interfaces": [{ "name": "br1", "type": "linux-bridge", "state": "up" }] });
+    assert_eq!(prober.select(&bridge).await.looks, 2);
 }
 
 // nmstate#47
