@@ -13,7 +13,6 @@ mod ways;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +39,8 @@ const READY: &str = "Ready";
 /// How many looks in a row the probes that go by the host's report have to pass. What the host says of itself right after a
 /// change may be what was before it: NetworkManager takes over name servers a moment after it has answered.
 pub(crate) const LOOKS: u32 = 2;
+/// How long a probe that was in vain is not tried again, as long as the host reports the same ones to ask.
+const IN_VAIN: Duration = Duration::from_secs(30);
 /// Looks that begin within this part of the pause between two of them are one look at the host.
 const SAME_LOOK: u32 = 4;
 
@@ -93,12 +94,38 @@ pub(crate) struct Prober {
     client: Client,
     node: String,
     settings: Settings,
-    /// Whether ping and DNS passed the last time that they were chosen from: what did not work is not waited for again.
-    worked: [AtomicBool; 2],
+    /// How ping and DNS were chosen from the last time.
+    choices: [Mutex<Choice>; 2],
 }
 
-/// The probes that are chosen from, in the order of their places in [`Prober::worked`].
+/// The probes that are chosen from, in the order of their places in [`Prober::choices`].
 const OPTIONAL: [Probe; 2] = [Probe::Ping, Probe::Dns];
+
+/// What is remembered of a probe that is chosen from.
+#[derive(Debug, Default)]
+struct Choice {
+    /// Whether it did not pass the last time: what did not work is not waited for again.
+    failed: bool,
+    in_vain: Option<InVain>,
+}
+
+/// A look that did not find what it should.
+#[derive(Debug)]
+struct InVain {
+    /// The gateway and its interface, or the name servers.
+    asked: Vec<String>,
+    at: Instant,
+    cause: String,
+}
+
+impl Choice {
+    /// Why it need not be asked now: the same ones were asked in vain a moment ago, and each attempt takes seconds.
+    fn known_cause(&self, asked: &[String], now: Instant) -> Option<String> {
+        let before = self.in_vain.as_ref().filter(|_| self.failed)?;
+        let is_same = before.asked == asked && now.duration_since(before.at) < IN_VAIN;
+        is_same.then(|| before.cause.clone())
+    }
+}
 
 impl Prober {
     pub(crate) fn new(engine: Engine, client: Client, node: String, settings: Settings) -> Self {
@@ -107,7 +134,7 @@ impl Prober {
             client,
             node,
             settings,
-            worked: [AtomicBool::new(true), AtomicBool::new(true)],
+            choices: [Mutex::default(), Mutex::default()],
         }
     }
 
@@ -137,26 +164,54 @@ impl Prober {
     }
 
     async fn works(&self, place: usize, reports: &Reports<'_>) -> bool {
-        let (Some(worked), Some(probe)) = (self.worked.get(place), OPTIONAL.get(place)) else {
+        let (Some(choice), Some(probe)) = (self.choices.get(place), OPTIONAL.get(place)) else {
             return false;
         };
-        let outcome = if worked.load(Ordering::Relaxed) {
-            let look = async || self.once(*probe, reports).await;
+        let look = async || self.try_out(*probe, choice, reports).await;
+        let is_waited_for = !kube_kit::lock(choice).failed;
+        let outcome = if is_waited_for {
             until(1, self.settings.selection, self.settings.pause, look).await
         } else {
-            self.once(*probe, reports).await
+            look().await
         };
         if let Err(cause) = &outcome {
             tracing::warn!(%cause, "WARNING not selecting {probe} probe");
         }
-        worked.store(outcome.is_ok(), Ordering::Relaxed);
+        kube_kit::lock(choice).failed = outcome.is_err();
         outcome.is_ok()
+    }
+
+    /// One look of a probe that is chosen from, unless it is known to be in vain.
+    async fn try_out(
+        &self,
+        probe: Probe,
+        choice: &Mutex<Choice>,
+        reports: &Reports<'_>,
+    ) -> Result<(), String> {
+        let report = reports.recent().await?;
+        let asked = asked(probe, &report);
+        if let Some(cause) = kube_kit::lock(choice).known_cause(&asked, Instant::now()) {
+            return Err(cause);
+        }
+        let outcome = self.by_report(probe, &report).await;
+        kube_kit::lock(choice).in_vain = outcome.as_ref().err().map(|cause| InVain {
+            asked,
+            at: Instant::now(),
+            cause: cause.clone(),
+        });
+        outcome
     }
 
     /// Waits until the host passes all of these. They are asked at the same time, so that all of it takes no longer
     /// than one may take; the first in order that did not pass is the one that counts. Those that go by the host's report
     /// have to pass on so many looks in a row.
     pub(crate) async fn pass(&self, probes: &[Probe], looks: u32) -> Result<(), Failed> {
+        if looks == LOOKS {
+            // Whoever did not answer before this change may answer now.
+            for choice in &self.choices {
+                kube_kit::lock(choice).in_vain = None;
+            }
+        }
         let reports = &self.reports();
         let all = probes.iter().map(|probe| async move {
             tracing::info!("Running '{probe}' probe");
@@ -191,13 +246,9 @@ impl Prober {
 
     async fn once(&self, probe: Probe, reports: &Reports<'_>) -> Result<(), String> {
         match probe {
-            Probe::Ping => {
+            Probe::Ping | Probe::Dns => {
                 let report = reports.recent().await?;
-                ping_gateway(&report).await
-            }
-            Probe::Dns => {
-                let report = reports.recent().await?;
-                self.dns(&report).await
+                self.by_report(probe, &report).await
             }
             Probe::ApiServer => {
                 let asked = Api::<Namespace>::all(self.fresh()?);
@@ -220,6 +271,15 @@ impl Prober {
         match &self.settings.cluster {
             Some(config) => Client::try_from(config.clone()).map_err(|error| kube_kit::client::chain(&error)),
             None => Ok(self.client.clone()),
+        }
+    }
+
+    /// Asks those that the host reports: its name servers, or its gateway.
+    async fn by_report(&self, probe: Probe, report: &Value) -> Result<(), String> {
+        if probe == Probe::Dns {
+            self.dns(report).await
+        } else {
+            ping_gateway(report).await
         }
     }
 
@@ -362,6 +422,15 @@ fn gateway(report: &Value) -> Option<(IpAddr, String)> {
         // What is reached without a gateway has this one.
         (!gateway.is_unspecified()).then(|| (gateway, interface.to_owned()))
     })
+}
+
+/// Whom a probe asks on a host that reports this.
+fn asked(probe: Probe, report: &Value) -> Vec<String> {
+    if probe == Probe::Dns {
+        return servers(report).map(str::to_owned).collect();
+    }
+    let gateway = gateway(report).map(|(gateway, interface)| [gateway.to_string(), interface]);
+    gateway.into_iter().flatten().collect()
 }
 
 /// The name servers that are asked now.

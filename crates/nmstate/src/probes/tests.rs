@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::json;
 
 use super::*;
@@ -57,9 +59,9 @@ async fn dead_name_servers_do_not_hide_one_that_answers() {
 }
 
 /// A prober on a host that reports this, whose number of reports is counted.
-fn prober(report: Value) -> (Prober, Arc<std::sync::atomic::AtomicUsize>) {
+fn prober(report: Value) -> (Prober, Arc<AtomicUsize>) {
     let (engine, mut requests) = Engine::asked();
-    let reports = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let reports = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&reports);
     tokio::spawn(async move {
         while let Some(request) = requests.recv().await {
@@ -96,6 +98,64 @@ async fn what_did_not_work_is_not_waited_for_again() {
     let second = reports.load(Ordering::Relaxed) - first;
     // One for both, and the late one.
     assert!((1..=2).contains(&second), "{second}");
+}
+
+// nmstate#121
+#[test]
+fn the_same_ones_are_not_asked_in_vain_twice_in_a_row() {
+    let now = Instant::now();
+    let (gateway, other) = (["192.0.2.1".to_owned()], ["192.0.2.2".to_owned()]);
+    let mut choice = Choice {
+        failed: true,
+        in_vain: Some(InVain {
+            asked: gateway.to_vec(),
+            at: now,
+            cause: "no answer".to_owned(),
+        }),
+    };
+    let soon = now + Duration::from_secs(29);
+    assert_eq!(choice.known_cause(&gateway, soon).as_deref(), Some("no answer"));
+    assert_eq!(choice.known_cause(&other, soon), None, "another one may answer");
+    assert_eq!(choice.known_cause(&[], soon), None);
+    assert_eq!(choice.known_cause(&gateway, now + Duration::from_secs(30)), None);
+    choice.failed = false;
+    assert_eq!(choice.known_cause(&gateway, soon), None, "it is still waited for");
+    assert_eq!(Choice::default().known_cause(&gateway, soon), None);
+}
+
+// nmstate#121
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_does_not_answer_is_asked_again_after_a_while() {
+    // Nothing is sent: there is no such interface.
+    let (prober, _) = prober(json!({ "routes": { "running": [{
+        "destination": "0.0.0.0/0", "next-hop-address": "192.0.2.1", "next-hop-interface": "nosuch0",
+        "table-id": 254,
+    }] } }));
+    let last = || {
+        let choice = kube_kit::lock(&prober.choices[0]);
+        let in_vain = choice.in_vain.as_ref().expect("nobody answered");
+        (in_vain.asked.clone(), in_vain.at)
+    };
+    let began = Instant::now();
+    prober.select(&json!({})).await;
+    let (asked, first) = last();
+    assert_eq!(asked, ["192.0.2.1", "nosuch0"]);
+    assert!(first >= began + Duration::from_secs(8), "each second, up to 10 s");
+    sleep(Duration::from_secs(5)).await;
+    prober.select(&json!({})).await;
+    assert_eq!(last().1, first, "not asked again");
+    sleep(Duration::from_secs(30)).await;
+    prober.select(&json!({})).await;
+    assert_eq!(last().1, Instant::now(), "asked again");
+    // A change that leaves the ways alone does not bring it back, another one may.
+    let before = last().1;
+    sleep(Duration::from_secs(1)).await;
+    prober.pass(&[], 1).await.expect("nothing to pass");
+    prober.select(&json!({})).await;
+    assert_eq!(last().1, before);
+    prober.pass(&[], LOOKS).await.expect("nothing to pass");
+    prober.select(&json!({})).await;
+    assert_eq!(last().1, Instant::now());
 }
 
 // nmstate#119
