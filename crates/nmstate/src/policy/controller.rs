@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{PartialObjectMeta, Request};
@@ -48,6 +49,8 @@ const WAKE: u32 = 100;
 const STALE: Duration = Duration::from_secs(1);
 /// Shortest time between two requests for a report.
 const REPORTS: Duration = Duration::from_secs(1);
+/// How much longer it is at most as long as other policies are to be applied.
+const SEVERAL: Duration = Duration::from_secs(4);
 /// How often enactments without a policy are looked for, and how much later by chance.
 const ORPHANS: Duration = Duration::from_hours(5);
 
@@ -149,6 +152,8 @@ struct Controller {
     written: Queue<String>,
     /// Asks for a report of what was applied.
     reports: Notify,
+    /// Whether there are policies to see to.
+    busy: Busy,
     /// Policies whose pass is wanted by more than somebody's slot that was given back.
     wanted: Mutex<BTreeSet<String>>,
     /// Policies that a predecessor was killed in the middle of, with its slot.
@@ -162,6 +167,9 @@ struct Controller {
     /// Policies that wait for a slot, and what was found when that was last looked at.
     waiting: Mutex<BTreeMap<String, Look>>,
 }
+
+/// Whether there is something to do, for those who wait until there is nothing.
+type Busy = tokio::sync::watch::Sender<bool>;
 
 /// What tells of changes of policies, of this node, and of its enactments.
 type Watches = (
@@ -182,6 +190,7 @@ pub async fn start(shared: Shared, pipeline: Arc<Pipeline>) {
         controller.work(),
         at_most_every(REPORTS, &controller.reports, async || {
             controller.ask_for_report().await;
+            until_idle(&controller.busy, SEVERAL).await;
         }),
         settler.run(),
     );
@@ -194,6 +203,14 @@ async fn at_most_every(pause: Duration, asked: &Notify, act: impl AsyncFn()) {
         act().await;
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Waits until there are no policies to see to, but no longer than this: each report is read, and written, in the time of
+/// the next policy.
+async fn until_idle(busy: &Busy, longest: Duration) {
+    let mut busy = busy.subscribe();
+    // When the time is over it goes on all the same.
+    let _ = tokio::time::timeout(longest, busy.wait_for(|is_busy| !is_busy)).await;
 }
 
 /// Learns what there is, and puts in order what a former handler of this node left.
@@ -239,6 +256,7 @@ async fn begin(shared: Shared, pipeline: Arc<Pipeline>) -> (Controller, Watches)
         queue: Queue::new(),
         written,
         reports: Notify::new(),
+        busy: Busy::new(false),
         taken_over: Mutex::new(taken_over),
         wanted: Mutex::default(),
         deleted: Mutex::default(),
@@ -478,10 +496,22 @@ impl Controller {
         self.policies.with(&policy.to_owned(), has_moved_on) == Some(true)
     }
 
+    /// The next policy to see to. While there is none, the controller is not busy.
+    async fn next(&self) -> String {
+        let name = if let Some(name) = self.queue.next().now_or_never() {
+            name
+        } else {
+            self.busy.send_replace(false);
+            self.queue.next().await
+        };
+        self.busy.send_replace(true);
+        name
+    }
+
     async fn work(&self) {
         let mut memories = BTreeMap::<String, Memory>::new();
         loop {
-            let name = self.queue.next().await;
+            let name = self.next().await;
             let memory = memories.entry(name.clone()).or_default();
             if self.wanted().remove(&name) {
                 memory.is_done = false;
@@ -598,6 +628,34 @@ mod tests {
             () = asking => {}
         }
         assert!((3..=5).contains(&acts.get()), "{}", acts.get());
+    }
+
+    // nmstate#122
+    #[tokio::test(start_paused = true)]
+    async fn reports_wait_for_further_policies_but_not_for_long() {
+        let (asked, busy) = (Notify::new(), Busy::new(true));
+        let began = Instant::now();
+        let acts = Mutex::new(Vec::new());
+        let acting = at_most_every(REPORTS, &asked, async || {
+            kube_kit::lock(&acts).push(began.elapsed().as_secs());
+            until_idle(&busy, SEVERAL).await;
+        });
+        let asking = async {
+            // A policy each second.
+            for _ in 0..12 {
+                asked.notify_one();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            busy.send_replace(false);
+            asked.notify_one();
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        };
+        tokio::select! {
+            () = acting => {}
+            () = asking => {}
+        }
+        // At once, every 5 s, and soon after the last one.
+        assert_eq!(*kube_kit::lock(&acts), [0, 5, 10, 13]);
     }
 
     // nmstate#32
