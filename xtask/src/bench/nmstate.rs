@@ -1,5 +1,5 @@
 //! `cargo xtask bench nmstate`: memory of the node state's programs, their processor time while nothing happens, how
-//! soon a change of the host is reported, and how soon a policy is Available on two nodes.
+//! soon a change of the host is reported, and how soon a policy, and many at once, are Available on two nodes.
 //!
 //! Reports are timed by the API server's audit log. What policies cost that many nodes follow is measured on simulated
 //! nodes, by a test of the component.
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cluster::{Cluster, Kubectl, NameServer, Progress, Steps, run, wait};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::audit::{self, Log};
 use super::harness::{pass, rounds};
@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Minutes to count processor time while idle
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
+    /// Policies that are applied at once; 0 skips that
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(..=200))]
+    policies: u32,
     /// Simulated nodes on which the writes for a policy are counted; 0 skips that
     #[arg(long, default_value_t = 200)]
     simulated: u32,
@@ -37,6 +40,8 @@ const PATIENCE: Duration = Duration::from_mins(5);
 const BYSTANDER: &str = "bench0";
 /// What policies make.
 const BRIDGE: &str = "bench1";
+/// How the names of bridges and policies begin of which there are many at once.
+const BRIDGES: &str = "brp";
 
 /// The established programs of the node state: handler, and each of the others.
 const ESTABLISHED: &str = "43 to 47 MiB";
@@ -94,6 +99,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for (name, memory) in bench.memory() {
         table.push((format!("{name}, afterwards"), memory_text(memory), ""));
     }
+    if args.policies > 0 {
+        let what = format!("{} policies until Available", args.policies);
+        steps.step(&what);
+        let took = bench.all_available(args.policies)?;
+        table.push((what, at_once_text(took, args.policies), ""));
+    }
     steps.step("removing what was made");
     bench.restore()?;
     let simulated = if args.simulated == 0 {
@@ -147,7 +158,9 @@ impl Bench<'_> {
             &format!(
                 "for uuid in $(nmcli --terse --fields UUID connection show); do\n\
                  nmcli connection delete $uuid || :\ndone\n\
-                 for link in {BYSTANDER} {BRIDGE}; do ip link delete $link 2>/dev/null || :; done"
+                 many=$(ip -brief link show type bridge | grep -o '^{BRIDGES}[0-9]*' || :)\n\
+                 for link in {BYSTANDER} {BRIDGE} $many; do\n\
+                 ip link delete $link 2>/dev/null || :\ndone"
             ),
         )
     }
@@ -236,7 +249,30 @@ impl Bench<'_> {
         self.kubectl
             .run(["wait", "--for=condition=Available", "--timeout=300s", &resource])?;
         let time = began.elapsed();
-        self.kubectl.delete(["nncp", &name])?;
+        self.delete_policies(&[name])?;
+        Ok(time)
+    }
+
+    /// From the creation of so many policies at once to the condition of the last one. Each is applied on one node after
+    /// the other, each node applies them one after the other.
+    fn all_available(&self, count: u32) -> anyhow::Result<Duration> {
+        let names: Vec<String> = (0..count).map(|index| format!("{BRIDGES}{index}")).collect();
+        let policies: Vec<Value> = names.iter().map(|name| bridge_policy(name)).collect();
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": policies });
+        let began = Instant::now();
+        self.kubectl.apply(&list.to_string())?;
+        let all = ["wait", "--for=condition=Available", "--timeout=900s", "nncp"];
+        self.kubectl
+            .run(all.into_iter().chain(names.iter().map(String::as_str)))?;
+        let time = began.elapsed();
+        self.delete_policies(&names)?;
+        Ok(time)
+    }
+
+    /// Deletes policies, and waits until nothing is left of them but what they made.
+    fn delete_policies(&self, names: &[String]) -> anyhow::Result<()> {
+        let names = names.iter().map(String::as_str);
+        self.kubectl.delete(["nncp"].into_iter().chain(names))?;
         wait::until("the enactments to be gone", PATIENCE, || {
             let left = self.kubectl.run(["get", "nnce", "--output=name"]);
             match left.map_err(|error| error.to_string())?.trim() {
@@ -244,7 +280,7 @@ impl Bench<'_> {
                 left => Err(left.to_owned()),
             }
         })?;
-        Ok(time)
+        Ok(())
     }
 
     /// Memory of the node state's programs, by name; that of the handler is the largest of all nodes.
@@ -302,6 +338,28 @@ impl Bench<'_> {
     }
 }
 
+/// A policy of this name that makes a bridge of the same name, without ports and addresses.
+fn bridge_policy(name: &str) -> Value {
+    json!({
+        "apiVersion": "nmstate.io/v1", "kind": "NodeNetworkConfigurationPolicy",
+        "metadata": { "name": name },
+        "spec": { "desiredState": { "interfaces": [{
+            "name": name, "type": "linux-bridge", "state": "up",
+            "bridge": { "options": { "stp": { "enabled": false } }, "port": [] },
+        }] } },
+    })
+}
+
+/// How long so many policies at once took, and each of them on one node.
+fn at_once_text(took: Duration, policies: u32) -> String {
+    let each = took / policies.max(1);
+    format!(
+        "{:.1} s, {:.2} s each on a node",
+        took.as_secs_f64(),
+        each.as_secs_f64()
+    )
+}
+
 /// What the component's tests with many simulated nodes measure, in their own words.
 fn simulate(nodes: u32) -> anyhow::Result<Vec<String>> {
     let (tests, prefix) = SIMULATION;
@@ -357,5 +415,8 @@ mod tests {
         let times = [1, 2, 30].map(Duration::from_secs);
         let text = line("policy until Available on all", &times_text(&times), ESTABLISHED);
         assert!(text.len() <= 80, "{text}");
+        let at_once = at_once_text(Duration::from_secs(163), 30);
+        assert_eq!(at_once, "163.0 s, 5.43 s each on a node");
+        assert!(at_once.len() <= 31, "{at_once}");
     }
 }
