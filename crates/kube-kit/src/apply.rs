@@ -10,8 +10,10 @@
 
 mod contest;
 mod error;
+mod upkeep;
 
 pub use error::{Attempt, Cause, Error};
+pub use upkeep::{Pause, Upkeep};
 
 use crate::cache::{Cache, Lookup};
 use crate::lock;
@@ -68,6 +70,8 @@ pub struct Applier {
     learned: Mutex<HashMap<ObjectId, Learned>>,
     /// Recent writes, for the back-off.
     contests: Mutex<HashMap<ObjectId, Contest>>,
+    /// The same for objects that are written by [`Self::store`].
+    upkeeps: Mutex<HashMap<ObjectId, Upkeep>>,
 }
 
 #[derive(Debug)]
@@ -90,6 +94,7 @@ impl Applier {
             cache,
             learned: Mutex::new(HashMap::new()),
             contests: Mutex::default(),
+            upkeeps: Mutex::default(),
         }
     }
 
@@ -260,7 +265,8 @@ impl Applier {
     }
 
     /// Writes an object as it is, once, and returns what it became: over the one whose `resourceVersion` it carries, or
-    /// as a new one. For what depends on what is live, so that only its writer can say what to do after a conflict.
+    /// as a new one. For what depends on what is live, so that only its writer can say what to do after a conflict, and
+    /// asks [`Self::upkeep`] before it repairs what another client may revert.
     ///
     /// # Errors
     /// When the API server refuses or does not answer; also when somebody else wrote the object meanwhile.
@@ -325,6 +331,7 @@ impl Applier {
                 Ok(()) => {
                     // A later creation reverts no other client.
                     lock(&self.contests).remove(id);
+                    lock(&self.upkeeps).remove(id);
                     tracing::info!(object = %id, "deleted");
                     return Ok(Deleted::Deleted);
                 }
@@ -443,7 +450,7 @@ fn uid(object: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn fingerprint(rendered: &Value) -> u64 {
+fn fingerprint(rendered: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     rendered.hash(&mut hasher);
     hasher.finish()

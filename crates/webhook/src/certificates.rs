@@ -13,6 +13,9 @@
 //! served, and stays there until it expires. After every single write the rest can be found out from what is there, so
 //! that an interruption costs nothing.
 //!
+//! Repairs back off while another client reverts each ([`kube_kit::apply::Upkeep`]); first certificates and renewals do
+//! not.
+//!
 //! The layout of the Secrets is that of the established certificate managers (kubemacpool §15, nmstate §8): `ca.crt`
 //! and `ca.key`, `tls.crt` and `tls.key`, RSA 2048 with keys in PKCS#1. What they left is used on, and they can use
 //! what is written here.
@@ -35,7 +38,7 @@ pub use plan::{Plan, Step, plan};
 const SHORTEST_LIFE: Duration = Duration::from_secs(10);
 
 /// Whom certificates are for.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Identity {
     /// Common name of the authority.
     pub authority: String,
@@ -81,7 +84,7 @@ impl Identity {
 }
 
 /// How long certificates live, and how long before their end they are renewed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Intervals {
     /// Life of an authority.
     pub ca_rotate: Duration,

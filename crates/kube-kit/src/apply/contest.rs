@@ -74,6 +74,12 @@ impl Contest {
         }
     }
 
+    /// How much of the current pause is left.
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        let last = self.writes.back().copied().unwrap_or(now);
+        self.pause.saturating_sub(now.duration_since(last))
+    }
+
     /// Keeps the sentence about the other client.
     pub(super) fn name(&mut self, opponent: String) {
         self.opponent = Some(opponent);
@@ -99,6 +105,11 @@ pub(super) fn opponent(live: Option<&Value>, path: &str) -> String {
         Some(manager) => format!("field manager \"{manager}\" keeps changing {path}"),
         None => format!("another client keeps changing {path}"),
     }
+}
+
+/// Whether it was us who changed the live object at `path`.
+pub(super) fn is_ours(live: Option<&Value>, path: &str) -> bool {
+    live.and_then(|live| manager(live, path)) == Some(PRODUCT)
 }
 
 fn manager<'a>(live: &'a Value, path: &str) -> Option<&'a str> {

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube_kit::{
-    apply::{self, Applier},
+    apply::{self, Applier, Upkeep},
     cache::Lookup,
     merge::{self, Change},
     object::ObjectId,
@@ -12,7 +12,10 @@ use kube_kit::{
 use rcgen::KeyPair;
 use serde_json::{Map, Value, json};
 
-use super::{Identity, Intervals, Pair, State, Step, bundle, issue, plan, read};
+use super::{
+    Identity, Intervals, Pair, Plan, State, Step, bundle, issue, plan,
+    read::{self, Certificate},
+};
 
 /// Keys of an authority's Secret: certificate, key.
 const AUTHORITY_KEYS: [&str; 2] = ["ca.crt", "ca.key"];
@@ -30,7 +33,7 @@ const ISSUED: &str = "cert-manager.io/";
 const CONFLICT: Duration = Duration::from_secs(1);
 
 /// What certificates are kept in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Objects {
     /// The Secret of the authority as it is rendered, without its data.
     pub authority: Value,
@@ -67,6 +70,8 @@ pub enum Error {
 /// Issues, rotates and repairs certificates where that is due, and returns when to look again. Objects are read from the
 /// applier's cache, and from the API server where the cache does not know them.
 ///
+/// Nothing is repaired for a while when another client has reverted several repairs within a minute: the log names it.
+///
 /// # Errors
 /// When the API server refuses something or does not answer. That somebody else wrote at the same time is no error:
 /// then it is soon time to look again.
@@ -76,52 +81,20 @@ pub async fn keep(
     identity: &Identity,
     intervals: &Intervals,
 ) -> Result<SystemTime, Error> {
-    /// One for what is planned, one to see that nothing is left.
-    const ROUNDS: usize = 2;
-    let mut configurations = Vec::new();
-    for id in &objects.configurations {
-        configurations.extend(live(applier, id).await?);
-    }
-    let mut keeper = Keeper {
-        applier,
-        identity,
-        intervals,
-        authority: Secret::read(applier, &objects.authority, AUTHORITY_KEYS).await?,
-        serving: Secret::read(applier, &objects.serving, SERVING_KEYS).await?,
-        configurations,
-    };
-    let now = SystemTime::now();
-    let mut look_again = now + CONFLICT;
-    for _ in 0..ROUNDS {
-        let plan = plan(&keeper.state(), identity, intervals, now);
-        if plan.steps.is_empty() {
-            look_again = plan.look_again;
-            break;
-        }
-        match keeper.take(&plan.steps, now).await {
-            Err(Error::Write(error)) if error.is_conflict() || error.is_not_found() => {
-                tracing::info!(%error, "somebody else writes certificates too, looking again");
-                break;
-            }
-            taken => taken?,
-        }
-    }
-    match keeper.tidy(now).await {
-        Err(Error::Write(error)) if error.is_conflict() || error.is_not_found() => {
-            look_again = now + CONFLICT;
-        }
-        tidied => tidied?,
-    }
-    Ok(look_again)
+    let mut keeper = Keeper::read(applier, objects, identity, intervals).await?;
+    keeper.keep(SystemTime::now()).await
 }
 
 struct Keeper<'a> {
     applier: &'a Applier,
+    objects: &'a Objects,
     identity: &'a Identity,
     intervals: &'a Intervals,
     authority: Secret<'a>,
     serving: Secret<'a>,
     configurations: Vec<Value>,
+    /// Whether anything was written.
+    has_written: bool,
 }
 
 /// A Secret as it should be and as it is.
@@ -131,7 +104,115 @@ struct Secret<'a> {
     live: Option<Value>,
 }
 
-impl Keeper<'_> {
+impl<'a> Keeper<'a> {
+    async fn read(
+        applier: &'a Applier,
+        objects: &'a Objects,
+        identity: &'a Identity,
+        intervals: &'a Intervals,
+    ) -> Result<Self, apply::Error> {
+        let mut configurations = Vec::new();
+        for id in &objects.configurations {
+            configurations.extend(live(applier, id).await?);
+        }
+        Ok(Self {
+            applier,
+            objects,
+            identity,
+            intervals,
+            authority: Secret::read(applier, &objects.authority, AUTHORITY_KEYS).await?,
+            serving: Secret::read(applier, &objects.serving, SERVING_KEYS).await?,
+            configurations,
+            has_written: false,
+        })
+    }
+
+    async fn keep(&mut self, now: SystemTime) -> Result<SystemTime, Error> {
+        let plan = self.plan(now);
+        if (!plan.steps.is_empty() || self.is_untidy())
+            && let Some(until) = self.pause(&plan.steps, now).await
+        {
+            return Ok(until);
+        }
+        let in_order = self.work(plan, now).await?;
+        self.upkeep(|upkeep| {
+            if self.has_written {
+                upkeep.wrote(now);
+            }
+            if let Some(due) = in_order {
+                upkeep.in_order(due);
+            }
+        });
+        Ok(in_order.unwrap_or(now + CONFLICT))
+    }
+
+    /// Does what is planned, and returns until when everything is in order; `None` when somebody else writes at the same
+    /// time.
+    async fn work(&mut self, mut plan: Plan, now: SystemTime) -> Result<Option<SystemTime>, Error> {
+        /// One plan is enough, unless others write too.
+        const PLANS: usize = 2;
+        for _ in 0..PLANS {
+            if plan.steps.is_empty() || !is_alone(self.take(&plan.steps, now).await)? {
+                break;
+            }
+            plan = self.plan(now);
+        }
+        let is_tidy = is_alone(self.tidy(now).await)?;
+        Ok((is_tidy && plan.steps.is_empty()).then_some(plan.look_again))
+    }
+
+    /// Until when repairs wait, because another client reverts each.
+    async fn pause(&self, steps: &[Step], now: SystemTime) -> Option<SystemTime> {
+        let pause = self.upkeep(|upkeep| upkeep.pause(now))?;
+        if pause.opponent.is_none() {
+            let opponent = self.applier.blame(&self.suspects(steps, now)).await;
+            tracing::warn!(
+                opponent,
+                "another client reverts each repair of certificates, retrying with back-off"
+            );
+            self.upkeep(|upkeep| upkeep.name(opponent));
+        }
+        Some(pause.until)
+    }
+
+    /// The back-off, which starts anew for another configuration of the same name and for other wishes.
+    fn upkeep<T>(&self, with: impl FnOnce(&mut Upkeep) -> T) -> T {
+        let configurations = self.configurations.iter();
+        let uids: Vec<_> = configurations.map(|live| live.pointer("/metadata/uid")).collect();
+        let purpose = (self.objects, self.identity, self.intervals, uids);
+        self.applier
+            .upkeep(&ObjectId::of(self.serving.rendered), &purpose, with)
+    }
+
+    /// What another client may have changed, if something has to be repaired.
+    fn suspects(&self, steps: &[Step], now: SystemTime) -> Vec<(ObjectId, String)> {
+        let authority = self.authority.pair().and_then(|pair| read::authority(&pair, now));
+        let mut suspects = Vec::new();
+        for live in &self.configurations {
+            let odd = webhooks(live)
+                .into_iter()
+                .flatten()
+                .position(|webhook| other_bundle(webhook, authority.as_ref(), now).is_some());
+            let bundle = odd.map(|index| format!("webhooks.{index}.clientConfig.caBundle"));
+            let annotation = injection(live).map(|key| format!("metadata.annotations.{key}"));
+            let paths = bundle.into_iter().chain(annotation);
+            suspects.extend(paths.map(|path| (ObjectId::of(live), path)));
+        }
+        for (step, secret) in [(Step::Serving, &self.serving), (Step::Authority, &self.authority)] {
+            let path = if steps.contains(&step) {
+                Some("data".to_owned())
+            } else {
+                secret.untidy(self.applier.policy())
+            };
+            suspects.extend(path.map(|path| (ObjectId::of(secret.rendered), path)));
+        }
+        suspects
+    }
+
+    fn plan(&self, now: SystemTime) -> Plan {
+        plan(&self.state(), self.identity, self.intervals, now)
+    }
+
     fn state(&self) -> State {
         let webhooks = self.configurations.iter().filter_map(webhooks);
         State {
@@ -149,7 +230,7 @@ impl Keeper<'_> {
                         .await
                         .and_then(|key| issue::authority(&key, self.identity, self.intervals, now))
                         .map_err(|cause| self.authority.cannot_issue(cause))?;
-                    self.authority.write(self.applier, Some(&issued)).await?;
+                    self.has_written |= self.authority.write(self.applier, Some(&issued)).await?;
                 }
                 Step::Bundles => self.write_bundles(now).await?,
                 Step::Serving => {
@@ -158,7 +239,7 @@ impl Keeper<'_> {
                         .await
                         .and_then(|key| issue::serving(&key, &authority, self.identity, self.intervals, now))
                         .map_err(|cause| self.serving.cannot_issue(cause))?;
-                    self.serving.write(self.applier, Some(&issued)).await?;
+                    self.has_written |= self.serving.write(self.applier, Some(&issued)).await?;
                 }
             }
         }
@@ -167,13 +248,24 @@ impl Keeper<'_> {
 
     /// Labels, owners and annotations: nobody else may write the bundles any more.
     async fn tidy(&mut self, now: SystemTime) -> Result<(), Error> {
-        if self.configurations.iter().any(is_injected) {
+        if self.has_injections() {
             self.write_bundles(now).await?;
         }
         for secret in [&mut self.authority, &mut self.serving] {
-            secret.write(self.applier, None).await?;
+            self.has_written |= secret.write(self.applier, None).await?;
         }
         Ok(())
+    }
+
+    /// Whether [`Self::tidy`] has something to write.
+    fn is_untidy(&self) -> bool {
+        let policy = self.applier.policy();
+        let secrets = [&self.authority, &self.serving];
+        self.has_injections() || secrets.iter().any(|secret| secret.untidy(policy).is_some())
+    }
+
+    fn has_injections(&self) -> bool {
+        self.configurations.iter().any(|live| injection(live).is_some())
     }
 
     async fn write_bundles(&mut self, now: SystemTime) -> Result<(), Error> {
@@ -186,15 +278,14 @@ impl Keeper<'_> {
                 .into_iter()
                 .flatten()
             {
-                let found = read::certificates(&ca_bundle(webhook));
-                let extended = bundle::extended(authority.as_ref(), &found, now);
-                if extended != found {
-                    webhook["clientConfig"]["caBundle"] = json!(STANDARD.encode(bundle::to_pem(&extended)));
+                if let Some(other) = other_bundle(webhook, authority.as_ref(), now) {
+                    webhook["clientConfig"]["caBundle"] = json!(STANDARD.encode(bundle::to_pem(&other)));
                 }
             }
             forget(&mut wanted, "annotations", INJECTION);
             if wanted != *live {
                 *live = self.applier.store(&wanted).await?;
+                self.has_written = true;
             }
         }
         Ok(())
@@ -226,18 +317,27 @@ impl<'a> Secret<'a> {
         Error::Issue { id, cause }
     }
 
-    /// Writes what was issued, or else only what else is rendered, if it differs.
-    async fn write(&mut self, applier: &Applier, issued: Option<&Pair>) -> Result<(), Error> {
+    /// Writes what was issued, or else only what else is rendered, if it differs. Returns whether it did.
+    async fn write(&mut self, applier: &Applier, issued: Option<&Pair>) -> Result<bool, Error> {
         let wanted = self
             .wanted(issued, applier.policy())
             .map_err(|cause| Error::Refused {
                 id: ObjectId::of(self.rendered),
                 cause,
             })?;
-        if let Some(wanted) = wanted {
-            self.live = Some(applier.store(&wanted).await?);
-        }
-        Ok(())
+        let Some(wanted) = wanted else {
+            return Ok(false);
+        };
+        self.live = Some(applier.store(&wanted).await?);
+        Ok(true)
+    }
+
+    /// The first field that is not as rendered, certificates apart.
+    fn untidy(&self, policy: &merge::Policy) -> Option<String> {
+        let live = self.live.as_ref()?;
+        let rendered = typeless(&self.with_data(data(live)));
+        let differences = merge::differences(&rendered, &typeless(live), policy).ok()?;
+        differences.into_iter().next().map(|difference| difference.path)
     }
 
     /// The Secret to send; nothing when it is there already. The rule that certificates in Secrets are nobody's
@@ -248,18 +348,7 @@ impl<'a> Secret<'a> {
         };
         let data = match issued {
             Some(pair) => self.data(pair),
-            None => live
-                .get("data")
-                .and_then(Value::as_object)
-                .cloned()
-                .unwrap_or_default(),
-        };
-        let typeless = |object: &Value| {
-            let mut object = object.clone();
-            if let Some(fields) = object.as_object_mut() {
-                fields.shift_remove("type");
-            }
-            object
+            None => data(live),
         };
         let rendered = typeless(&self.with_data(data));
         let change = merge::plan(&rendered, Some(&typeless(live)), policy)?;
@@ -305,12 +394,49 @@ async fn live(applier: &Applier, id: &ObjectId) -> Result<Option<Value>, apply::
     }
 }
 
+/// Whether nobody else wrote at the same time.
+fn is_alone(written: Result<(), Error>) -> Result<bool, Error> {
+    match written {
+        Err(Error::Write(error)) if error.is_conflict() || error.is_not_found() => {
+            tracing::info!(%error, "somebody else writes certificates too, looking again");
+            Ok(false)
+        }
+        written => written.map(|()| true),
+    }
+}
+
+/// What a Secret holds.
+fn data(secret: &Value) -> Map<String, Value> {
+    let data = secret.get("data").and_then(Value::as_object);
+    data.cloned().unwrap_or_default()
+}
+
+/// The Secret without its type.
+fn typeless(secret: &Value) -> Value {
+    let mut secret = secret.clone();
+    if let Some(fields) = secret.as_object_mut() {
+        fields.shift_remove("type");
+    }
+    secret
+}
+
 fn webhooks(configuration: &Value) -> Option<&Vec<Value>> {
     configuration.get("webhooks")?.as_array()
 }
 
 fn ca_bundle(webhook: &Value) -> Vec<u8> {
     decoded(webhook.pointer("/clientConfig/caBundle"))
+}
+
+/// What the webhook's bundle should be, where it is something else.
+fn other_bundle(
+    webhook: &Value,
+    authority: Option<&Certificate>,
+    now: SystemTime,
+) -> Option<Vec<Certificate>> {
+    let found = read::certificates(&ca_bundle(webhook));
+    let extended = bundle::extended(authority, &found, now);
+    (extended != found).then_some(extended)
 }
 
 /// The bytes of a field; what is none holds nothing.
@@ -321,11 +447,11 @@ fn decoded(field: Option<&Value>) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-fn is_injected(configuration: &Value) -> bool {
-    let annotations = configuration
-        .pointer("/metadata/annotations")
-        .and_then(Value::as_object);
-    annotations.is_some_and(|found| found.keys().any(|key| key.starts_with(INJECTION)))
+/// An annotation that asks cert-manager for bundles.
+fn injection(configuration: &Value) -> Option<&str> {
+    let annotations = configuration.pointer("/metadata/annotations")?.as_object()?;
+    let mut keys = annotations.keys().map(String::as_str);
+    keys.find(|key| key.starts_with(INJECTION))
 }
 
 /// Drops what begins so from a map in the metadata.
@@ -337,3 +463,6 @@ fn forget(object: &mut Value, map: &str, beginning: &str) {
         found.retain(|key, _| !key.starts_with(beginning));
     }
 }
+
+#[cfg(test)]
+mod tests;
