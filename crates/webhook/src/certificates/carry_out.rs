@@ -152,13 +152,22 @@ impl<'a> Keeper<'a> {
         /// One plan is enough, unless others write too.
         const PLANS: usize = 2;
         for _ in 0..PLANS {
-            if plan.steps.is_empty() || !is_alone(self.take(&plan.steps, now).await)? {
+            if plan.steps.is_empty() {
                 break;
             }
+            let taken = self.take(&plan.steps, now).await;
+            if is_beside_others(&taken) {
+                break;
+            }
+            taken?;
             plan = self.plan(now);
         }
-        let is_tidy = is_alone(self.tidy(now).await)?;
-        Ok((is_tidy && plan.steps.is_empty()).then_some(plan.look_again))
+        let tidied = self.tidy(now).await;
+        if is_beside_others(&tidied) {
+            return Ok(None);
+        }
+        tidied?;
+        Ok(plan.steps.is_empty().then_some(plan.look_again))
     }
 
     /// Until when repairs wait, because another client reverts each.
@@ -394,14 +403,14 @@ async fn live(applier: &Applier, id: &ObjectId) -> Result<Option<Value>, apply::
     }
 }
 
-/// Whether nobody else wrote at the same time.
-fn is_alone(written: Result<(), Error>) -> Result<bool, Error> {
+/// Whether another client wrote at the same time.
+fn is_beside_others(written: &Result<(), Error>) -> bool {
     match written {
         Err(Error::Write(error)) if error.is_conflict() || error.is_not_found() => {
-            tracing::info!(%error, "somebody else writes certificates too, looking again");
-            Ok(false)
+            tracing::info!(%error, "another client writes certificates too, looking again");
+            true
         }
-        written => written.map(|()| true),
+        _ => false,
     }
 }
 
