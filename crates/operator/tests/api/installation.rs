@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use kube_kit::object::{self, Kind};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -53,10 +54,24 @@ pub(crate) fn everything() -> Value {
 
 pub(crate) const VERSION_LABEL: &str = "networkaddonsoperator.network.kubevirt.io/version";
 
-/// Kinds of which an operator makes objects; cert-manager's come last, because not every server has them.
-const KINDS: &str = "serviceaccounts,configmaps,services,daemonsets,deployments,roles,rolebindings,clusterroles,\
-                     clusterrolebindings,networkpolicies,poddisruptionbudgets,mutatingwebhookconfigurations";
-const CERT_MANAGER: &str = "certificates.cert-manager.io,issuers.cert-manager.io";
+/// Kinds of which an operator makes objects. Not every server has the last three.
+const KINDS: [Kind; 15] = [
+    object::SERVICE_ACCOUNT,
+    object::CONFIG_MAP,
+    object::SERVICE,
+    object::DAEMON_SET,
+    object::DEPLOYMENT,
+    object::ROLE,
+    object::ROLE_BINDING,
+    object::CLUSTER_ROLE,
+    object::CLUSTER_ROLE_BINDING,
+    object::NETWORK_POLICY,
+    object::POD_DISRUPTION_BUDGET,
+    object::MUTATING_WEBHOOK_CONFIGURATION,
+    object::CERTIFICATE,
+    object::ISSUER,
+    object::NETWORK_ATTACHMENT_DEFINITION,
+];
 
 /// An installation.
 pub(crate) struct Installation {
@@ -66,8 +81,9 @@ pub(crate) struct Installation {
 impl Installation {
     /// All eight components of today's established release, with traces of other people.
     pub(crate) fn established(fixture: &Fixture) -> Self {
-        let mut installation = Self::read(
+        Self::stamped(
             fixture,
+            "0.102.0",
             &[
                 include_str!("fixtures/established/always.yaml"),
                 include_str!("fixtures/established/multus.yaml"),
@@ -79,10 +95,15 @@ impl Installation {
                 include_str!("fixtures/established/secondary-dns.yaml"),
                 include_str!("fixtures/established/kubevirt-ipam.yaml"),
             ],
-        );
+        )
+    }
+
+    /// Objects as a release deploys them that puts all labels of today on them.
+    pub(crate) fn stamped(fixture: &Fixture, version: &str, files: &[&str]) -> Self {
+        let mut installation = Self::read(fixture, files);
         let owner = owner(fixture, "v1");
         for object in &mut installation.objects {
-            stamp(object, "0.102.0", &owner);
+            stamp(object, version, &owner);
         }
         installation
     }
@@ -98,7 +119,8 @@ impl Installation {
         installation
     }
 
-    fn read(fixture: &Fixture, files: &[&str]) -> Self {
+    /// Objects that nobody owns and that have no labels of an operator.
+    pub(crate) fn read(fixture: &Fixture, files: &[&str]) -> Self {
         let script = format!(
             "host_dir=/opt/cni/bin\n{}",
             include_str!("../../src/components/linux_bridge/install.sh")
@@ -183,21 +205,21 @@ pub(crate) fn owned(fixture: &Fixture) -> BTreeMap<String, Value> {
 
 /// The live objects that the configuration resource of this uid owns, which may be gone.
 pub(crate) fn owned_by(fixture: &Fixture, uid: &Value) -> BTreeMap<String, Value> {
-    let served = fixture
-        .kubectl()
-        .run(["api-resources", "-o", "name"])
-        .expect("kinds");
-    let kinds = if served.contains("certificates.cert-manager.io") {
-        format!("{KINDS},{CERT_MANAGER}")
-    } else {
-        KINDS.to_owned()
-    };
-    let list = fixture.kubectl().json(["get", &kinds, "-A"]).expect("objects");
-    let items = list["items"].as_array().expect("items").iter();
-    items
-        .filter(|object| object["metadata"]["ownerReferences"][0]["uid"] == *uid)
-        .map(|object| (key(object), object.clone()))
-        .collect()
+    let mut owned = BTreeMap::new();
+    for kind in KINDS {
+        // A kind that is not defined has no objects.
+        let list = fixture.admin().get(&kind.path(None)).unwrap_or_default();
+        for object in list["items"].as_array().into_iter().flatten() {
+            if object["metadata"]["ownerReferences"][0]["uid"] == *uid {
+                // An item of a list does not say what it is.
+                let mut object = object.clone();
+                object["apiVersion"] = json!(kind.api_version());
+                object["kind"] = json!(kind.kind);
+                owned.insert(key(&object), object);
+            }
+        }
+    }
+    owned
 }
 
 /// What an object says, without what the server, a moment or our own bookkeeping put there.
@@ -245,13 +267,24 @@ pub(crate) fn plain(object: &Value) -> Value {
 
 /// Compares installations object by object and field by field.
 pub(crate) fn assert_same(found: &BTreeMap<String, Value>, expected: &BTreeMap<String, Value>) {
-    let names = |all: &BTreeMap<String, Value>| all.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(found), names(expected));
-    let mut different = Vec::new();
-    for (name, object) in found {
-        compare(name, &plain(object), &plain(&expected[name]), &mut different);
-    }
+    let different = differences(found, expected);
     assert!(different.is_empty(), "{different:#?}");
+}
+
+/// The objects that one installation alone has, and the fields in which the others differ.
+pub(crate) fn differences(
+    found: &BTreeMap<String, Value>,
+    expected: &BTreeMap<String, Value>,
+) -> Vec<String> {
+    let missing = expected.keys().filter(|name| !found.contains_key(*name));
+    let mut different: Vec<_> = missing.map(|name| format!("{name} is missing")).collect();
+    for (name, object) in found {
+        match expected.get(name) {
+            Some(expected) => compare(name, &plain(object), &plain(expected), &mut different),
+            None => different.push(format!("{name} should not be there")),
+        }
+    }
+    different
 }
 
 /// Notes the places in which two values differ.

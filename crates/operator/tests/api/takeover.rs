@@ -2,6 +2,7 @@
 
 mod earlier;
 mod established;
+mod releases;
 
 use serde_json::{Value, json};
 

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Any certificate: what somebody put into a webhook configuration.
-const BUNDLE: &str = include_str!("../fixtures/bundle.txt");
+pub(super) const BUNDLE: &str = include_str!("../fixtures/bundle.txt");
 
 /// Traces of other people on everything: labels, annotations, and the bundles that issuers write.
 fn leave_traces(installation: &mut Installation) {
