@@ -41,6 +41,8 @@ mod node_state;
 #[cfg(test)]
 mod outage;
 #[cfg(test)]
+mod profiles;
+#[cfg(test)]
 mod prometheus;
 #[cfg(test)]
 mod removal;

@@ -9,7 +9,7 @@ use std::{
 use cluster::{Kubectl, wait};
 use kube_kit::object;
 use rustls::{
-    ClientConfig, ClientConnection, StreamOwned, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, StreamOwned, SupportedCipherSuite, SupportedProtocolVersion,
     crypto::{
         CryptoProvider,
         aws_lc_rs::{self, kx_group},
@@ -42,8 +42,16 @@ impl Scraper {
         }
     }
 
+    /// Offers this cipher alone, and its version.
+    pub(crate) fn offering(suite: SupportedCipherSuite) -> Self {
+        let mut scraper = Self::with(None);
+        scraper.version = suite.version();
+        scraper.provider.cipher_suites = vec![suite];
+        scraper
+    }
+
     /// The status code and the text of the answer.
-    fn scrape(&self, address: SocketAddr) -> Result<(u16, String), String> {
+    pub(crate) fn scrape(&self, address: SocketAddr) -> Result<(u16, String), String> {
         let text = |error: &dyn std::error::Error| error.to_string();
         let config = ClientConfig::builder_with_provider(Arc::new(self.provider.clone()))
             .with_protocol_versions(&[self.version])
