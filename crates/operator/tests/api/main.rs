@@ -5,6 +5,8 @@
 //! a server for itself, which the next one uses on.
 
 #[cfg(test)]
+mod accounts;
+#[cfg(test)]
 mod admission;
 #[cfg(test)]
 mod alerts;

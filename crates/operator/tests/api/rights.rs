@@ -1,195 +1,147 @@
-//! What the accounts of operands may do, and what whoever takes over one of their pods gains.
+//! What the accounts of the product may do, and what whoever takes over one of their pods gains: asked with their tokens.
+
+mod table;
+
+use std::collections::BTreeSet;
 
 use cluster::Kubectl;
+use kube_kit::object::{self, CLUSTER_ROLE_BINDING, Kind, NODE, POD, SECRET, SERVICE_ACCOUNT};
 use operator::manifests::{MARKERS_FILE, render_admission};
 use serde_json::{Value, json};
+use stage::{Method, until};
 
-use stage::until;
+use self::table::{
+    ALONE, ESTABLISHED, NOBODY, NODES, OPERATOR, OPERATOR_NOT_EVEN_AT_HOME, OPERATOR_NOWHERE, OTHERS, POOL,
+    POOL_AT_HOME, POOL_EVERYWHERE, POOL_NOT_EVEN_AT_HOME, POOL_NOWHERE, Rights,
+};
+use crate::{
+    accounts::{Account, Refusal},
+    fixture::Fixture,
+    installation::everything,
+    stubs::undefine,
+};
 
-use crate::fixture::Fixture;
-
-/// What an account may do, and what it may not: verb and resource, with a subresource behind a slash.
-struct Rights {
-    account: &'static str,
-    binding: &'static str,
-    may: &'static [&'static str],
-    may_not: &'static [&'static str],
-}
-
-/// Of those whose pods are on every node: one node that is taken over must not lead to the others.
-const NODES: [Rights; 3] = [
-    Rights {
-        account: "multus",
-        binding: "multus",
-        may: &[
-            "get network-attachment-definitions.k8s.cni.cncf.io",
-            "watch network-attachment-definitions.k8s.cni.cncf.io",
-            "watch pods",
-            "update pods/status",
-            "create events",
-            "get resourceclaims.resource.k8s.io",
-            // By both it knows that it leaves the node.
-            "get daemonsets.apps multus",
-            "get nodes",
-        ],
-        may_not: &[
-            "create network-attachment-definitions.k8s.cni.cncf.io",
-            "update network-attachment-definitions.k8s.cni.cncf.io",
-            "patch network-attachment-definitions.k8s.cni.cncf.io",
-            "delete network-attachment-definitions.k8s.cni.cncf.io",
-            "update ipamclaims.k8s.cni.cncf.io",
-            "update pods",
-            "patch pods",
-            "create pods",
-            "create pods/exec",
-            "get secrets",
-            "list nodes",
-            "update nodes",
-            "patch nodes/status",
-            "get daemonsets.apps another",
-            "update daemonsets.apps multus",
-        ],
-    },
-    Rights {
-        account: "dynamic-networks-controller",
-        binding: "dynamic-networks-controller",
-        may: &[
-            "get network-attachment-definitions.k8s.cni.cncf.io",
-            "watch pods",
-            "update pods/status",
-        ],
-        may_not: &[
-            "update network-attachment-definitions.k8s.cni.cncf.io",
-            "delete network-attachment-definitions.k8s.cni.cncf.io",
-            "update pods",
-            "patch pods",
-            "get secrets",
-        ],
-    },
-    Rights {
-        account: "bridge-marker",
-        binding: "bridge-marker-crb",
-        may: &["get nodes", "patch nodes/status"],
-        may_not: &[
-            "update nodes",
-            "patch nodes",
-            "update nodes/status",
-            "list nodes",
-            "get pods",
-            "get secrets",
-        ],
-    },
-];
-
-/// What the MAC pool may do: its pods are on one node, and it needs nothing of other namespaces but to look at it.
-const POOL: &str = "kubemacpool-sa";
-const POOL_EVERYWHERE: [&str; 5] = [
-    "watch pods",
-    "watch namespaces",
-    "create events",
-    "update mutatingwebhookconfigurations.admissionregistration.k8s.io kubemacpool-mutator",
-    "watch mutatingwebhookconfigurations.admissionregistration.k8s.io kubemacpool-mutator",
-];
-const POOL_AT_HOME: [&str; 5] = [
-    "create secrets",
-    "update secrets kubemacpool-service",
-    "update secrets kubemacpool-mutator-ca",
-    "watch secrets kubemacpool-service",
-    "watch configmaps kubemacpool-mac-range-config",
-];
-const POOL_NOWHERE: [&str; 9] = [
-    "list secrets",
-    "create secrets",
-    "update secrets kubemacpool-service",
-    "update mutatingwebhookconfigurations.admissionregistration.k8s.io",
-    "list mutatingwebhookconfigurations.admissionregistration.k8s.io",
-    "list validatingwebhookconfigurations.admissionregistration.k8s.io",
-    "list configmaps",
-    "update pods",
-    "get customresourcedefinitions.apiextensions.k8s.io",
-];
-const POOL_NOT_EVEN_AT_HOME: [&str; 5] = [
-    "list secrets",
-    "get secrets webhook-server-cert",
-    "update secrets webhook-server-cert",
-    "list configmaps",
-    "delete configmaps kubemacpool-mac-range-config",
-];
-
-/// What nobody gains with the operator where no established image is granted anything.
-const OPERATOR: &str = "cluster-network-addons-operator";
-const OPERATOR_NOWHERE: [&str; 17] = [
-    "list secrets",
-    "create secrets",
-    "update secrets",
-    "list configmaps",
-    "update pods",
-    "update nodes",
-    "update nodes/status",
-    "patch nodes",
-    "delete services",
-    "create deployments.apps",
-    "update mutatingwebhookconfigurations.admissionregistration.k8s.io another",
-    "delete mutatingwebhookconfigurations.admissionregistration.k8s.io another",
-    "update customresourcedefinitions.apiextensions.k8s.io another",
-    "bind clusterroles.rbac.authorization.k8s.io cluster-admin",
-    "update clusterroles.rbac.authorization.k8s.io cluster-admin",
-    "delete clusterrolebindings.rbac.authorization.k8s.io cluster-admin",
-    "escalate clusterroles.rbac.authorization.k8s.io multus",
-];
-const OPERATOR_NOT_EVEN_AT_HOME: [&str; 3] =
-    ["list secrets", "get secrets another", "update secrets another"];
-
-/// Rights that only established images need: the binding that may be taken away.
-const ESTABLISHED: &str = "cluster-network-addons-operator-established";
-
-/// Whether an account may do something, everywhere or in a namespace.
-fn can(kubectl: &Kubectl, account: &str, right: &str, namespace: Option<&str>) -> bool {
-    let mut words = right.split(' ');
-    let verb = words.next().expect("a verb");
-    let resource = words.next().expect("a resource");
-    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let resource = words
-        .next()
-        .map_or_else(|| resource.to_owned(), |name| format!("{resource}/{name}"));
-    let subresource = format!("--subresource={subresource}");
-    let place = namespace.map_or_else(
-        || "--all-namespaces".to_owned(),
-        |namespace| format!("--namespace={namespace}"),
-    );
-    let question = [
-        "auth",
-        "can-i",
-        verb,
-        &resource,
-        &subresource,
-        &place,
-        "--as",
-        account,
-    ];
-    kubectl.run(question).is_ok()
-}
-
-/// Waits until an account has rights: the API server hears of a binding some time after it was made.
-fn wait_until_let(kubectl: &Kubectl, account: &str, rights: &[&str], namespace: Option<&str>) {
-    for right in rights {
-        until(&format!("{account} to be let: {right}"), || {
-            can(kubectl, account, right, namespace).then_some(()).ok_or("no")
-        });
+impl Rights {
+    fn check(&self, account: &Account) {
+        account.wait_until_let(self.may, None);
+        account.assert_not_let(self.may_not, None);
     }
 }
 
-fn assert_not_let(kubectl: &Kubectl, account: &str, rights: &[&str], namespace: Option<&str>) {
-    for right in rights {
-        assert!(
-            !can(kubectl, account, right, namespace),
-            "{account} does not need: {right}"
-        );
+/// Files of installations without the add-ons operator that have accounts of their own.
+const ALONE_FILES: [&str; 2] = [
+    include_str!("../../../../deploy/multus/cert-approver.yaml"),
+    include_str!("../../../../deploy/multus/nad-webhook.yaml"),
+];
+
+/// Namespace in which nothing of the product is.
+const ELSEWHERE: &str = "default";
+
+/// Name of what there is to take.
+const PREY: &str = "rights-of-others";
+
+/// A Secret, a node and an account of others, as long as the value lives.
+struct Prey<'a>(&'a Fixture);
+
+impl<'a> Prey<'a> {
+    const KINDS: [Kind; 3] = [SECRET, NODE, SERVICE_ACCOUNT];
+
+    fn put_out(fixture: &'a Fixture) -> Self {
+        for kind in Self::KINDS {
+            let object = json!({
+                "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": { "name": PREY },
+            });
+            fixture.admin().create(&kind.path(Some(ELSEWHERE)), &object);
+        }
+        Self(fixture)
     }
 }
 
-fn account_in(namespace: &str, name: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{name}")
+impl Drop for Prey<'_> {
+    fn drop(&mut self) {
+        for kind in Self::KINDS {
+            let path = format!("{}/{PREY}", kind.path(Some(ELSEWHERE)));
+            // A failure would hide why the test failed.
+            self.0.admin().send(Method::DELETE, &path, None);
+        }
+    }
+}
+
+/// Lets an account try to take what is of others, and what would lead to all the rest.
+#[track_caller]
+fn assert_takes_nothing(account: &Account) {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": PREY },
+        "spec": {
+            "hostPID": true, "nodeName": PREY,
+            "containers": [{ "name": "it", "image": "it", "securityContext": { "privileged": true } }],
+        },
+    });
+    let label = json!({ "metadata": { "labels": { "taken": "" } } });
+    let token = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+    let tokens = format!("{}/{PREY}/token", SERVICE_ACCOUNT.path(Some(ELSEWHERE)));
+    for (what, answer) in [
+        ("a Secret", account.get(&SECRET.path(Some(ELSEWHERE)), PREY)),
+        ("a pod", account.create(&POD.path(Some(ELSEWHERE)), &pod)),
+        ("a node", account.patch(&NODE.path(None), PREY, &label)),
+        ("a token", account.create(&tokens, &token)),
+        ("the cluster", give_itself(account, "cluster-admin")),
+    ] {
+        let Err(refusal) = answer else {
+            panic!("{} takes {what}", account.user);
+        };
+        assert_eq!(refusal.code, 403, "{}, {what}: {}", account.user, refusal.message);
+    }
+}
+
+/// Has an account bind a role to itself.
+fn give_itself(account: &Account, role: &str) -> Result<Value, Refusal> {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": "rights-gained" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account.user }],
+    });
+    account.create(&CLUSTER_ROLE_BINDING.path(None), &binding)
+}
+
+/// Takes away what the operator holds for established images alone, and returns its account.
+fn without_established(fixture: &Fixture) -> Account {
+    fixture
+        .admin()
+        .delete(&format!("{}/{ESTABLISHED}", CLUSTER_ROLE_BINDING.path(None)));
+    let account = Account::of(fixture, fixture.namespace, OPERATOR);
+    until("the rights to be gone", || {
+        let still = account.may("list secrets", None);
+        if still { Err("not yet") } else { Ok(()) }
+    });
+    account
+}
+
+/// Makes the accounts, roles and bindings of a file of an installation, instead of any of the same names, and returns where
+/// they are.
+fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML");
+    let mut made = Vec::new();
+    for object in objects {
+        let text = |pointer: &str| {
+            object
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let is_role = text("/apiVersion").starts_with(CLUSTER_ROLE_BINDING.group);
+        if is_role || text("/kind") == SERVICE_ACCOUNT.kind {
+            let kind = object::find(text("/apiVersion"), text("/kind")).expect("a kind");
+            let collection = kind.path(object["metadata"]["namespace"].as_str());
+            let path = format!("{collection}/{}", text("/metadata/name"));
+            // There may be none.
+            fixture.admin().send(Method::DELETE, &path, None);
+            fixture.admin().create(&collection, &object);
+            made.push(path);
+        }
+    }
+    made
 }
 
 // operands#26
@@ -199,17 +151,8 @@ fn a_pod_that_is_taken_over_changes_no_network_and_no_other_node() {
     fixture.set("MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE", "");
     fixture.start();
     fixture.configure(&json!({ "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {} }));
-    for Rights {
-        account,
-        binding,
-        may,
-        may_not,
-    } in &NODES
-    {
-        fixture.wait_for_operand("clusterrolebinding", binding, |_| Some(()));
-        let account = account_in(fixture.namespace, account);
-        wait_until_let(fixture.kubectl(), &account, may, None);
-        assert_not_let(fixture.kubectl(), &account, may_not, None);
+    for rights in &NODES {
+        rights.check(&Account::of(&fixture, fixture.namespace, rights.account));
     }
 }
 
@@ -218,59 +161,35 @@ fn a_pod_that_is_taken_over_changes_no_network_and_no_other_node() {
 fn the_mac_pool_has_its_own_secrets_and_its_own_webhook_alone() {
     let fixture = Fixture::running("rights-pool");
     fixture.configure(&json!({ "kubeMacPool": {} }));
-    fixture.wait_for_operand("clusterrolebinding", "kubemacpool-manager-rolebinding", |_| {
-        Some(())
-    });
-    let (kubectl, home) = (fixture.kubectl(), Some(fixture.namespace));
-    let account = account_in(fixture.namespace, POOL);
-    wait_until_let(kubectl, &account, &POOL_EVERYWHERE, None);
-    wait_until_let(kubectl, &account, &POOL_AT_HOME, home);
-    assert_not_let(kubectl, &account, &POOL_NOWHERE, None);
-    assert_not_let(kubectl, &account, &POOL_NOT_EVEN_AT_HOME, home);
+    let (namespace, home) = (fixture.namespace, Some(fixture.namespace));
+    let account = Account::of(&fixture, namespace, POOL);
+    account.wait_until_let(&POOL_EVERYWHERE, None);
+    account.wait_until_let(&POOL_AT_HOME, home);
+    account.assert_not_let(&POOL_NOWHERE, None);
+    account.assert_not_let(&POOL_NOT_EVEN_AT_HOME, home);
 }
 
 // operator#82
 #[test]
 fn native_components_need_no_operator_that_is_as_powerful_as_an_administrator() {
     let mut fixture = Fixture::installed("rights-operator");
-    let (kubectl, namespace) = (fixture.kubectl().clone(), fixture.namespace);
-    kubectl
-        .delete(["clusterrolebinding", ESTABLISHED])
-        .expect("deleted");
-    let account = account_in(namespace, OPERATOR);
-    until("the rights to be gone", || {
-        let still = can(&kubectl, &account, "list secrets", None);
-        if still { Err("not yet") } else { Ok(()) }
-    });
+    let account = without_established(&fixture);
+    let home = Some(fixture.namespace);
     // Every program, as if none were still to come.
     fixture.start_images(&[]);
-    fixture.configure(&json!({
-        "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "kubeMacPool": {}, "ovs": {}, "macvtap": {},
-        "kubeSecondaryDNS": {}, "kubevirtIpamController": {},
-    }));
+    fixture.configure(&everything());
     // Not degraded: nothing was refused.
     fixture.wait_until_progressing();
     // What it is not watching for anybody else, but writes itself.
     fixture.wait_for_operand("secret", "webhook-server-cert", |_| Some(()));
-    assert_not_let(&kubectl, &account, &OPERATOR_NOWHERE, None);
-    assert_not_let(&kubectl, &account, &OPERATOR_NOT_EVEN_AT_HOME, Some(namespace));
+    account.assert_not_let(&OPERATOR_NOWHERE, None);
+    account.assert_not_let(&OPERATOR_NOT_EVEN_AT_HOME, home);
 
-    let subject = format!("--serviceaccount={namespace}:{OPERATOR}");
     for role in ["cluster-admin", "system:kube-scheduler"] {
-        let role = format!("--clusterrole={role}");
-        let bind = [
-            "create",
-            "clusterrolebinding",
-            "rights-operator-gain",
-            &role,
-            &subject,
-            "--as",
-            &account,
-        ];
-        let refused = kubectl.run(bind).expect_err("a refusal").to_string();
+        let refusal = give_itself(&account, role).expect_err("a refusal");
         assert!(
-            refused.contains("attempting to grant RBAC permissions"),
-            "{refused}"
+            refusal.code == 403 && refusal.message.contains("attempting to grant RBAC permissions"),
+            "{refusal:?}"
         );
     }
 
@@ -286,6 +205,58 @@ fn native_components_need_no_operator_that_is_as_powerful_as_an_administrator() 
     ] {
         fixture.wait_until_gone(kind, name);
     }
+}
+
+#[test]
+fn no_account_of_the_product_gets_at_what_is_of_others() {
+    let mut fixture = Fixture::installed("rights-everybody");
+    let namespace = fixture.namespace;
+    let addons = without_established(&fixture);
+    fixture.start_images(&[]);
+    let mut spec = everything();
+    spec["nmstate"] = json!({});
+    fixture.configure(&spec);
+    // The node state operator does not run here: what it deploys is its own file.
+    let node_state = include_str!("../../../nmstate/src/operator/manifests/rbac.yaml");
+    let node_state = node_state.replace("namespace: nmstate\n", &format!("namespace: {namespace}\n"));
+    let mut made = grant(&fixture, &node_state);
+    made.extend(ALONE_FILES.iter().flat_map(|file| grant(&fixture, file)));
+
+    {
+        let _prey = Prey::put_out(&fixture);
+        let mut known = BTreeSet::from([OPERATOR.to_owned(), POOL.to_owned()]);
+        let pool = Account::of(&fixture, namespace, POOL);
+        pool.wait_until_let(&POOL_EVERYWHERE, None);
+        let mut accounts = vec![addons, pool];
+        for rights in NODES.iter().chain(&OTHERS) {
+            let account = Account::of(&fixture, namespace, rights.account);
+            rights.check(&account);
+            accounts.push(account);
+            known.insert(rights.account.to_owned());
+        }
+        for rights in &ALONE {
+            let account = Account::of(&fixture, "kube-system", rights.account);
+            rights.check(&account);
+            accounts.push(account);
+        }
+        for account in &accounts {
+            account.assert_not_let(&NOBODY, None);
+            assert_takes_nothing(account);
+        }
+        // Nobody was left out.
+        let deployed = fixture.admin().list(&SERVICE_ACCOUNT.path(Some(namespace)));
+        let deployed = deployed
+            .iter()
+            .filter_map(|account| account["metadata"]["name"].as_str());
+        let deployed: BTreeSet<_> = deployed.map(str::to_owned).collect();
+        assert_eq!(deployed, known);
+    }
+    fixture.stop();
+    for path in made {
+        fixture.admin().delete(&path);
+    }
+    // Others must not find an API of node state.
+    undefine(fixture.admin(), &["nmstates.nmstate.io".to_owned()]).expect("no definition");
 }
 
 /// The policy that keeps markers to their own node, as long as the value lives.
@@ -317,57 +288,33 @@ fn a_marker_writes_the_bridges_of_its_own_node_alone() {
     const NODES: [&str; 2] = ["rights-one", "rights-two"];
     let fixture = Fixture::running("rights-marker");
     fixture.configure(&json!({ "linuxBridge": {} }));
-    fixture.wait_for_operand("clusterrolebinding", "bridge-marker-crb", |_| Some(()));
     fixture.wait_for_operand("serviceaccount", "bridge-marker", |_| Some(()));
-    let (kubectl, namespace) = (fixture.kubectl(), fixture.namespace);
+    let (admin, namespace) = (fixture.admin(), fixture.namespace);
     for name in NODES {
-        let labels = json!({ "kept": "" });
-        let node =
-            json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } });
-        kubectl.apply(&node.to_string()).expect("a node");
+        let metadata = json!({ "name": name, "labels": { "kept": "" } });
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata });
+        admin.create(&NODE.path(None), &node);
     }
     let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "marker", "namespace": namespace },
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "marker" },
         "spec": {
             "serviceAccountName": "bridge-marker", "nodeName": NODES[0],
             "containers": [{ "name": "it", "image": "it" }],
         },
     });
-    kubectl.apply(&pod.to_string()).expect("a pod");
-    // kubectl reads what it patches.
-    let look = json!({ "apiVersion": "v1", "kind": "List", "items": [
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "rights-look" },
-            "rules": [{ "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["get"] }],
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": { "name": "rights-look" },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "rights-look" },
-            "subjects": [{ "kind": "ServiceAccount", "name": "bridge-marker", "namespace": namespace }],
-        },
-    ] });
-    kubectl.apply(&look.to_string()).expect("sight of nodes");
-    let token = |bound: &[&str]| {
-        let create = ["create", "token", "bridge-marker", "--namespace", namespace];
-        let text = kubectl.run([&create[..], bound].concat()).expect("a token");
-        format!("--token={}", text.trim())
-    };
-    let of_the_pod = token(&["--bound-object-kind=Pod", "--bound-object-name=marker"]);
-    let of_nobody = token(&[]);
-    let write = |token: &str, node: &str, patch: &Value| {
-        let patch = format!("--patch={patch}");
-        let status = ["--subresource=status", "--type=merge", &patch, token];
-        kubectl
-            .run([&["patch", "node", node][..], &status].concat())
-            .map_err(|error| error.to_string())
+    admin.create(&POD.path(Some(namespace)), &pod);
+    let of_the_pod = Account::of_pod(&fixture, namespace, "bridge-marker", "marker");
+    let of_nobody = Account::of(&fixture, namespace, "bridge-marker");
+    let write = |account: &Account, node: &str, patch: &Value| {
+        let answer = account.patch_status(&NODE.path(None), node, patch);
+        answer.map_err(|refusal| refusal.message)
     };
     let resource = |name: &str| json!({ "status": { "capacity": { name: "1k" } } });
     let bridge = |name: &str| resource(&format!("bridge.network.kubevirt.io/{name}"));
 
     // The role alone allows it on any node.
     until("the role", || write(&of_the_pod, NODES[1], &bridge("br1")));
-    let _policy = MarkersPolicy::apply(kubectl);
+    let _policy = MarkersPolicy::apply(fixture.kubectl());
     let mut number = 0;
     let refusal = until("the policy", || {
         number += 1;
@@ -401,10 +348,7 @@ fn a_marker_writes_the_bridges_of_its_own_node_alone() {
         let alone = "a marker changes the resources alone that stand for bridges";
         assert!(refusal.contains(alone), "{patch}: {refusal}");
     }
-    for kind in ["node/rights-one", "node/rights-two", "clusterrole/rights-look"] {
-        kubectl.delete([kind]).expect("deleted");
+    for name in NODES {
+        admin.delete(&format!("{}/{name}", NODE.path(None)));
     }
-    kubectl
-        .delete(["clusterrolebinding/rights-look"])
-        .expect("deleted");
 }

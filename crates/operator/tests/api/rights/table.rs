@@ -1,0 +1,299 @@
+//! What each account may do, and what it must not.
+
+/// What an account may do, and what it may not: verb and resource, with a subresource behind a slash.
+pub(super) struct Rights {
+    pub(super) account: &'static str,
+    pub(super) may: &'static [&'static str],
+    pub(super) may_not: &'static [&'static str],
+}
+
+/// Of those whose pods are on every node: one node that is taken over must not lead to the others.
+pub(super) const NODES: [Rights; 3] = [
+    Rights {
+        account: "multus",
+        may: &[
+            "get network-attachment-definitions.k8s.cni.cncf.io",
+            "watch network-attachment-definitions.k8s.cni.cncf.io",
+            "watch pods",
+            "update pods/status",
+            "create events",
+            "get resourceclaims.resource.k8s.io",
+            // By both it knows that it leaves the node.
+            "get daemonsets.apps multus",
+            "get nodes",
+        ],
+        may_not: &[
+            "create network-attachment-definitions.k8s.cni.cncf.io",
+            "update network-attachment-definitions.k8s.cni.cncf.io",
+            "patch network-attachment-definitions.k8s.cni.cncf.io",
+            "delete network-attachment-definitions.k8s.cni.cncf.io",
+            "update ipamclaims.k8s.cni.cncf.io",
+            "update pods",
+            "patch pods",
+            "create pods",
+            "create pods/exec",
+            "get secrets",
+            "list nodes",
+            "update nodes",
+            "patch nodes/status",
+            "get daemonsets.apps another",
+            "update daemonsets.apps multus",
+        ],
+    },
+    Rights {
+        account: "dynamic-networks-controller",
+        may: &[
+            "get network-attachment-definitions.k8s.cni.cncf.io",
+            "watch pods",
+            "update pods/status",
+        ],
+        may_not: &[
+            "update network-attachment-definitions.k8s.cni.cncf.io",
+            "delete network-attachment-definitions.k8s.cni.cncf.io",
+            "update pods",
+            "patch pods",
+            "get secrets",
+        ],
+    },
+    Rights {
+        account: "bridge-marker",
+        may: &["get nodes", "patch nodes/status"],
+        may_not: &[
+            "update nodes",
+            "patch nodes",
+            "update nodes/status",
+            "list nodes",
+            "get pods",
+            "get secrets",
+        ],
+    },
+];
+
+/// What the MAC pool may do: its pods are on one node, and it needs nothing of other namespaces but to look at it.
+pub(super) const POOL: &str = "kubemacpool-sa";
+pub(super) const POOL_EVERYWHERE: [&str; 5] = [
+    "watch pods",
+    "watch namespaces",
+    "create events",
+    "update mutatingwebhookconfigurations.admissionregistration.k8s.io kubemacpool-mutator",
+    "watch mutatingwebhookconfigurations.admissionregistration.k8s.io kubemacpool-mutator",
+];
+pub(super) const POOL_AT_HOME: [&str; 5] = [
+    "create secrets",
+    "update secrets kubemacpool-service",
+    "update secrets kubemacpool-mutator-ca",
+    "watch secrets kubemacpool-service",
+    "watch configmaps kubemacpool-mac-range-config",
+];
+pub(super) const POOL_NOWHERE: [&str; 9] = [
+    "list secrets",
+    "create secrets",
+    "update secrets kubemacpool-service",
+    "update mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "list mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "list validatingwebhookconfigurations.admissionregistration.k8s.io",
+    "list configmaps",
+    "update pods",
+    "get customresourcedefinitions.apiextensions.k8s.io",
+];
+pub(super) const POOL_NOT_EVEN_AT_HOME: [&str; 5] = [
+    "list secrets",
+    "get secrets webhook-server-cert",
+    "update secrets webhook-server-cert",
+    "list configmaps",
+    "delete configmaps kubemacpool-mac-range-config",
+];
+
+/// What nobody gains with the operator where no established image is granted anything.
+pub(super) const OPERATOR: &str = "cluster-network-addons-operator";
+pub(super) const OPERATOR_NOWHERE: [&str; 17] = [
+    "list secrets",
+    "create secrets",
+    "update secrets",
+    "list configmaps",
+    "update pods",
+    "update nodes",
+    "update nodes/status",
+    "patch nodes",
+    "delete services",
+    "create deployments.apps",
+    "update mutatingwebhookconfigurations.admissionregistration.k8s.io another",
+    "delete mutatingwebhookconfigurations.admissionregistration.k8s.io another",
+    "update customresourcedefinitions.apiextensions.k8s.io another",
+    "bind clusterroles.rbac.authorization.k8s.io cluster-admin",
+    "update clusterroles.rbac.authorization.k8s.io cluster-admin",
+    "delete clusterrolebindings.rbac.authorization.k8s.io cluster-admin",
+    "escalate clusterroles.rbac.authorization.k8s.io multus",
+];
+pub(super) const OPERATOR_NOT_EVEN_AT_HOME: [&str; 3] =
+    ["list secrets", "get secrets another", "update secrets another"];
+
+/// Rights that only established images need: the binding that may be taken away.
+pub(super) const ESTABLISHED: &str = "cluster-network-addons-operator-established";
+
+/// Of the other components, and of node state, whose operator deploys those of its programs.
+pub(super) const OTHERS: [Rights; 9] = [
+    Rights {
+        account: "ovs-cni-marker",
+        may: &["get nodes", "patch nodes/status"],
+        may_not: &[
+            "update nodes",
+            "patch nodes",
+            "update nodes/status",
+            "list nodes",
+            "get pods",
+        ],
+    },
+    Rights {
+        account: "macvtap-cni",
+        may: &[],
+        may_not: &["get nodes", "list pods", "get configmaps", "patch nodes/status"],
+    },
+    Rights {
+        account: "secondary",
+        may: &["watch virtualmachineinstances.kubevirt.io"],
+        may_not: &[
+            "update virtualmachineinstances.kubevirt.io",
+            "get virtualmachines.kubevirt.io",
+            "list pods",
+            "get configmaps",
+            "create events",
+        ],
+    },
+    Rights {
+        account: "kubevirt-ipam-controller-manager",
+        may: &[
+            "watch pods",
+            "watch virtualmachines.kubevirt.io",
+            "update virtualmachines.kubevirt.io/finalizers",
+            "create ipamclaims.k8s.cni.cncf.io",
+            "watch network-attachment-definitions.k8s.cni.cncf.io",
+        ],
+        may_not: &[
+            "update pods",
+            "patch pods/status",
+            "update virtualmachines.kubevirt.io",
+            "delete ipamclaims.k8s.cni.cncf.io",
+            "create network-attachment-definitions.k8s.cni.cncf.io",
+            "update network-attachment-definitions.k8s.cni.cncf.io",
+            "list configmaps",
+            "update mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        ],
+    },
+    Rights {
+        account: "nmstate-operator",
+        may: &[
+            "create clusterroles.rbac.authorization.k8s.io",
+            "update mutatingwebhookconfigurations.admissionregistration.k8s.io",
+            "update customresourcedefinitions.apiextensions.k8s.io nodenetworkstates.nmstate.io",
+        ],
+        may_not: &[
+            "bind clusterroles.rbac.authorization.k8s.io cluster-admin",
+            "escalate clusterroles.rbac.authorization.k8s.io nmstate-handler",
+            "create daemonsets.apps",
+            "create deployments.apps",
+            "create serviceaccounts",
+            "update customresourcedefinitions.apiextensions.k8s.io another",
+            "delete customresourcedefinitions.apiextensions.k8s.io nodenetworkstates.nmstate.io",
+            "create nodenetworkconfigurationpolicies.nmstate.io",
+        ],
+    },
+    Rights {
+        account: "nmstate-handler",
+        may: &[
+            "list nodes",
+            "create nodenetworkstates.nmstate.io",
+            "update nodenetworkconfigurationpolicies.nmstate.io/status",
+            "delete nodenetworkconfigurationenactments.nmstate.io",
+        ],
+        may_not: &[
+            "create nodenetworkconfigurationpolicies.nmstate.io",
+            "update nodenetworkconfigurationpolicies.nmstate.io",
+            "delete nodenetworkstates.nmstate.io",
+            "patch nodes/status",
+            "list pods",
+            "create events",
+            "get mutatingwebhookconfigurations.admissionregistration.k8s.io nmstate",
+        ],
+    },
+    Rights {
+        account: "nmstate-webhook",
+        may: &[],
+        may_not: &[
+            "list nodenetworkconfigurationpolicies.nmstate.io",
+            "update nodenetworkconfigurationpolicies.nmstate.io/status",
+            "get mutatingwebhookconfigurations.admissionregistration.k8s.io nmstate",
+            "list nodes",
+        ],
+    },
+    Rights {
+        account: "nmstate-cert-manager",
+        may: &["update mutatingwebhookconfigurations.admissionregistration.k8s.io nmstate"],
+        may_not: &[
+            "create secrets",
+            "create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+            "update mutatingwebhookconfigurations.admissionregistration.k8s.io kubemacpool-mutator",
+            "list nodes",
+        ],
+    },
+    Rights {
+        account: "nmstate-metrics",
+        may: &["watch nodenetworkstates.nmstate.io"],
+        may_not: &[
+            "update nodenetworkstates.nmstate.io",
+            "update nodenetworkstates.nmstate.io/status",
+            "list nodes",
+        ],
+    },
+];
+
+/// Of what is installed without the add-ons operator, in `kube-system`.
+pub(super) const ALONE: [Rights; 2] = [
+    Rights {
+        account: "multus-cert-approver",
+        may: &[
+            "update certificatesigningrequests.certificates.k8s.io/approval",
+            "approve signers.certificates.k8s.io kubernetes.io/kube-apiserver-client",
+        ],
+        may_not: &[
+            "create certificatesigningrequests.certificates.k8s.io",
+            "update certificatesigningrequests.certificates.k8s.io/status",
+            "approve signers.certificates.k8s.io kubernetes.io/kube-apiserver-client-kubelet",
+            "approve signers.certificates.k8s.io kubernetes.io/kubelet-serving",
+            "sign signers.certificates.k8s.io kubernetes.io/kube-apiserver-client",
+        ],
+    },
+    Rights {
+        account: "weft-nad-webhook",
+        may: &["update validatingwebhookconfigurations.admissionregistration.k8s.io weft-nad-webhook"],
+        may_not: &[
+            "update validatingwebhookconfigurations.admissionregistration.k8s.io another",
+            "create validatingwebhookconfigurations.admissionregistration.k8s.io",
+            "update mutatingwebhookconfigurations.admissionregistration.k8s.io kubemacpool-mutator",
+            "list network-attachment-definitions.k8s.cni.cncf.io",
+            "create secrets",
+            "list pods",
+        ],
+    },
+];
+
+/// What none of the product's accounts may do in the whole cluster: each of these leads to another node, to another
+/// account, or to all of the cluster.
+pub(super) const NOBODY: [&str; 16] = [
+    "get secrets",
+    "list secrets",
+    "create pods",
+    "create pods/exec",
+    "patch pods/ephemeralcontainers",
+    "update pods",
+    "create serviceaccounts/token",
+    "impersonate users",
+    "impersonate serviceaccounts",
+    "bind clusterroles.rbac.authorization.k8s.io",
+    "escalate clusterroles.rbac.authorization.k8s.io",
+    "update nodes",
+    "patch nodes",
+    "get nodes/proxy",
+    "update validatingwebhookconfigurations.admissionregistration.k8s.io",
+    "sign signers.certificates.k8s.io",
+];
