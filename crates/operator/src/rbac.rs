@@ -64,6 +64,7 @@ const WEBHOOKS: &str = "kubemacpool-mutator kubevirt-ipam-controller-mutating-we
 
 // Names of what earlier operators left (operator §9.2, §9.3).
 
+const OLD_CONSTRAINTS: &str = "passt-binding-cni";
 const OLD_CLUSTER_ROLES: &str = "nmstate-handler kubevirt-ipam-claims-manager-role";
 const OLD_CLUSTER_ROLE_BINDINGS: &str = "nmstate-handler kubevirt-ipam-claims-manager-rolebinding";
 const OLD_ROLES: &str = "nmstate-handler kubevirt-ipam-claims-leader-election-role";
@@ -75,7 +76,7 @@ const NODE_STATE_ROLES: &str =
     "cluster-network-addons-nmstate-operator cluster-network-addons-nmstate-operator-namespace";
 
 /// Rules in the whole cluster: what the operator does itself, then what it holds in order to grant it.
-const CLUSTER: [Rule; 37] = [
+const CLUSTER: [Rule; 38] = [
     rule("operator.openshift.io", "networks", "list watch"),
     rule("config.openshift.io", "infrastructures", "list watch"),
     rule(SCC, "securitycontextconstraints", "get list watch create"),
@@ -85,6 +86,7 @@ const CLUSTER: [Rule; 37] = [
         CONSTRAINTS,
         "update delete use",
     ),
+    named(SCC, "securitycontextconstraints", OLD_CONSTRAINTS, "delete"),
     rule(DEFINITIONS, "customresourcedefinitions", "get list watch create"),
     named(
         DEFINITIONS,

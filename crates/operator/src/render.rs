@@ -135,7 +135,7 @@ pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
             name,
         }
     }
-    const LEGACY: [Leftover; 15] = [
+    const LEGACY: [Leftover; 17] = [
         operands(object::SERVICE_ACCOUNT, "nmstate-handler"),
         operands(object::DAEMON_SET, "nmstate-handler"),
         operands(object::ROLE, "nmstate-handler"),
@@ -149,6 +149,9 @@ pub fn legacy(context: &Context<'_>) -> Vec<ObjectId> {
         cluster(object::CLUSTER_ROLE_BINDING, "nmstate-handler"),
         cluster(object::MUTATING_WEBHOOK_CONFIGURATION, "nmstate"),
         operands(object::DAEMON_SET, "passt-binding-cni"),
+        // On OpenShift.
+        operands(object::SERVICE_ACCOUNT, "passt-binding-cni"),
+        cluster(object::SECURITY_CONTEXT_CONSTRAINTS, "passt-binding-cni"),
         Leftover {
             kind: object::NETWORK_ATTACHMENT_DEFINITION,
             place: Place::Namespace("default"),

@@ -176,7 +176,9 @@ mod tests {
         assert!(line.contains(" --locked --config "), "{line}");
         assert!(line.contains(r#"build.rustflags=["-Cx=\"y\""]"#), "{line}");
         assert!(
-            line.ends_with(" rustc --release --package plugins --bin weft-cni -- -Cpanic=abort -Copt-level=s"),
+            line.ends_with(
+                " rustc --release --package plugins --bin weft-cni -- -Cpanic=abort -Copt-level=s"
+            ),
             "{line}"
         );
         let cleared = |name: &str| {

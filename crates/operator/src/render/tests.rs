@@ -545,6 +545,8 @@ fn what_earlier_operators_left_is_known() {
         "(rbac.authorization.k8s.io/v1, Kind=ClusterRoleBinding) /nmstate-handler",
         "(admissionregistration.k8s.io/v1, Kind=MutatingWebhookConfiguration) /nmstate",
         "(apps/v1, Kind=DaemonSet) ns/passt-binding-cni",
+        "(/v1, Kind=ServiceAccount) ns/passt-binding-cni",
+        "(security.openshift.io/v1, Kind=SecurityContextConstraints) /passt-binding-cni",
         "(k8s.cni.cncf.io/v1, Kind=NetworkAttachmentDefinition) default/primary-udn-kubevirt-binding",
         "(policy/v1, Kind=PodDisruptionBudget) ns/mac-controller-manager",
         "(/v1, Kind=ConfigMap) ns/secondary-dns",
@@ -571,5 +573,5 @@ fn what_earlier_operators_left_is_known() {
             "{expected} is not among {ids:#?}"
         );
     }
-    assert_eq!(ids.len(), 32);
+    assert_eq!(ids.len(), 34);
 }
