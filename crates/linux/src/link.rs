@@ -2,6 +2,7 @@
 
 mod create;
 mod edit;
+mod kind;
 mod mac;
 
 use std::fmt;
@@ -17,12 +18,24 @@ use crate::{
     route::{Request, Socket, attributes},
 };
 
-pub use create::{BridgeSpec, VethSpec};
+pub use create::{BridgeSpec, LinkSpec, VethSpec};
 pub use edit::{LinkChange, LinkRef, delete_link_and_leave};
+pub use kind::{InvalidMode, IpVlanMode, IpVlanSharing, KindState, LinkKind, MacVlanMode};
 pub use mac::{InvalidMac, Mac};
 
 /// Length of `struct ifinfomsg`, after which the attributes of a link begin.
 const LINK_HEADER: usize = 16;
+
+/// Driver kinds whose data is read.
+mod names {
+    pub(super) const BRIDGE: &str = "bridge";
+    pub(super) const IPVLAN: &str = "ipvlan";
+    pub(super) const MACVLAN: &str = "macvlan";
+    pub(super) const MACVTAP: &str = "macvtap";
+    pub(super) const TUN: &str = "tun";
+    pub(super) const VLAN: &str = "vlan";
+    pub(super) const VRF: &str = "vrf";
+}
 
 /// Attribute numbers of `<linux/if_link.h>` that are read here. Reading by number instead of decoding whole
 /// messages keeps a foreign interface with an attribute that nobody foresaw from hiding all the others.
@@ -35,6 +48,7 @@ mod attribute {
     pub(super) const TX_QUEUE_LENGTH: u16 = 13;
     pub(super) const OPERSTATE: u16 = 16;
     pub(super) const LINK_INFO: u16 = 18;
+    pub(super) const ALIAS: u16 = 20;
     pub(super) const PROMISCUITY: u16 = 30;
     pub(super) const TX_QUEUES: u16 = 31;
     pub(super) const RX_QUEUES: u16 = 32;
@@ -143,6 +157,10 @@ pub struct Link {
     pub queues: (u32, u32),
     /// How many users want promiscuous mode.
     pub promiscuity: u32,
+    /// A text that people and programs keep at the link (`IFLA_IFALIAS`).
+    pub alias: Option<String>,
+    /// What it says about its kind.
+    pub kind_state: KindState,
     /// Present on bridges.
     pub bridge: Option<BridgeState>,
     /// Present on ports of bridges.
@@ -208,6 +226,7 @@ impl Link {
                 attribute::TX_QUEUES => link.queues.0 = number(value),
                 attribute::RX_QUEUES => link.queues.1 = number(value),
                 attribute::ALLMULTI => link.allmulti = Some(number(value)),
+                attribute::ALIAS => link.alias = parse_string(value).ok().filter(|alias| !alias.is_empty()),
                 attribute::LINK_INFO => link.read_info(value),
                 _ => {}
             },
@@ -219,7 +238,7 @@ impl Link {
         let mut port_kind = None;
         attributes(info, |kind, value| match kind {
             attribute::INFO_KIND => self.kind = parse_string(value).ok(),
-            attribute::INFO_DATA if self.is_kind("bridge") => {
+            attribute::INFO_DATA if self.is_kind(names::BRIDGE) => {
                 let bridge = self.bridge.get_or_insert_default();
                 attributes(value, |kind, value| match kind {
                     attribute::BRIDGE_VLAN_FILTERING => bridge.vlan_filtering = flag(value),
@@ -227,8 +246,11 @@ impl Link {
                     _ => {}
                 });
             }
+            attribute::INFO_DATA => {
+                self.kind_state = KindState::read(self.kind.as_deref().unwrap_or_default(), value);
+            }
             attribute::INFO_PORT_KIND => port_kind = parse_string(value).ok(),
-            attribute::INFO_PORT_DATA if port_kind.as_deref() == Some("bridge") => {
+            attribute::INFO_PORT_DATA if port_kind.as_deref() == Some(names::BRIDGE) => {
                 let port = self.port.get_or_insert_default();
                 attributes(value, |kind, value| match kind {
                     attribute::PORT_HAIRPIN => port.hairpin = flag(value),
@@ -239,7 +261,7 @@ impl Link {
             _ => {}
         });
         // A bridge without data is one all the same.
-        if self.is_kind("bridge") {
+        if self.is_kind(names::BRIDGE) {
             self.bridge.get_or_insert_default();
         }
     }

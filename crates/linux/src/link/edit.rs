@@ -1,6 +1,7 @@
 //! Changing and removing links.
 
 use std::{
+    os::fd::{AsRawFd as _, BorrowedFd},
     sync::{
         atomic::{AtomicUsize, Ordering},
         mpsc::{self, TryRecvError},
@@ -58,6 +59,8 @@ pub struct LinkChange<'a> {
     pub tx_queue_len: Option<u32>,
     /// New name; the link must be down on kernels before 6.2.
     pub name: Option<&'a str>,
+    /// The text that is kept at the link; an empty one removes it.
+    pub alias: Option<&'a str>,
 }
 
 impl LinkChange<'_> {
@@ -79,6 +82,9 @@ impl LinkChange<'_> {
         message
             .attributes
             .extend(self.name.map(|name| LinkAttribute::IfName(name.to_owned())));
+        message
+            .attributes
+            .extend(self.alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
         message
             .attributes
             .extend(self.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
@@ -150,6 +156,26 @@ impl Socket {
             ..LinkChange::default()
         };
         self.change_link(link, "set master of link", &change)
+    }
+
+    /// Moves the link, which goes down and loses its addresses, into another namespace and names it `name` there. An
+    /// error that [`is_exists`](crate::Error::is_exists) if that is taken: then the link may be in the other namespace
+    /// under its old name, unless there was no room for that either.
+    pub fn move_link<'a>(
+        &mut self,
+        link: impl Into<LinkRef<'a>>,
+        namespace: BorrowedFd<'_>,
+        name: &str,
+    ) -> Result<()> {
+        let link = link.into();
+        let mut message = LinkMessage::default();
+        message.header.index = link.index;
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message
+            .attributes
+            .push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
+        let request = Request::new("move link", link.name);
+        self.execute(request, RouteNetlinkMessage::SetLink(message), 0)
     }
 
     /// Turns promiscuous mode on or off.

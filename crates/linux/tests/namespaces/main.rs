@@ -8,6 +8,7 @@
 )]
 
 mod events;
+mod kinds;
 mod links;
 mod network;
 mod nft;

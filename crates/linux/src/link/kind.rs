@@ -1,0 +1,424 @@
+//! What links of the simple kinds are told when they are made, and say about themselves afterwards.
+
+use std::{fmt, str::FromStr};
+
+use netlink_packet_core::{parse_u16, parse_u32};
+use netlink_packet_route::link::{
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoMacVtap, InfoVeth, InfoVlan, InfoVrf,
+    IpVlanFlags, IpVlanMode as WireIpVlanMode, LinkInfo, LinkMessage, MacVlanMode as WireMacVlanMode,
+    MacVtapMode as WireMacVtapMode,
+};
+
+use super::names;
+use crate::{Feature, route::attributes};
+
+/// Attribute numbers of `<linux/if_link.h>` in what a link says about its kind. The mode of a macvlan and of an ipvlan, the
+/// identifier of a VLAN and the table of a VRF have the same one.
+mod attribute {
+    pub(super) const FIRST: u16 = 1;
+    pub(super) const TUN_TYPE: u16 = 3;
+}
+
+/// `IFF_TAP`: a device of user space that carries Ethernet frames.
+const TUN_TYPE_TAP: u8 = 2;
+
+/// The text names no mode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown mode: \"{0}\"")]
+pub struct InvalidMode(pub String);
+
+/// How the macvlans of one parent treat each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MacVlanMode {
+    /// They exchange nothing.
+    Private,
+    /// What they exchange goes out, and comes back from the switch outside.
+    Vepa,
+    /// They exchange frames directly.
+    Bridge,
+    /// There is only one, and the parent has its address.
+    PassThru,
+    /// Frames are accepted by their sender: nothing of ours makes it.
+    Source,
+}
+
+impl MacVlanMode {
+    /// The modes that a config may name.
+    const NAMED: [MacVlanMode; 4] = [
+        MacVlanMode::Private,
+        MacVlanMode::Vepa,
+        MacVlanMode::Bridge,
+        MacVlanMode::PassThru,
+    ];
+
+    fn number(self) -> u32 {
+        match self {
+            MacVlanMode::Private => 1,
+            MacVlanMode::Vepa => 2,
+            MacVlanMode::Bridge => 4,
+            MacVlanMode::PassThru => 8,
+            MacVlanMode::Source => 16,
+        }
+    }
+
+    fn numbered(number: u32) -> Option<Self> {
+        let all = Self::NAMED.into_iter().chain([MacVlanMode::Source]);
+        all.into_iter().find(|mode| mode.number() == number)
+    }
+}
+
+impl fmt::Display for MacVlanMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MacVlanMode::Private => "private",
+            MacVlanMode::Vepa => "vepa",
+            MacVlanMode::Bridge => "bridge",
+            MacVlanMode::PassThru => "passthru",
+            MacVlanMode::Source => "source",
+        })
+    }
+}
+
+impl FromStr for MacVlanMode {
+    type Err = InvalidMode;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = Self::NAMED.into_iter().find(|mode| mode.to_string() == text);
+        named.ok_or_else(|| InvalidMode(text.to_owned()))
+    }
+}
+
+/// What an ipvlan shares with its parent: it has the parent's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IpVlanMode {
+    /// Frames are delivered by their IP address, and ARP is answered in the container.
+    L2,
+    /// The parent's namespace routes, and containers see no broadcast.
+    L3,
+    /// As `L3`, and the parent's connection tracking sees the packets.
+    L3s,
+}
+
+impl IpVlanMode {
+    const ALL: [IpVlanMode; 3] = [IpVlanMode::L2, IpVlanMode::L3, IpVlanMode::L3s];
+
+    fn number(self) -> u16 {
+        match self {
+            IpVlanMode::L2 => 0,
+            IpVlanMode::L3 => 1,
+            IpVlanMode::L3s => 2,
+        }
+    }
+}
+
+impl fmt::Display for IpVlanMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IpVlanMode::L2 => "l2",
+            IpVlanMode::L3 => "l3",
+            IpVlanMode::L3s => "l3s",
+        })
+    }
+}
+
+impl FromStr for IpVlanMode {
+    type Err = InvalidMode;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = Self::ALL.into_iter().find(|mode| mode.to_string() == text);
+        named.ok_or_else(|| InvalidMode(text.to_owned()))
+    }
+}
+
+/// What the ipvlans of one parent exchange with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IpVlanSharing {
+    /// Everything, directly.
+    #[default]
+    Bridge,
+    /// Nothing.
+    Private,
+    /// What the switch outside sends back.
+    Vepa,
+}
+
+impl IpVlanSharing {
+    fn flags(self) -> IpVlanFlags {
+        match self {
+            IpVlanSharing::Bridge => IpVlanFlags::empty(),
+            IpVlanSharing::Private => IpVlanFlags::Private,
+            IpVlanSharing::Vepa => IpVlanFlags::Vepa,
+        }
+    }
+}
+
+/// The kind of a link to make, with what only this kind is told.
+#[derive(Debug, Clone, Copy)]
+pub enum LinkKind<'a> {
+    /// A bridge.
+    Bridge {
+        /// VLAN filtering is on. Without it nothing about VLANs is said, so that kernels without them do.
+        vlan_filtering: bool,
+    },
+    /// A pair of virtual Ethernet devices. Its other end has the same MTU and number of queues.
+    Veth {
+        /// Name of the other end.
+        peer_name: &'a str,
+        /// Namespace of the other end; this end's without one.
+        peer_ns: Option<std::os::fd::BorrowedFd<'a>>,
+    },
+    /// Another address on a parent.
+    MacVlan {
+        /// What it exchanges with its siblings.
+        mode: MacVlanMode,
+        /// Length of the parent's queue of broadcasts, packets; the kernel's default without one.
+        broadcast_queue: Option<u32>,
+    },
+    /// A macvlan whose frames are those of a character device.
+    MacVtap {
+        /// What it exchanges with its siblings.
+        mode: MacVlanMode,
+    },
+    /// Another set of IP addresses on a parent.
+    IpVlan {
+        /// What it shares with its parent.
+        mode: IpVlanMode,
+        /// What it exchanges with its siblings.
+        sharing: IpVlanSharing,
+    },
+    /// The frames of a parent with one 802.1Q tag.
+    Vlan {
+        /// The tag.
+        id: u16,
+    },
+    /// A link that swallows what it is sent.
+    Dummy,
+    /// A routing table for the links that are its ports.
+    Vrf {
+        /// The table.
+        table: u32,
+    },
+}
+
+impl LinkKind<'_> {
+    /// The kind as the kernel names it.
+    pub(super) fn info(&self) -> InfoKind {
+        match self {
+            LinkKind::Bridge { .. } => InfoKind::Bridge,
+            LinkKind::Veth { .. } => InfoKind::Veth,
+            LinkKind::MacVlan { .. } => InfoKind::MacVlan,
+            LinkKind::MacVtap { .. } => InfoKind::MacVtap,
+            LinkKind::IpVlan { .. } => InfoKind::IpVlan,
+            LinkKind::Vlan { .. } => InfoKind::Vlan,
+            LinkKind::Dummy => InfoKind::Dummy,
+            LinkKind::Vrf { .. } => InfoKind::Vrf,
+        }
+    }
+
+    /// Words for an error.
+    pub(super) fn doing(&self) -> &'static str {
+        match self {
+            LinkKind::Bridge { .. } => "create bridge",
+            LinkKind::Veth { .. } => "create veth",
+            LinkKind::MacVlan { .. } => "create macvlan",
+            LinkKind::MacVtap { .. } => "create macvtap",
+            LinkKind::IpVlan { .. } => "create ipvlan",
+            LinkKind::Vlan { .. } => "create vlan",
+            LinkKind::Dummy => "create dummy",
+            LinkKind::Vrf { .. } => "create vrf",
+        }
+    }
+
+    /// What a kernel lacks that refuses the kind.
+    pub(super) fn feature(&self) -> Feature {
+        match self {
+            LinkKind::Bridge { vlan_filtering: true } => Feature::BridgeVlanFiltering,
+            LinkKind::Bridge { .. } => Feature::Bridge,
+            LinkKind::Veth { .. } => Feature::Veth,
+            LinkKind::MacVlan { .. } => Feature::Driver("CONFIG_MACVLAN"),
+            LinkKind::MacVtap { .. } => Feature::Driver("CONFIG_MACVTAP"),
+            LinkKind::IpVlan { .. } => Feature::Driver("CONFIG_IPVLAN"),
+            LinkKind::Vlan { .. } => Feature::Driver("CONFIG_VLAN_8021Q"),
+            LinkKind::Dummy => Feature::Driver("CONFIG_DUMMY"),
+            LinkKind::Vrf { .. } => Feature::Driver("CONFIG_NET_VRF"),
+        }
+    }
+
+    /// What the kernel is told of the kind; `peer` describes the other end of a pair.
+    pub(super) fn link_info(&self, peer: impl FnOnce(&str) -> LinkMessage) -> Vec<LinkInfo> {
+        let data = match *self {
+            LinkKind::Bridge { vlan_filtering } => {
+                vlan_filtering.then(|| InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]))
+            }
+            LinkKind::Veth { peer_name, .. } => Some(InfoData::Veth(InfoVeth::Peer(peer(peer_name)))),
+            LinkKind::MacVlan {
+                mode,
+                broadcast_queue,
+            } => {
+                let mode = InfoMacVlan::Mode(WireMacVlanMode::from(mode.number()));
+                let queue = broadcast_queue.map(InfoMacVlan::BcQueueLen);
+                Some(InfoData::MacVlan([mode].into_iter().chain(queue).collect()))
+            }
+            LinkKind::MacVtap { mode } => {
+                let mode = InfoMacVtap::Mode(WireMacVtapMode::from(mode.number()));
+                Some(InfoData::MacVtap(vec![mode]))
+            }
+            LinkKind::IpVlan { mode, sharing } => Some(InfoData::IpVlan(vec![
+                InfoIpVlan::Mode(WireIpVlanMode::from(mode.number())),
+                InfoIpVlan::Flags(sharing.flags()),
+            ])),
+            LinkKind::Vlan { id } => Some(InfoData::Vlan(vec![InfoVlan::Id(id)])),
+            LinkKind::Dummy => None,
+            LinkKind::Vrf { table } => Some(InfoData::Vrf(vec![InfoVrf::TableId(table)])),
+        };
+        [LinkInfo::Kind(self.info())]
+            .into_iter()
+            .chain(data.map(LinkInfo::Data))
+            .collect()
+    }
+}
+
+/// What a link says about its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KindState {
+    /// Nothing that is read here.
+    #[default]
+    None,
+    /// A macvlan or macvtap.
+    MacVlan(MacVlanMode),
+    /// An ipvlan.
+    IpVlan(IpVlanMode),
+    /// A VLAN, with its tag.
+    Vlan(u16),
+    /// A VRF, with its table.
+    Vrf(u32),
+    /// A device of user space that carries Ethernet frames.
+    Tap,
+}
+
+impl KindState {
+    /// Reads the data of a link of `kind`.
+    pub(super) fn read(kind: &str, data: &[u8]) -> Self {
+        let mut state = KindState::None;
+        attributes(data, |number, value| {
+            let read = match (kind, number) {
+                (names::MACVLAN | names::MACVTAP, attribute::FIRST) => {
+                    MacVlanMode::numbered(super::number(value)).map(KindState::MacVlan)
+                }
+                (names::IPVLAN, attribute::FIRST) => {
+                    let mode = parse_u16(value).ok();
+                    let named = IpVlanMode::ALL
+                        .into_iter()
+                        .find(|known| Some(known.number()) == mode);
+                    named.map(KindState::IpVlan)
+                }
+                (names::VLAN, attribute::FIRST) => parse_u16(value).ok().map(KindState::Vlan),
+                (names::VRF, attribute::FIRST) => parse_u32(value).ok().map(KindState::Vrf),
+                (names::TUN, attribute::TUN_TYPE) => {
+                    (value.first() == Some(&TUN_TYPE_TAP)).then_some(KindState::Tap)
+                }
+                _ => None,
+            };
+            state = read.unwrap_or(state);
+        });
+        state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::Nla as _;
+
+    use super::*;
+
+    fn data(kind: LinkKind<'_>) -> Vec<u8> {
+        let info = kind.link_info(|_| LinkMessage::default());
+        let [LinkInfo::Kind(_), LinkInfo::Data(data)] = info.as_slice() else {
+            panic!("{info:?}");
+        };
+        let mut bytes = vec![0; data.value_len()];
+        data.emit_value(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn every_kind_is_told_what_the_kernel_reads() {
+        let macvlan = |mode, broadcast_queue| LinkKind::MacVlan {
+            mode,
+            broadcast_queue,
+        };
+        let ipvlan = |mode, sharing| LinkKind::IpVlan { mode, sharing };
+        // Length and number of each attribute, then its value, as <linux/if_link.h> has them.
+        for (kind, bytes) in [
+            (macvlan(MacVlanMode::Private, None), &[8, 0, 1, 0, 1, 0, 0, 0][..]),
+            (
+                macvlan(MacVlanMode::Bridge, Some(300)),
+                &[8, 0, 1, 0, 4, 0, 0, 0, 8, 0, 7, 0, 44, 1, 0, 0],
+            ),
+            (
+                LinkKind::MacVtap {
+                    mode: MacVlanMode::PassThru,
+                },
+                &[8, 0, 1, 0, 8, 0, 0, 0],
+            ),
+            (
+                ipvlan(IpVlanMode::L3s, IpVlanSharing::Private),
+                &[6, 0, 1, 0, 2, 0, 0, 0, 6, 0, 2, 0, 1, 0, 0, 0],
+            ),
+            (
+                ipvlan(IpVlanMode::L2, IpVlanSharing::Vepa),
+                &[6, 0, 1, 0, 0, 0, 0, 0, 6, 0, 2, 0, 2, 0, 0, 0],
+            ),
+            (LinkKind::Vlan { id: 4094 }, &[6, 0, 1, 0, 254, 15, 0, 0]),
+            (LinkKind::Vrf { table: 1000 }, &[8, 0, 1, 0, 232, 3, 0, 0]),
+        ] {
+            assert_eq!(data(kind), bytes, "{kind:?}");
+        }
+        let dummy = LinkKind::Dummy.link_info(|_| LinkMessage::default());
+        assert_eq!(dummy, [LinkInfo::Kind(InfoKind::Dummy)]);
+    }
+
+    #[test]
+    fn what_a_link_was_told_is_what_it_says() {
+        for (name, kind, state) in [
+            (
+                "macvlan",
+                LinkKind::MacVlan {
+                    mode: MacVlanMode::Vepa,
+                    broadcast_queue: Some(7),
+                },
+                KindState::MacVlan(MacVlanMode::Vepa),
+            ),
+            (
+                "ipvlan",
+                LinkKind::IpVlan {
+                    mode: IpVlanMode::L3,
+                    sharing: IpVlanSharing::Bridge,
+                },
+                KindState::IpVlan(IpVlanMode::L3),
+            ),
+            ("vlan", LinkKind::Vlan { id: 100 }, KindState::Vlan(100)),
+            ("vrf", LinkKind::Vrf { table: 7 }, KindState::Vrf(7)),
+        ] {
+            assert_eq!(kind.info().to_string(), name);
+            assert_eq!(KindState::read(name, &data(kind)), state);
+            assert_eq!(KindState::read("other", &data(kind)), KindState::None);
+        }
+        assert_eq!(KindState::read("tun", &[5, 0, 3, 0, 2, 0, 0, 0]), KindState::Tap);
+        assert_eq!(KindState::read("tun", &[5, 0, 3, 0, 1, 0, 0, 0]), KindState::None);
+    }
+
+    #[test]
+    fn modes_are_named_as_configs_name_them() {
+        for name in ["bridge", "private", "vepa", "passthru"] {
+            assert_eq!(name.parse::<MacVlanMode>().unwrap().to_string(), name);
+        }
+        for name in ["l2", "l3", "l3s"] {
+            assert_eq!(name.parse::<IpVlanMode>().unwrap().to_string(), name);
+        }
+        for name in ["", "Bridge", "source"] {
+            assert_eq!(name.parse::<MacVlanMode>(), Err(InvalidMode(name.to_owned())));
+        }
+        assert!("l4".parse::<IpVlanMode>().is_err());
+    }
+}

@@ -1,0 +1,125 @@
+//! Links of all kinds, made from one description.
+
+use std::os::fd::AsFd as _;
+
+use linux::{
+    link::{IpVlanMode, IpVlanSharing, KindState, LinkChange, LinkKind, LinkSpec, MacVlanMode},
+    netns::NetNs,
+    route::Socket,
+};
+
+use crate::support::{alone, neighbourhood};
+
+/// What each kind says of itself once it is there.
+fn kinds() -> [(&'static str, LinkKind<'static>, KindState); 7] {
+    [
+        (
+            "macvlan",
+            LinkKind::MacVlan {
+                mode: MacVlanMode::Private,
+                broadcast_queue: Some(100),
+            },
+            KindState::MacVlan(MacVlanMode::Private),
+        ),
+        (
+            "macvtap",
+            LinkKind::MacVtap {
+                mode: MacVlanMode::Vepa,
+            },
+            KindState::MacVlan(MacVlanMode::Vepa),
+        ),
+        (
+            "ipvlan",
+            LinkKind::IpVlan {
+                mode: IpVlanMode::L3s,
+                sharing: IpVlanSharing::Private,
+            },
+            KindState::IpVlan(IpVlanMode::L3s),
+        ),
+        ("vlan", LinkKind::Vlan { id: 100 }, KindState::Vlan(100)),
+        ("dummy", LinkKind::Dummy, KindState::None),
+        ("vrf", LinkKind::Vrf { table: 1000 }, KindState::Vrf(1000)),
+        (
+            "bridge",
+            LinkKind::Bridge {
+                vlan_filtering: false,
+            },
+            KindState::None,
+        ),
+    ]
+}
+
+/// Kernels need not have the drivers of all kinds. The one of the virtual machine has, where the plugins are tested.
+#[test]
+fn every_kind_is_made_in_another_namespace_or_what_the_kernel_lacks_is_named() {
+    alone("kinds of links", || {
+        let mut here = Socket::open().unwrap();
+        let parent = neighbourhood(&mut here, "parent").outer;
+        here.set_up(&parent).unwrap();
+        for (name, kind, state) in kinds() {
+            let away = NetNs::create_anonymous().unwrap();
+            let mut there = away.run(Socket::open).unwrap().unwrap();
+            let spec = LinkSpec {
+                // A dummy, a VRF and a bridge stand on nothing.
+                parent: (!matches!(name, "dummy" | "vrf" | "bridge")).then_some(parent.index),
+                namespace: Some(away.as_fd()),
+                mtu: Some(1400),
+                ..LinkSpec::new("new0", kind)
+            };
+            match here.create_link(&spec) {
+                Ok(()) => {
+                    let link = there.link_by_name("new0").unwrap();
+                    assert!(link.is_kind(name) && !link.is_up(), "{link:?}");
+                    assert_eq!((link.kind_state, link.mtu), (state, 1400), "{link:?}");
+                    assert_eq!(here.find_link("new0").unwrap(), None);
+                    let again = there.create_link(&LinkSpec::new(
+                        "new0",
+                        LinkKind::Bridge {
+                            vlan_filtering: false,
+                        },
+                    ));
+                    assert!(again.unwrap_err().is_exists());
+                }
+                Err(error) => assert!(error.is_unsupported(), "{name}: {error}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_link_moves_and_is_renamed_in_one_step() {
+    alone("moving links", || {
+        let home = NetNs::current().unwrap();
+        let mut here = Socket::open().unwrap();
+        let device = neighbourhood(&mut here, "device").outer;
+        let away = NetNs::create_anonymous().unwrap();
+        let mut there = away.run(Socket::open).unwrap().unwrap();
+        here.set_up(&device).unwrap();
+        let alias = LinkChange {
+            alias: Some("device"),
+            ..LinkChange::default()
+        };
+        here.change_link(&device, "set alias of link", &alias).unwrap();
+        here.move_link(&device, away.as_fd(), "net1").unwrap();
+        assert_eq!(here.find_link("device").unwrap(), None);
+        let moved = there.link_by_name("net1").unwrap();
+        assert_eq!(moved.alias.as_deref(), Some("device"));
+        assert!(!moved.is_up());
+
+        // The name is taken there, and the old one too: it stays.
+        let second = neighbourhood(&mut here, "net1").outer;
+        let taken = here.move_link(&second, away.as_fd(), "net1").unwrap_err();
+        assert!(taken.is_exists(), "{taken}");
+        assert_eq!(here.link_by_name("net1").unwrap().index, second.index);
+
+        let unnamed = LinkChange {
+            alias: Some(""),
+            ..LinkChange::default()
+        };
+        there.change_link(&moved, "set alias of link", &unnamed).unwrap();
+        there.move_link(&moved, home.as_fd(), "device").unwrap();
+        let back = here.link_by_name("device").unwrap();
+        assert_eq!(back.alias, None);
+        assert!(back.is_kind("veth"));
+    });
+}
