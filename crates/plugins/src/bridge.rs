@@ -6,8 +6,7 @@
 //!      └─ gateway address, forwarding (isGateway)
 //! ```
 //!
-//! Every step of ADD has its undo and is recorded before it is taken; only what all containers of the bridge share
-//! stays: the bridge, its addresses, the pair of a VLAN's gateway.
+//! Only what all containers of the bridge share stays: the bridge, its addresses, the pair of a VLAN's gateway.
 
 mod add;
 mod check;
@@ -15,63 +14,54 @@ mod config;
 mod gateway;
 mod layer3;
 mod node_defaults;
-mod remove;
-mod steps;
 mod vlans;
 
-use cni::{
-    Error,
-    plugin::{Call, Plugin},
-    result::CniResult,
-};
+use cni::{Error, error::code, plugin::Call};
 use linux::{link::Link, route::Socket};
 
-use self::config::Config;
-use crate::{messages::Explain as _, names::BRIDGE, record::Records};
-
-/// The keys of a config.
-pub(crate) fn keys() -> &'static [&'static str] {
-    config::keys()
-}
-
-/// Whether an ADD would take the config.
-pub(crate) fn examine(call: &Call) -> Result<(), Error> {
-    Config::read(call).map(drop)
-}
+use self::{add::Port, config::Config};
+use crate::{
+    attach::{LinkPlugin, Rules, Wish},
+    messages::Explain as _,
+    names::BRIDGE,
+};
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
-pub struct Bridge;
+pub(crate) struct Bridge;
 
-impl Plugin for Bridge {
+impl LinkPlugin for Bridge {
     fn name(&self) -> &'static str {
         BRIDGE
     }
 
-    fn add(&self, call: &Call) -> Result<CniResult, Error> {
-        add::add(call)
+    fn keys(&self) -> &'static [&'static str] {
+        config::keys()
     }
 
-    fn del(&self, call: &Call) -> Result<(), Error> {
-        remove::del(call)
+    fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
+        Ok(Box::new(Port::new(Config::read(call)?)))
     }
 
-    fn check(&self, call: &Call) -> Result<(), Error> {
-        check::check(call)
+    fn rules(&self, call: &Call) -> Rules {
+        Rules::of(call)
     }
 
+    /// Code 50 if ADD could do nothing with the bridge. One that is missing is no obstacle.
     fn status(&self, call: &Call) -> Result<(), Error> {
-        check::status(call)
+        let config = Config::read(call)?;
+        let usable = || {
+            let mut host = Socket::open().map_err(cni::error::internal)?;
+            match existing_bridge(&mut host, &config.bridge)? {
+                Some(bridge) => require_vlans(&config, &bridge),
+                None => Ok(()),
+            }
+        };
+        usable().map_err(|error| Error {
+            code: code::PLUGIN_NOT_AVAILABLE,
+            ..error
+        })
     }
-
-    fn gc(&self, call: &Call) -> Result<(), Error> {
-        remove::gc(call)
-    }
-}
-
-/// The records of the attachments to a call's network.
-fn records(call: &Call) -> Records {
-    Records::of(BRIDGE, call)
 }
 
 /// An error if the config asks for VLANs and the bridge takes no notice of them.

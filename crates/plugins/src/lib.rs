@@ -3,21 +3,22 @@
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge ──> ipam ──> host_local, static_ipam in process, others exec'ed
-//!      │
-//!      ├──> veth        a pair, one end in the container
-//!      ├──> record      what is about to be made, for DEL and GC
-//!      ├──> interface   addresses, routes, duplicate address detection
-//!      ├──> check       what CHECK compares
-//!      ├──> spoof_check rules of nftables for ports
-//!      └──> masquerade  rules of nftables or iptables for addresses
+//!   bridge, macvlan ──> attach: the driver of all plugins that give a container a link
+//!                         ├──> ipam ──> host_local, static_ipam in process, others exec'ed
+//!                         ├──> veth        a pair, one end in the container
+//!                         ├──> record      what is about to be made, for DEL and GC
+//!                         ├──> interface   addresses, routes, duplicate address detection
+//!                         ├──> check       what CHECK compares
+//!                         ├──> spoof_check rules of nftables for ports
+//!                         └──> masquerade  rules of nftables or iptables for addresses
 //!   tuning, loopback, passthru, multus_shim
 //! ```
 //!
 //! Every plugin is a [`cni::plugin::Plugin`]: it keeps nothing between calls and never looks at the process'
 //! own environment, so that a daemon can run it on a thread as well.
 
-pub mod bridge;
+mod attach;
+mod bridge;
 mod check;
 mod hash;
 pub mod host_local;
@@ -25,6 +26,7 @@ mod interface;
 mod ipam;
 pub mod lint;
 pub mod loopback;
+mod macvlan;
 pub mod mark;
 mod masquerade;
 mod messages;
@@ -43,7 +45,10 @@ mod veth;
 
 use cni::plugin::Plugin;
 
-pub use bridge::Bridge;
+use attach::{Driven, LinkPlugin};
+use bridge::Bridge;
+use macvlan::MacVlan;
+
 pub use host_local::HostLocal;
 pub use loopback::Loopback;
 pub use multus_shim::MultusShim;
@@ -51,11 +56,15 @@ pub use passthru::Passthru;
 pub use static_ipam::StaticIpam;
 pub use tuning::Tuning;
 
+/// The plugins that give a container a link.
+const LINK_PLUGINS: &[&dyn LinkPlugin] = &[&Bridge, &MacVlan];
+
 /// All plugins, by name.
 pub const PLUGINS: &[&dyn Plugin] = &[
-    &Bridge,
+    &Driven(&Bridge),
     &HostLocal,
     &Loopback,
+    &Driven(&MacVlan),
     &MultusShim::new(),
     &Passthru,
     &StaticIpam,
@@ -77,6 +86,9 @@ mod tests {
         for name in ["bridge", "tuning", "static", "host-local", "loopback"] {
             assert_eq!(plugin_by_name(name).unwrap().name(), name);
             assert_eq!(plugin_by_name(&format!("cnv-{name}")).unwrap().name(), name);
+        }
+        for plugin in LINK_PLUGINS {
+            assert!(plugin_by_name(plugin.name()).is_some(), "{}", plugin.name());
         }
         assert!(plugin_by_name("weft-cni").is_none());
         assert!(plugin_by_name("cnv-cnv-bridge").is_none());

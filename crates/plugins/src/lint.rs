@@ -9,8 +9,8 @@ use cni::names::key;
 use cni::plugin::Call;
 
 use crate::messages::{NO_IPAM, NO_RANGES};
-use crate::names::{BRIDGE, HOST_LOCAL, STATIC, TUNING};
-use crate::{bridge, host_local, plugin_by_name, static_ipam, tuning};
+use crate::names::{HOST_LOCAL, STATIC, TUNING};
+use crate::{LINK_PLUGINS, host_local, plugin_by_name, static_ipam, tuning};
 
 /// Keys that a config of any plugin may have: of the protocol, and what multus adds.
 const COMMON: [&str; 11] = [
@@ -46,10 +46,13 @@ pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
     let mut lint = Lint::default();
     let call = call(config, version);
     let plugin = plugin_by_name(config.plugin()).map_or("", |plugin| plugin.name());
-    let (refused, keys) = match plugin {
-        BRIDGE => (bridge::examine(&call), bridge::keys()),
-        TUNING => (tuning::examine(&call), tuning::keys()),
-        _ => (Ok(()), &[][..]),
+    let link_plugin = LINK_PLUGINS
+        .iter()
+        .find(|link_plugin| link_plugin.name() == plugin);
+    let (refused, keys) = match link_plugin {
+        Some(link_plugin) => (link_plugin.read(&call).map(drop), link_plugin.keys()),
+        None if plugin == TUNING => (tuning::examine(&call), tuning::keys()),
+        None => (Ok(()), &[][..]),
     };
     if let Err(error) = refused {
         lint.errors.push(format!("plugin {}: {error}", config.plugin()));
@@ -133,7 +136,7 @@ mod tests {
                 "capabilities":{"mac":true},"args":{"cni":{"mac":"02:00:00:00:00:01"}},
                 "ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}"#,
             r#"{"type":"tuning","sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1"},"mtu":1400,"txQLen":7}"#,
-            r#"{"type":"macvlan","anything":1,"ipam":{"type":"static","addresses":[{"address":"10.1.0.1/24"}]}}"#,
+            r#"{"type":"sriov","anything":1,"ipam":{"type":"static","addresses":[{"address":"10.1.0.1/24"}]}}"#,
             r#"{"type":"macvlan","ipam":{"type":"whereabouts","range":"nonsense","x":1}}"#,
             r#"{"type":"bridge","capabilities":{"ipRanges":true},"ipam":{"type":"host-local"}}"#,
             r#"{"type":"bridge","ipam":{}}"#,

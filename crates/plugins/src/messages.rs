@@ -1,4 +1,4 @@
-//! Texts that users, their scripts and other programs know (cni-plugins §1 to §7).
+//! Texts that users, their scripts and other programs know (cni-plugins §1 to §7, §9, §15).
 
 use cni::Error;
 use linux::Error as KernelError;
@@ -14,6 +14,8 @@ pub(crate) const TRUNK_MAX_MISSING: &str =
     "minID and maxID should be configured simultaneously, maxID is missing";
 pub(crate) const TRUNK_ID: &str = "incorrect trunk id parameter";
 pub(crate) const NO_IPS: &str = "IPAM plugin returned missing IP config";
+pub(crate) const NO_PLUGIN_NAME: &str = "no plugin name provided";
+pub(crate) const NO_DEFAULT_INTERFACE: &str = "no default route interface found";
 pub(crate) const NO_INTERFACES: &str = "no interfaces to configure";
 pub(crate) const NO_PREV_RESULT: &str = "Required prevResult missing";
 pub(crate) const NO_IPAM: &str = "IPAM config missing 'ipam' key";

@@ -6,6 +6,8 @@ pub const BRIDGE: &str = "bridge";
 pub const HOST_LOCAL: &str = "host-local";
 /// Plugin `loopback`.
 pub const LOOPBACK: &str = "loopback";
+/// Plugin `macvlan`.
+pub const MACVLAN: &str = "macvlan";
 /// Plugin `static`, an IPAM plugin.
 pub const STATIC: &str = "static";
 /// Plugin `tuning`.

@@ -1,5 +1,7 @@
 //! The container's network namespace of a call.
 
+use std::path::Path;
+
 use cni::{Error, plugin::Call};
 use linux::{
     netns::{NetNs, OpenError},
@@ -29,10 +31,19 @@ impl Pod {
         Pod::find(call, true)
     }
 
+    /// Opens the namespace at a path; `None` if there is none (any more).
+    pub(crate) fn remaining_at(path: &Path) -> Result<Option<Self>, Error> {
+        Pod::at(path, true)
+    }
+
     fn find(call: &Call, may_be_gone: bool) -> Result<Option<Self>, Error> {
-        let Some(path) = &call.request.netns else {
-            return Ok(None);
-        };
+        match &call.request.netns {
+            Some(path) => Pod::at(path, may_be_gone),
+            None => Ok(None),
+        }
+    }
+
+    fn at(path: &Path, may_be_gone: bool) -> Result<Option<Self>, Error> {
         let failed = |error: &dyn std::fmt::Display| {
             Error::internal(format!("failed to open netns \"{}\": {error}", path.display()))
         };

@@ -12,6 +12,7 @@ use linux::{
 };
 
 use crate::{
+    attach::Step,
     messages::{Explain, MAKE_VETH, kernel},
     names::VETH_PREFIX,
     pod::Pod,
@@ -31,7 +32,7 @@ pub(crate) struct Wish<'a> {
 }
 
 /// A pair that was made.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pair {
     /// The container's end, still down.
     pub(crate) inner: Link,
@@ -111,10 +112,15 @@ pub(crate) fn delete(call: &Call, socket: &mut Socket, name: &str) -> Result<(),
 }
 
 /// The container has a link called `ifname` already.
-pub(crate) fn already_exists(ifname: &str, outer_name: &str) -> Error {
+fn already_exists(ifname: &str, outer_name: &str) -> Error {
     Error::internal(format!(
         "container veth name (\"{ifname}\") peer provided (\"{outer_name}\") already exists"
     ))
+}
+
+/// The same, of an attachment that has a record.
+pub(crate) fn occupied(ifname: &str, left: &[Step]) -> Error {
+    already_exists(ifname, left.iter().find_map(Step::pair).unwrap_or_default())
 }
 
 fn describe(pod: &mut Pod, host: &mut Socket, wish: Wish<'_>) -> linux::Result<Pair> {

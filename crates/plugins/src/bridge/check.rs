@@ -1,10 +1,7 @@
-//! CHECK: everything that ADD configured is still as it left it (cni-plugins §3.4). STATUS: ADD could be served
-//! (§3.5).
+//! CHECK of a port: everything that ADD configured is still as it left it (cni-plugins §3.4).
 
 use cni::{
     Error,
-    error::code,
-    plugin::Call,
     result::{CniResult, Interface},
 };
 use linux::{
@@ -12,57 +9,13 @@ use linux::{
     route::Socket,
 };
 
-use super::{config::Config, existing_bridge, require_vlans};
+use super::config::Config;
 use crate::{
-    check, ipam, masquerade, messages::Explain, names::kind, pod::Pod, record::AttachmentId,
-    ruleset::Ruleset, spoof_check,
+    attach::Inspection, check, messages::Explain as _, names::kind, record::AttachmentId, spoof_check,
 };
 
-/// An error that names the first difference.
-pub(super) fn check(call: &Call) -> Result<(), Error> {
-    let config = Config::read(call)?;
-    let mut pod = Pod::open(call)?;
-    ipam::check(call)?;
-    let previous = check::previous(call)?;
-    let mut host = Socket::open().map_err(cni::error::internal)?;
-
-    let bridge = check_bridge(&mut host, &config, &previous)?;
-    let interface = check::sandbox_interface(call, &previous, &pod.path)?;
-    let inner = check::sandbox_link(&mut pod.socket, interface)?;
-    if !inner.is_kind(kind::VETH) {
-        return Err(Error::internal(format!(
-            "Error: Container interface {} not of type veth",
-            inner.name
-        )));
-    }
-    let outer = find_outer(&mut host, &previous, &bridge, &inner)?;
-    check_port(&mut host, &config, &outer)?;
-    if !config.leave_down && !inner.is_up() {
-        return Err(Error::internal(format!("Interface {} is down", inner.name)));
-    }
-    check_rules(call, &config, &outer, &inner, &previous)?;
-    check::addresses(&mut pod.socket, &inner, &previous.ips)?;
-    check::routes(&mut pod.socket, &previous.routes)
-}
-
-/// An error, code 50, if ADD could do nothing with the node as it is. A bridge that is missing is no obstacle.
-pub(super) fn status(call: &Call) -> Result<(), Error> {
-    let config = Config::read(call)?;
-    let usable = || {
-        let mut host = Socket::open().map_err(cni::error::internal)?;
-        match existing_bridge(&mut host, &config.bridge)? {
-            Some(bridge) => require_vlans(&config, &bridge),
-            None => Ok(()),
-        }
-    };
-    usable().map_err(|error| Error {
-        code: code::PLUGIN_NOT_AVAILABLE,
-        ..error
-    })?;
-    ipam::status(call)
-}
-
-fn check_bridge(host: &mut Socket, config: &Config, previous: &CniResult) -> Result<Link, Error> {
+/// The bridge is as ADD left it.
+pub(super) fn check_bridge(host: &mut Socket, config: &Config, previous: &CniResult) -> Result<Link, Error> {
     let name = &config.bridge;
     let expected = outside(previous)
         .find(|interface| interface.name == *name)
@@ -114,7 +67,27 @@ fn find_outer(host: &mut Socket, previous: &CniResult, bridge: &Link, inner: &Li
     )))
 }
 
-fn check_port(host: &mut Socket, config: &Config, outer: &Link) -> Result<(), Error> {
+/// The pair connects the container with the bridge as ADD left it, and the rules of the port are there.
+pub(super) fn check_port(
+    here: &mut Inspection<'_>,
+    config: &Config,
+    bridge: &Link,
+    inner: &Link,
+) -> Result<(), Error> {
+    let outer = find_outer(&mut here.host, &here.previous, bridge, inner)?;
+    check_settings(&mut here.host, config, &outer)?;
+    let Some(mac) = inner.mac.filter(|_| config.spoof_check) else {
+        return Ok(());
+    };
+    let port = spoof_check::Port {
+        name: &outer.name,
+        mac,
+    };
+    let key = AttachmentId::of(here.call);
+    spoof_check::check(&mut here.rules, key.to(here.call.config.name()), port)
+}
+
+fn check_settings(host: &mut Socket, config: &Config, outer: &Link) -> Result<(), Error> {
     let name = &outer.name;
     let wanted = PortState {
         hairpin: config.hairpin,
@@ -146,30 +119,6 @@ fn check_port(host: &mut Socket, config: &Config, outer: &Link) -> Result<(), Er
         ))),
         None => Ok(()),
     }
-}
-
-fn check_rules(
-    call: &Call,
-    config: &Config,
-    outer: &Link,
-    inner: &Link,
-    previous: &CniResult,
-) -> Result<(), Error> {
-    let key = AttachmentId::of(call);
-    let owner = key.to(call.config.name());
-    let mut rules = Ruleset::of(call);
-    if let Some(mac) = inner.mac.filter(|_| config.spoof_check) {
-        let port = spoof_check::Port {
-            name: &outer.name,
-            mac,
-        };
-        spoof_check::check(&mut rules, owner, port)?;
-    }
-    if let Some(choice) = config.masquerade {
-        let addresses: Vec<_> = previous.ips.iter().map(|ip| ip.address).collect();
-        masquerade::check(&mut rules, choice, owner, &addresses)?;
-    }
-    Ok(())
 }
 
 /// The interfaces on the host.

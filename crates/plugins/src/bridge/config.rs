@@ -9,6 +9,7 @@ use super::{
     vlans::{TrunkItem, Vlans},
 };
 use crate::{
+    attach::{WireDns, WireMac, read_config},
     ipam,
     masquerade::Choice,
     messages::{HAIRPIN_AND_PROMISC, IPAM_WITHOUT_INTERFACE, MAKE_VETH},
@@ -45,23 +46,8 @@ struct Wire {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct WireDns {
-    nameservers: Option<Vec<String>>,
-    domain: String,
-    search: Option<Vec<String>>,
-    options: Option<Vec<String>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
 struct WireArgs {
     cni: WireMac,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireMac {
-    mac: String,
 }
 
 /// A bridge config, valid as a whole.
@@ -98,8 +84,6 @@ pub(super) struct Config {
     pub(super) mac: Option<Mac>,
     /// Resolver settings that replace IPAM's.
     pub(super) dns: Option<Dns>,
-    /// IPAM assigns addresses.
-    pub(super) layer3: bool,
 }
 
 /// The keys of a config.
@@ -110,10 +94,7 @@ pub(super) fn keys() -> &'static [&'static str] {
 impl Config {
     /// Reads and validates the config of an ADD or CHECK.
     pub(super) fn read(call: &Call) -> Result<Self, Error> {
-        let mut wire: Wire = call
-            .config
-            .read()
-            .map_err(|error: json::Error| Error::internal(format!("failed to load netconf: {error}")))?;
+        let mut wire: Wire = read_config(call)?;
         if wire.asks_for_vlans() && wire.preserve_default_vlan.is_none() {
             let node = NodeDefaults::read(&call.request.path)?;
             wire.preserve_default_vlan = Some(node.preserve_default_vlan);
@@ -153,7 +134,6 @@ impl Config {
             masquerade: backend.transpose()?,
             mac,
             dns: wire.dns.given(),
-            layer3,
         })
     }
 }
@@ -161,22 +141,6 @@ impl Config {
 impl Wire {
     fn asks_for_vlans(&self) -> bool {
         self.vlan != 0 || self.vlan_trunk.is_some()
-    }
-}
-
-impl WireDns {
-    /// The settings, if any is given; a list counts as given also when it is empty.
-    fn given(self) -> Option<Dns> {
-        let any = self.nameservers.is_some()
-            || self.search.is_some()
-            || self.options.is_some()
-            || !self.domain.is_empty();
-        any.then(|| Dns {
-            nameservers: self.nameservers.unwrap_or_default(),
-            domain: self.domain,
-            search: self.search.unwrap_or_default(),
-            options: self.options.unwrap_or_default(),
-        })
     }
 }
 

@@ -2,38 +2,24 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cni::{
-    Error,
-    result::{CniResult, Route},
-};
+use cni::result::{CniResult, Route};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::config::Config;
-use crate::messages::NO_IPS;
 
-/// Index of the container's interface in a result.
-const CONTAINER: usize = 2;
-
-/// Completes IPAM's answer: addresses belong to the container's interface, the bridge is their gateway where
-/// the config says so, and default routes lead to it.
-pub(super) fn complete(config: &Config, mut leased: CniResult) -> Result<CniResult, Error> {
-    if leased.ips.is_empty() {
-        return Err(Error::internal(NO_IPS));
-    }
+/// Completes IPAM's answer: the bridge is the gateway of addresses where the config says so, and default routes lead to
+/// it.
+pub(super) fn complete(config: &Config, leased: &mut CniResult) {
     for ip in &mut leased.ips {
-        ip.interface = Some(CONTAINER);
         if config.is_gateway && ip.gateway.is_none() {
             ip.gateway = Some(first_host(&ip.address));
         }
     }
     if config.is_default_gateway {
-        for index in 0..leased.ips.len() {
-            let ip = &leased.ips[index];
-            let (family, gateway) = (everywhere(&ip.address), ip.gateway);
-            route_by_default(&mut leased.routes, family, gateway);
+        for ip in &leased.ips {
+            route_by_default(&mut leased.routes, everywhere(&ip.address), ip.gateway);
         }
     }
-    Ok(leased)
 }
 
 /// Adds a default route unless there is one with a gateway. A plain one without gets the gateway: beside it, a
@@ -116,7 +102,6 @@ mod tests {
             masquerade: None,
             mac: None,
             dns: None,
-            layer3: true,
         }
     }
 
@@ -139,6 +124,11 @@ mod tests {
         }
     }
 
+    fn completed(config: &Config, mut leased: CniResult) -> CniResult {
+        complete(config, &mut leased);
+        leased
+    }
+
     fn nets(texts: &[&str]) -> Vec<IpNet> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
@@ -151,31 +141,21 @@ mod tests {
     }
 
     #[test]
-    fn no_addresses_are_an_error() {
-        let error = complete(&config(false, false), CniResult::default()).unwrap_err();
-        assert_eq!(
-            (error.code, error.msg.as_str()),
-            (999, "IPAM plugin returned missing IP config")
-        );
-    }
-
-    #[test]
     fn the_gateway_is_the_first_host_unless_ipam_names_one() {
         let ips = [
             ("10.1.2.77/24", None),
             ("10.1.3.2/24", Some("10.1.3.254")),
             ("2001:db8::2/64", None),
         ];
-        let with = complete(&config(true, false), leased(&ips, &[])).unwrap();
+        let with = completed(&config(true, false), leased(&ips, &[]));
         let gateways: Vec<_> = with
             .ips
             .iter()
             .map(|ip| ip.gateway.unwrap().to_string())
             .collect();
         assert_eq!(gateways, ["10.1.2.1", "10.1.3.254", "2001:db8::1"]);
-        assert!(with.ips.iter().all(|ip| ip.interface == Some(2)));
         assert!(with.routes.is_empty());
-        let without = complete(&config(false, false), leased(&ips, &[])).unwrap();
+        let without = completed(&config(false, false), leased(&ips, &[]));
         assert_eq!(without.ips[0].gateway, None);
     }
 
@@ -186,19 +166,18 @@ mod tests {
             ("10.1.3.2/24", None),
             ("2001:db8::2/64", None),
         ];
-        let result = complete(&config(true, true), leased(&ips, &[])).unwrap();
+        let result = completed(&config(true, true), leased(&ips, &[]));
         assert_eq!(
             shown(&result.routes),
             ["0.0.0.0/0 via 10.1.2.1", "::/0 via 2001:db8::1"]
         );
-        let result = complete(
+        let result = completed(
             &config(true, true),
             leased(&ips[..1], &[("0.0.0.0/0", Some("10.1.2.9"))]),
-        )
-        .unwrap();
+        );
         assert_eq!(shown(&result.routes), ["0.0.0.0/0 via 10.1.2.9"]);
         // An IPAM default route without gateway is that very route.
-        let result = complete(&config(true, true), leased(&ips[..1], &[("0.0.0.0/0", None)])).unwrap();
+        let result = completed(&config(true, true), leased(&ips[..1], &[("0.0.0.0/0", None)]));
         assert_eq!(shown(&result.routes), ["0.0.0.0/0 via 10.1.2.1"]);
     }
 

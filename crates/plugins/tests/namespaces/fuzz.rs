@@ -83,6 +83,11 @@ fn configs() -> Vec<Value> {
             },
             "runtimeConfig": { "ipRanges": [[{ "subnet": "10.3.0.0/16" }]], "ips": ["10.1.2.7"] }, "args": { "cni": { "ips": ["10.1.2.8"] } }
         }),
+        json!({
+            "cniVersion": "1.1.0", "name": "n", "type": "macvlan", "master": "br0", "mode": "vepa", "mtu": 1280, "bcqueuelen": 7,
+            "linkInContainer": false, "mac": "02:00:00:00:00:09", "dns": { "nameservers": ["10.1.2.1"] },
+            "runtimeConfig": { "mac": "02:00:00:00:00:05" }, "cni.dev/valid-attachments": [{ "containerID": "c", "ifname": "net1" }]
+        }),
         json!({ "name": "n", "type": "loopback" }),
         json!({}),
     ]

@@ -14,10 +14,12 @@
 mod addresses;
 mod bridge;
 mod check;
+mod contract;
 mod delegation;
 mod dice;
 mod fuzz;
 mod host_local;
+mod macvlan;
 mod protocol;
 mod recovery;
 mod rules;

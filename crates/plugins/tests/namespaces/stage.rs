@@ -34,8 +34,12 @@ use serde_json::{Value, json};
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// `CNI_PATH` of all calls.
 const PLUGINS: &str = "/run/plugins";
-/// Where the bridge plugin keeps its records.
-const RECORDS: &str = "/run/cni/weft/bridge";
+/// Where plugins keep the records of attachments, each in a folder of its name.
+const RECORDS: &str = "/run/cni/weft";
+/// Where the bridge plugin keeps its own.
+const BRIDGE_RECORDS: &str = "/run/cni/weft/bridge";
+/// What is no record there.
+const INDEX: &str = "/run/cni/weft/host-local/";
 /// Where addresses that are taken are kept, in configs that say so.
 pub(crate) const LEASES: &str = "/run/leases";
 
@@ -289,24 +293,31 @@ impl Host {
         let mut lines = network(&mut self.socket);
         lines.push("in the container:".to_owned());
         lines.extend(network(&mut pod.socket.borrow_mut()));
-        lines.extend(files(Path::new(RECORDS)));
+        lines.extend(self.records());
         lines.extend(files(Path::new(LEASES)));
         lines.join("\n")
     }
 
     /// The records of attachments.
     pub(crate) fn records(&self) -> Vec<String> {
-        files(Path::new(RECORDS))
+        let mut records = files(Path::new(RECORDS));
+        records.retain(|record| !record.starts_with(INDEX));
+        records
     }
 
     /// Replaces what the record of `net1` of a container says.
     pub(crate) fn write_record(&self, pod: &Pod, text: &str) {
-        fs::write(format!("{RECORDS}/test-net/{}:net1", pod.id), text).unwrap();
+        fs::write(format!("{BRIDGE_RECORDS}/test-net/{}:net1", pod.id), text).unwrap();
     }
 
-    /// Loses all records, as an upgrade from the established plugins begins without any.
+    /// Loses all records of bridge, as an upgrade from the established plugins begins without any.
     pub(crate) fn lose_records(&self) {
-        fs::remove_dir_all(RECORDS).unwrap();
+        self.lose_records_of("bridge");
+    }
+
+    /// Loses the records of one plugin.
+    pub(crate) fn lose_records_of(&self, plugin: &str) {
+        fs::remove_dir_all(Path::new(RECORDS).join(plugin)).unwrap();
     }
 
     /// A link of the host.

@@ -76,7 +76,7 @@ fn what_is_doubtful_is_a_warning() {
     for (config, warnings) in [
         ("", &[][..]),
         (
-            r#"{"cniVersion":"1.1.0","name":"n","type":"macvlan","whatever":1}"#,
+            r#"{"cniVersion":"1.1.0","name":"n","type":"sriov","whatever":1}"#,
             &[],
         ),
         (

@@ -1,4 +1,6 @@
-//! The steps of ADD that DEL and GC take back, as they stand in an attachment's record.
+//! The steps of ADD that DEL and GC take back, as they stand in an attachment's record (cni-plugins §16).
+
+use std::path::Path;
 
 use cni::{Error, plugin::Call};
 use ipnet::IpNet;
@@ -8,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     masquerade::{self, Backend},
     messages::Explain as _,
+    pod::Pod,
     record::Attachment,
     ruleset::Ruleset,
     spoof_check, veth,
@@ -16,11 +19,21 @@ use crate::{
 /// A step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// A pair was made.
     Pair {
         /// Name of the host's end.
         port: String,
+    },
+    /// A link was made in the container.
+    Link {
+        /// Its kind.
+        kind: String,
+        /// Its first name; afterwards it has that of the attachment.
+        name: String,
+        /// Where it is.
+        #[serde(rename = "in")]
+        sandbox: Sandbox,
     },
     /// The container's frames are checked for their sender.
     SpoofCheck {
@@ -39,18 +52,60 @@ pub(super) enum Step {
     },
 }
 
+/// A network namespace that was given a link. Its path may be another's later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sandbox {
+    /// `CNI_NETNS`.
+    netns: String,
+    /// The number that no other namespace has, where the kernel tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cookie: Option<u64>,
+}
+
+impl Sandbox {
+    /// The namespace of a container.
+    pub(crate) fn of(pod: &Pod) -> Self {
+        Sandbox {
+            netns: pod.path.clone(),
+            cookie: pod.ns.cookie(),
+        }
+    }
+
+    /// The namespace, if it is still to be found: at its path, or at the one of the call. Links in one that is not went
+    /// with it, or will.
+    fn find(&self, call: &Call) -> Result<Option<Pod>, Error> {
+        let given = call.request.netns.as_deref();
+        for path in [Some(Path::new(&self.netns)), given].into_iter().flatten() {
+            if let Some(pod) = Pod::remaining_at(path)?
+                && self.is(&pod)
+            {
+                return Ok(Some(pod));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is(&self, pod: &Pod) -> bool {
+        self.cookie.is_none_or(|cookie| pod.ns.cookie() == Some(cookie))
+    }
+}
+
 impl Step {
     /// The host's end of the pair, in the step that makes it.
-    pub(super) fn pair(&self) -> Option<&str> {
+    pub(crate) fn pair(&self) -> Option<&str> {
         match self {
             Step::Pair { port } => Some(port),
             _ => None,
         }
     }
 
+    /// Whether it is the step that gives the container a link.
+    pub(super) fn is_link(&self) -> bool {
+        matches!(self, Step::Pair { .. } | Step::Link { .. })
+    }
+
     fn undo_rules(&self, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
         match self {
-            Step::Pair { .. } => Ok(()),
             Step::SpoofCheck { port, mac } => spoof_check::tear_down(
                 rules,
                 owner,
@@ -62,14 +117,40 @@ impl Step {
             Step::Masquerade { backend, addresses } => {
                 masquerade::tear_down(rules, owner, Some((*backend, addresses)))
             }
+            Step::Pair { .. } | Step::Link { .. } => Ok(()),
+        }
+    }
+
+    fn undo_link(&self, call: &Call, host: &mut Socket, owner: Attachment<'_>) -> Result<(), Error> {
+        match self {
+            Step::Pair { port } => veth::delete(call, host, port),
+            Step::Link { kind, name, sandbox } => match sandbox.find(call)? {
+                Some(mut pod) => pod.inside(|socket| {
+                    delete_of_kind(call, socket, owner.ifname, kind)?;
+                    delete_of_kind(call, socket, name, kind)
+                }),
+                None => Ok(()),
+            },
+            Step::SpoofCheck { .. } | Step::Masquerade { .. } => Ok(()),
         }
     }
 }
 
-/// Takes steps back. An error if the pair is still there; else the first error of what is left and harms nobody
+/// Removes a link unless it is something else by now.
+fn delete_of_kind(call: &Call, socket: &mut Socket, name: &str, kind: &str) -> Result<(), Error> {
+    let found = socket
+        .find_link(name)
+        .explain(|| format!("failed to lookup \"{name}\""))?;
+    match found {
+        Some(link) if link.is_kind(kind) => veth::delete(call, socket, name),
+        _ => Ok(()),
+    }
+}
+
+/// Takes steps back. An error if the link is still there; else the first error of what is left and harms nobody
 /// without it. What is gone already is fine.
 ///
-/// The pair passes nothing any more before its rules go, so that no frame passes unchecked.
+/// A pair passes nothing any more before its rules go, so that no frame passes unchecked.
 pub(super) fn undo(
     call: &Call,
     host: &mut Socket,
@@ -78,16 +159,16 @@ pub(super) fn undo(
     steps: &[Step],
 ) -> Result<Result<(), Error>, Error> {
     let mut left = Ok(());
-    if steps.iter().any(|step| step.pair().is_none()) {
+    if steps.iter().any(|step| !step.is_link()) {
         for port in steps.iter().filter_map(Step::pair) {
             silence_port(host, port)?;
         }
-        for step in steps {
+        for step in steps.iter().rev() {
             left = left.and(step.undo_rules(rules, owner));
         }
     }
-    for port in steps.iter().filter_map(Step::pair) {
-        veth::delete(call, host, port)?;
+    for step in steps.iter().rev() {
+        step.undo_link(call, host, owner)?;
     }
     Ok(left)
 }
@@ -131,6 +212,17 @@ mod tests {
             (
                 Step::Pair { port: "veth1".into() },
                 r#"{"pair":{"port":"veth1"}}"#,
+            ),
+            (
+                Step::Link {
+                    kind: "macvlan".into(),
+                    name: "veth1".into(),
+                    sandbox: Sandbox {
+                        netns: "/run/netns/x".into(),
+                        cookie: Some(7),
+                    },
+                },
+                r#"{"link":{"kind":"macvlan","name":"veth1","in":{"netns":"/run/netns/x","cookie":7}}}"#,
             ),
             (
                 Step::SpoofCheck {

@@ -1,0 +1,61 @@
+//! CHECK: everything that ADD configured is still as it left it. STATUS: ADD could be served.
+
+use cni::{Error, plugin::Call};
+use linux::{link::Link, route::Socket};
+
+use super::{Inspection, LinkPlugin};
+use crate::{
+    check, ipam, masquerade, messages::NO_PLUGIN_NAME, pod::Pod, record::AttachmentId, ruleset::Ruleset,
+};
+
+/// An error that names the first difference.
+pub(super) fn check(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
+    let mut wish = plugin.read(call)?;
+    let pod = Pod::open(call)?;
+    ipam::check(call)?;
+    let mut here = Inspection {
+        call,
+        previous: check::previous(call)?,
+        host: Socket::open().map_err(cni::error::internal)?,
+        pod,
+        rules: Ruleset::of(call),
+    };
+    wish.check_host(&mut here)?;
+    let interface = check::sandbox_interface(call, &here.previous, &here.pod.path)?;
+    let link = check::sandbox_link(&mut here.pod.socket, interface)?;
+    if let Some(kind) = wish.kind() {
+        require_kind(&link, kind)?;
+    }
+    wish.check_link(&mut here, &link)?;
+    let settings = wish.settings();
+    if !settings.leave_down && !link.is_up() {
+        return Err(Error::internal(format!("Interface {} is down", link.name)));
+    }
+    if let Some(choice) = settings.masquerade {
+        let key = AttachmentId::of(call);
+        let addresses: Vec<_> = here.previous.ips.iter().map(|ip| ip.address).collect();
+        let owner = key.to(call.config.name());
+        masquerade::check(&mut here.rules, choice, owner, &addresses)?;
+    }
+    check::addresses(&mut here.pod.socket, &link, &here.previous.ips)?;
+    check::routes(&mut here.pod.socket, &here.previous.routes)
+}
+
+/// An error if ADD could do nothing with the node as it is.
+pub(super) fn status(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
+    plugin.status(call)?;
+    if plugin.needs_ipam() && !ipam::is_wanted(call) {
+        return Err(Error::internal(NO_PLUGIN_NAME));
+    }
+    ipam::status(call)
+}
+
+fn require_kind(link: &Link, kind: &str) -> Result<(), Error> {
+    if link.is_kind(kind) {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "Error: Container interface {} not of type {kind}",
+        link.name
+    )))
+}

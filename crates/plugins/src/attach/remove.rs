@@ -1,0 +1,207 @@
+//! DEL and GC: from an attachment, or what a crash left of one, to nothing (cni-plugins §3.3, §16).
+
+use std::collections::BTreeSet;
+
+use cni::{Error, note::Level, plugin::Call};
+use linux::route::Socket;
+use serde::Deserialize;
+
+use super::{
+    LinkPlugin,
+    steps::{self, Step},
+};
+use crate::{
+    ipam, masquerade,
+    record::{Attachment, AttachmentId, Records, Taken, valid_attachments},
+    ruleset::Ruleset,
+    spoof_check,
+};
+
+/// The kinds of host rules that attachments have, as the keys of a config say. No other key of it is read.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Rules {
+    macspoofchk: bool,
+    ip_masq: bool,
+}
+
+impl Rules {
+    /// For [`LinkPlugin::rules`].
+    pub(crate) fn of(call: &Call) -> Self {
+        call.config.read().unwrap_or_default()
+    }
+
+    /// Adds the kinds that are on record, perhaps of an older config.
+    fn add<'a>(&mut self, taken: impl IntoIterator<Item = &'a Step>) {
+        for step in taken {
+            self.macspoofchk |= matches!(step, Step::SpoofCheck { .. });
+            self.ip_masq |= matches!(step, Step::Masquerade { .. });
+        }
+    }
+}
+
+/// What DEL and GC work with.
+struct Removal<'a> {
+    call: &'a Call,
+    records: Records,
+    rules: Ruleset,
+    /// What the config says of the rules.
+    wanted: Rules,
+}
+
+/// Detaches one container. Rules that cannot be removed keep no pod from going: they stay recorded, for GC.
+pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
+    let key = AttachmentId::of(call);
+    let owner = key.to(call.config.name());
+    let mut removal = Removal::new(plugin, call);
+    // A record that tells of no link is one of a call that was killed early, or one that this version cannot read.
+    let tells = |taken: &Taken<Step>| taken.steps.iter().any(Step::is_link);
+    let taken = removal.records.taken(&key)?.filter(tells);
+    let left = if let Some(taken) = &taken {
+        removal.undo(&mut open()?, owner, taken)?
+    } else {
+        plugin.remove_unrecorded(call)?;
+        removal.remove_unrecorded_rules(owner)
+    };
+    // Addresses are given back last: whoever gets them next must not meet what this attachment left.
+    ipam::del(call)?;
+    if let Err(error) = left {
+        call.note(Level::Error, error);
+        return Ok(());
+    }
+    removal.records.remove(&key)?;
+    if removal.is_empty() {
+        let mut used = removal.wanted;
+        used.add(taken.iter().flat_map(|taken| &taken.steps));
+        removal.remove_unused_rules(used);
+    }
+    Ok(())
+}
+
+/// Removes what recorded attachments of this network left that are not valid any more. What has no record cannot be
+/// attributed and is left alone. Without a list IPAM is not asked either: a plugin of others could take its absence for an
+/// empty list.
+pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
+    let Some(valid) = valid_attachments(call)? else {
+        return Ok(());
+    };
+    let valid: BTreeSet<AttachmentId> = valid
+        .into_iter()
+        .map(|attachment| AttachmentId {
+            container_id: attachment.container_id,
+            ifname: attachment.ifname,
+        })
+        .collect();
+    let mut host = open()?;
+    let mut removal = Removal::new(plugin, call);
+    let mut used = removal.wanted;
+    let mut outcome = Ok(());
+    for key in removal.records.keys()?.iter().filter(|key| !valid.contains(key)) {
+        // Without a record there was a DEL meanwhile.
+        let collected = removal.records.taken::<Step>(key).and_then(|taken| match taken {
+            Some(taken) => {
+                used.add(&taken.steps);
+                removal.collect(key, &taken, &mut host)
+            }
+            None => Ok(()),
+        });
+        outcome = outcome.and(collected);
+    }
+    if used.ip_masq {
+        outcome = outcome.and(masquerade::collect(
+            &mut removal.rules,
+            call.config.name(),
+            &valid,
+        ));
+        // Which removed those without a user, too.
+        used.ip_masq = false;
+    }
+    if removal.is_empty() {
+        removal.remove_unused_rules(used);
+    }
+    // One attachment that cannot be removed keeps nobody else's addresses from being collected.
+    outcome.and(ipam::gc(call))
+}
+
+impl<'a> Removal<'a> {
+    fn new(plugin: &'a dyn LinkPlugin, call: &'a Call) -> Self {
+        Removal {
+            call,
+            records: Records::of(plugin.name(), call),
+            rules: Ruleset::of(call),
+            wanted: plugin.rules(call),
+        }
+    }
+
+    /// [`steps::undo`], and a search for the rules of steps that only a later version can read.
+    fn undo(
+        &mut self,
+        host: &mut Socket,
+        owner: Attachment<'_>,
+        taken: &Taken<Step>,
+    ) -> Result<Result<(), Error>, Error> {
+        let left = steps::undo(self.call, host, &mut self.rules, owner, &taken.steps)?;
+        if taken.is_whole {
+            return Ok(left);
+        }
+        Ok(left.and(self.remove_unrecorded_rules(owner)))
+    }
+
+    /// Takes an attachment back. Its record stays if a later version has to take back more.
+    fn collect(&mut self, key: &AttachmentId, taken: &Taken<Step>, host: &mut Socket) -> Result<(), Error> {
+        self.undo(host, key.to(self.call.config.name()), taken)??;
+        if taken.is_whole {
+            return self.records.remove(key);
+        }
+        self.call.note(
+            Level::Warn,
+            format_args!(
+                "the record of {} of {} has steps of a later version and stays for it",
+                key.ifname, key.container_id
+            ),
+        );
+        Ok(())
+    }
+
+    /// Whether the network has no attachment any more.
+    fn is_empty(&self) -> bool {
+        self.records.remove_if_empty().unwrap_or_else(|error| {
+            self.call.note(Level::Warn, error);
+            false
+        })
+    }
+
+    /// Removes rules of an attachment, which are known by their comments.
+    fn remove_unrecorded_rules(&mut self, owner: Attachment<'_>) -> Result<(), Error> {
+        let mut left = Ok(());
+        if self.wanted.macspoofchk {
+            left = spoof_check::tear_down(&mut self.rules, owner, None);
+        }
+        if self.wanted.ip_masq {
+            left = left.and(masquerade::tear_down(&mut self.rules, owner, None));
+        }
+        left
+    }
+
+    /// Removes rules and sets that attachments of the network shared. A failure does no harm. A concurrent ADD is safe: both
+    /// commit only to the ruleset that they have read, and decide anew otherwise.
+    fn remove_unused_rules(&mut self, used: Rules) {
+        let mut outcome = Ok(());
+        if used.macspoofchk {
+            outcome = spoof_check::remove_unused(&mut self.rules);
+        }
+        if used.ip_masq {
+            outcome = outcome.and(masquerade::remove_unused(
+                &mut self.rules,
+                self.call.config.name(),
+            ));
+        }
+        if let Err(error) = outcome {
+            self.call.note(Level::Warn, error);
+        }
+    }
+}
+
+fn open() -> Result<Socket, Error> {
+    Socket::open().map_err(cni::error::internal)
+}

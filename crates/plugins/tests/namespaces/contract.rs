@@ -1,0 +1,240 @@
+//! What every plugin keeps that gives a container a link, whatever the link is.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::{
+    dice::Dice,
+    stage::{Host, LEASES, Pod, with},
+};
+
+/// How often a plugin is killed.
+const ROUNDS: u32 = 24;
+
+/// The config with addresses out of these subnets by `host-local`.
+fn leased(config: &Value, subnets: &[&str]) -> Value {
+    let ranges: Vec<_> = subnets
+        .iter()
+        .map(|subnet| json!([{ "subnet": subnet }]))
+        .collect();
+    let routes = json!([{ "dst": "10.9.0.0/16", "gw": "10.1.2.1" }]);
+    let ipam = json!({ "type": "host-local", "dataDir": LEASES, "ranges": ranges, "routes": routes });
+    with(config, "ipam", ipam)
+}
+
+/// The config with an address that a fake IPAM plugin assigns, to a route that nobody can have: ADD fails when all else is
+/// done.
+fn failing(host: &Host, config: &Value) -> Value {
+    host.fake_ipam(&json!({
+        "cniVersion": "1.0.0", "ips": [{ "address": "10.1.2.3/24", "gateway": "10.1.2.1" }],
+        "routes": [{ "dst": "10.9.0.0/16", "gw": "192.0.2.1" }]
+    }));
+    with(config, "ipam", json!({ "type": "fake" }))
+}
+
+/// All of it, for a config of version 1.1.0 without addresses of its own.
+pub(crate) fn holds(host: &mut Host, config: &Value) {
+    // An IPv6 address is waited for until it is known to be unique.
+    let both = leased(config, &["10.1.2.0/24", "fd00::/64"]);
+    let leased = leased(config, &["10.1.2.0/24"]);
+    // What all attachments of a network share is there from the first one on.
+    let first = host.pod();
+    host.add(&first, &leased);
+    host.del(&first, &leased);
+    comes_and_goes(host, &both);
+    a_second_add_changes_nothing(host, &leased);
+    a_failed_add_leaves_nothing(host, config);
+    check_finds_what_was_changed(host, &leased);
+    is_collected(host, &leased);
+    survives_being_killed(host, &leased);
+    // The last one: the kernel takes its time to end a namespace, and what is in it shows at what it stands on.
+    goes_without_its_namespace(host, &leased);
+}
+
+fn comes_and_goes(host: &mut Host, config: &Value) {
+    let pod = host.pod();
+    let before = host.state(&pod);
+    let result = host.add(&pod, config);
+    assert!(pod.net1().is_up());
+    assert_eq!(pod.addresses().len(), 2, "{:?}", pod.addresses());
+    let interfaces = result["interfaces"].as_array().unwrap();
+    let index = interfaces
+        .iter()
+        .position(|interface| interface["sandbox"] == pod.path)
+        .unwrap();
+    let mac = pod.net1().mac.map(|mac| mac.to_string());
+    assert_eq!(interfaces[index]["name"], "net1");
+    assert_eq!(interfaces[index]["mac"].as_str(), mac.as_deref());
+    assert_eq!(interfaces[index]["mtu"], pod.net1().mtu);
+    for ip in result["ips"].as_array().unwrap() {
+        assert_eq!(ip["interface"], index, "{result}");
+    }
+    host.check(&pod, config, &result).success();
+    assert_eq!(host.records().len(), 1, "{:?}", host.records());
+    host.del(&pod, config);
+    assert_eq!(host.state(&pod), before);
+    host.del(&pod, config);
+}
+
+fn a_second_add_changes_nothing(host: &mut Host, config: &Value) {
+    let pod = host.pod();
+    host.add(&pod, config);
+    let before = host.state(&pod);
+    let message = host.call("ADD", &pod, config).message();
+    assert!(message.contains("\"net1\""), "{message}");
+    assert_eq!(host.state(&pod), before);
+    host.del(&pod, config);
+}
+
+fn a_failed_add_leaves_nothing(host: &mut Host, config: &Value) {
+    let pod = host.pod();
+    let before = host.state(&pod);
+    let config = failing(host, config);
+    let message = host.call("ADD", &pod, &config).message();
+    assert!(
+        message.starts_with("failed to add route '10.9.0.0/16"),
+        "{message}"
+    );
+    assert_eq!(host.fake_calls(), ["ADD", "DEL"]);
+    assert_eq!(host.state(&pod), before);
+    host.fake_ipam(&json!({ "cniVersion": "1.0.0" }));
+    let message = host.call("ADD", &pod, &config).message();
+    assert_eq!(message, "IPAM plugin returned missing IP config");
+    assert_eq!(host.fake_calls(), ["ADD", "DEL"]);
+    assert_eq!(host.state(&pod), before);
+    // An interface of somebody else's is left alone.
+    let foreign = linux::link::BridgeSpec {
+        name: "net1",
+        mtu: None,
+        mac: None,
+        vlan_filtering: false,
+    };
+    pod.with(|socket| socket.create_bridge(&foreign));
+    let before = host.state(&pod);
+    let message = host.call("ADD", &pod, &config).message();
+    assert!(message.contains("exists"), "{message}");
+    assert_eq!(host.state(&pod), before);
+}
+
+fn check_finds_what_was_changed(host: &mut Host, config: &Value) {
+    let mut after = |spoil: &dyn Fn(&Pod)| {
+        let pod = host.pod();
+        let result = host.add(&pod, config);
+        spoil(&pod);
+        let message = host.check(&pod, config, &result).message();
+        host.del(&pod, config);
+        message
+    };
+    let down = after(&|pod| {
+        let net1 = pod.net1();
+        pod.with(|socket| socket.set_down(&net1));
+    });
+    assert_eq!(down, "Interface net1 is down");
+    let address = after(&|pod| {
+        let (net1, first) = (pod.net1(), pod.addresses()[0].parse().unwrap());
+        pod.with(|socket| socket.delete_address(&net1, first));
+    });
+    assert!(address.starts_with("Failed to match addr 10.1.2."), "{address}");
+    let route = after(&|pod| {
+        let route = linux::routes::Route::to("10.9.0.0/16".parse().unwrap());
+        pod.with(|socket| socket.delete_route(&route));
+    });
+    assert_eq!(
+        route,
+        "Expected Route 10.9.0.0/16 via 10.1.2.1 not found in routing table"
+    );
+    let pod = host.pod();
+    let result = host.add(&pod, config);
+    let other = host.pod_like(&pod);
+    let elsewhere = host.check(&other, config, &result).message();
+    assert!(elsewhere.contains("Sandbox in prevResult"), "{elsewhere}");
+    let without = host.call("CHECK", &pod, config).message();
+    assert_eq!(without, "Required prevResult missing");
+    host.del(&pod, config);
+}
+
+fn goes_without_its_namespace(host: &mut Host, config: &Value) {
+    let pod = host.pod();
+    host.add(&pod, config);
+    pod.lose_path();
+    host.del(&pod, config);
+    let state = host.state(&pod);
+    assert!(!state.contains(&pod.id), "{state}");
+    let pod = host.pod();
+    host.add(&pod, config);
+    // The runtime does not know the path any more, the record does.
+    let without_path = host.pod_without_path(&pod);
+    host.del(&without_path, config);
+    let state = host.state(&pod);
+    assert!(!state.contains(&pod.id) && !state.contains("net1"), "{state}");
+}
+
+fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
+    let valid: Vec<_> = valid
+        .iter()
+        .map(|pod| json!({ "containerID": pod.id, "ifname": "net1" }))
+        .collect();
+    let outcome = host.gc(&with(config, "cni.dev/valid-attachments", valid.into()));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
+}
+
+fn is_collected(host: &mut Host, config: &Value) {
+    let (keep, lose) = (host.pod(), host.pod());
+    let before = host.state(&lose);
+    host.add(&keep, config);
+    host.add(&lose, config);
+    let outcome = host.gc(config);
+    assert!(outcome.stderr.contains("removed nothing"), "{outcome:?}");
+    collect(host, config, &[&keep, &lose]);
+    assert!(lose.link("net1").is_some());
+    collect(host, config, &[&keep]);
+    assert!(lose.link("net1").is_none() && keep.link("net1").is_some());
+    collect(host, config, &[]);
+    assert_eq!(host.state(&lose), before);
+    assert!(keep.link("net1").is_none());
+}
+
+fn time(work: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    work();
+    began.elapsed()
+}
+
+fn survives_being_killed(host: &mut Host, config: &Value) {
+    let (neighbour, pod) = (host.pod(), host.pod());
+    host.add(&neighbour, config);
+    let before = host.state(&pod);
+    let adding = time(|| drop(host.add(&pod, config)));
+    let deleting = time(|| host.del(&pod, config));
+    let mut dice = Dice::new();
+    let mut killed = 0;
+    for round in 0..ROUNDS {
+        let (verb, whole) = if round % 2 == 0 {
+            ("ADD", adding)
+        } else {
+            host.add(&pod, config);
+            ("DEL", deleting)
+        };
+        let after = dice.part_of(whole);
+        killed += u32::from(host.call_and_kill(verb, &pod, config, after));
+        // An ADD after it begins anew, unless the link is there.
+        if round % 4 == 0 && pod.link("net1").is_none() {
+            host.add(&pod, config);
+        }
+        if round % 3 == 0 {
+            collect(host, config, &[&neighbour]);
+        } else {
+            host.del(&pod, config);
+        }
+        let state = host.state(&pod);
+        assert_eq!(state, before, "round {round}: {verb} killed after {after:?}");
+    }
+    assert!(
+        killed > ROUNDS / 4,
+        "only {killed} of {ROUNDS} were killed in time"
+    );
+    host.add(&pod, config);
+    host.del(&pod, config);
+    host.del(&neighbour, config);
+}
