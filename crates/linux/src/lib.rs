@@ -3,7 +3,7 @@
 //! ```text
 //!  netns::NetNs ──run──> route::Socket::open      one per namespace, stays there after the thread left
 //!                            │
-//!          link · port · vlan · address · routes · neighbour      requests and answers on that socket
+//!          link · port · vlan · address · routes · rules · traffic · neighbour  requests and answers on that socket
 //!                            │
 //!  nft::Socket::open ──> update, commit                          packet rules, one transaction at a time
 //!
@@ -32,8 +32,10 @@ pub mod process;
 pub mod random;
 pub mod route;
 pub mod routes;
+pub mod rules;
 pub mod sysctl;
 pub mod thread;
+pub mod traffic;
 pub mod vlan;
 
 pub use error::{Errno, Error, Feature, Result};

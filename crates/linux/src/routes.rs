@@ -6,7 +6,7 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use netlink_packet_core::{NLM_F_CREATE, Parseable};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE, Parseable};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     route::{
@@ -23,6 +23,8 @@ use crate::{
 
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
+/// The table that the kernel keeps for the host's own addresses.
+pub const LOCAL_TABLE: u32 = 255;
 
 /// A unicast route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,6 +191,16 @@ impl Socket {
             request,
             RouteNetlinkMessage::NewRoute(route.message()),
             NLM_F_CREATE,
+        )
+    }
+
+    /// Adds a route in the place of one with the same destination, priority and table.
+    pub fn replace_route(&mut self, route: &Route) -> Result<()> {
+        let object = route.to_string();
+        self.execute(
+            Request::new("replace route", &object),
+            RouteNetlinkMessage::NewRoute(route.message()),
+            NLM_F_CREATE | NLM_F_REPLACE,
         )
     }
 

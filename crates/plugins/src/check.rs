@@ -128,6 +128,10 @@ fn list(socket: &mut Socket, like: &IpNet) -> Result<Vec<routes::Route>, Error> 
         .explain(|| "failed to list routes".to_owned())
 }
 
+/// Where no table is named, any will do: plugins behind the one that made a route may have moved it.
 fn in_table(route: &routes::Route, table: Option<u32>) -> bool {
-    route.table == Some(table.unwrap_or(routes::MAIN_TABLE))
+    match table {
+        Some(table) => route.table == Some(table),
+        None => route.table != Some(routes::LOCAL_TABLE),
+    }
 }

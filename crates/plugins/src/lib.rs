@@ -12,13 +12,16 @@
 //!                         ├──> spoof_check rules of nftables for ports
 //!                         └──> masquerade  rules of nftables or iptables for addresses
 //!   tuning, loopback, passthru, multus_shim
+//!   bandwidth, sbr ──> chained: the result of the plugins before, records
 //! ```
 //!
 //! Every plugin is a [`cni::plugin::Plugin`]: it keeps nothing between calls and never looks at the process'
 //! own environment, so that a daemon can run it on a thread as well.
 
 mod attach;
+pub mod bandwidth;
 mod bridge;
+mod chained;
 mod check;
 mod hash;
 pub mod host_local;
@@ -36,6 +39,7 @@ pub mod passthru;
 mod pod;
 mod record;
 mod ruleset;
+pub mod sbr;
 mod spoof_check;
 pub mod static_ipam;
 #[cfg(test)]
@@ -49,10 +53,12 @@ use attach::{Driven, LinkPlugin};
 use bridge::Bridge;
 use macvlan::MacVlan;
 
+pub use bandwidth::Bandwidth;
 pub use host_local::HostLocal;
 pub use loopback::Loopback;
 pub use multus_shim::MultusShim;
 pub use passthru::Passthru;
+pub use sbr::Sbr;
 pub use static_ipam::StaticIpam;
 pub use tuning::Tuning;
 
@@ -61,12 +67,14 @@ const LINK_PLUGINS: &[&dyn LinkPlugin] = &[&Bridge, &MacVlan];
 
 /// All plugins, by name.
 pub const PLUGINS: &[&dyn Plugin] = &[
+    &Bandwidth,
     &Driven(&Bridge),
     &HostLocal,
     &Loopback,
     &Driven(&MacVlan),
     &MultusShim::new(),
     &Passthru,
+    &Sbr,
     &StaticIpam,
     &Tuning,
 ];

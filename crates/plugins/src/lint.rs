@@ -9,8 +9,8 @@ use cni::names::key;
 use cni::plugin::Call;
 
 use crate::messages::{NO_IPAM, NO_RANGES};
-use crate::names::{HOST_LOCAL, STATIC, TUNING};
-use crate::{LINK_PLUGINS, host_local, plugin_by_name, static_ipam, tuning};
+use crate::names::{BANDWIDTH, HOST_LOCAL, SBR, STATIC, TUNING};
+use crate::{LINK_PLUGINS, bandwidth, host_local, plugin_by_name, sbr, static_ipam, tuning};
 
 /// Keys that a config of any plugin may have: of the protocol, and what multus adds.
 const COMMON: [&str; 11] = [
@@ -51,8 +51,12 @@ pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
         .find(|link_plugin| link_plugin.name() == plugin);
     let (refused, keys) = match link_plugin {
         Some(link_plugin) => (link_plugin.read(&call).map(drop), link_plugin.keys()),
-        None if plugin == TUNING => (tuning::examine(&call), tuning::keys()),
-        None => (Ok(()), &[][..]),
+        None => match plugin {
+            BANDWIDTH => (bandwidth::examine(&call), bandwidth::keys()),
+            SBR => (sbr::examine(&call), sbr::keys()),
+            TUNING => (tuning::examine(&call), tuning::keys()),
+            _ => (Ok(()), &[][..]),
+        },
     };
     if let Err(error) = refused {
         lint.errors.push(format!("plugin {}: {error}", config.plugin()));

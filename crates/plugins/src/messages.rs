@@ -1,4 +1,4 @@
-//! Texts that users, their scripts and other programs know (cni-plugins §1 to §7, §9, §15).
+//! Texts that users, their scripts and other programs know (cni-plugins §1 to §7, §9, §13 to §15).
 
 use cni::Error;
 use linux::Error as KernelError;
@@ -23,6 +23,15 @@ pub(crate) const NO_RANGES: &str = "no IP ranges specified";
 pub(crate) const NO_VALID_ATTACHMENTS: &str =
     "removed nothing: the config does not list cni.dev/valid-attachments";
 pub(crate) const LOOPBACK_DOWN: &str = "loopback interface is down";
+pub(crate) const NOT_CHAINED: &str = "must be called as chained plugin";
+pub(crate) const BANDWIDTH_RATE_ALONE: &str = "if rate is set, burst must also be set";
+pub(crate) const BANDWIDTH_BURST_ALONE: &str = "if burst is set, rate must also be set";
+pub(crate) const BANDWIDTH_LARGE_BURST: &str = "burst cannot be more than 4GB";
+pub(crate) const BANDWIDTH_NO_INTERFACES: &str = "no interfaces provided";
+pub(crate) const BANDWIDTH_NO_PEER: &str = "no veth peer of container interface found in host ns";
+pub(crate) const BANDWIDTH_SUBNETS: &str = "shapedSubnets and unshapedSubnets have no effect";
+pub(crate) const SBR_NOT_CHAINED: &str = "This plugin must be called as chained plugin";
+pub(crate) const SBR_GATEWAYS: &str = "gateways list cannot contain more than 2 entries (one IPv4, one IPv6)";
 pub(crate) const DUPLICATE_SYSCTLS: &str = "duplicated sysctl keys are not allowed";
 pub(crate) const MAKE_VETH: &str = "failed to make veth pair";
 pub(crate) const MASQUERADE_SET_UP: &str = "failed to set up masquerading";

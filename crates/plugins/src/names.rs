@@ -1,5 +1,7 @@
 //! Names of plugins and of what they leave on a node.
 
+/// Plugin `bandwidth`.
+pub const BANDWIDTH: &str = "bandwidth";
 /// Plugin `bridge`.
 pub const BRIDGE: &str = "bridge";
 /// Plugin `host-local`, an IPAM plugin.
@@ -8,6 +10,8 @@ pub const HOST_LOCAL: &str = "host-local";
 pub const LOOPBACK: &str = "loopback";
 /// Plugin `macvlan`.
 pub const MACVLAN: &str = "macvlan";
+/// Plugin `sbr`.
+pub const SBR: &str = "sbr";
 /// Plugin `static`, an IPAM plugin.
 pub const STATIC: &str = "static";
 /// Plugin `tuning`.
@@ -25,6 +29,8 @@ pub(crate) mod kind {
 
 /// Begin of the names of host ends; eight hexadecimal digits follow.
 pub(crate) const VETH_PREFIX: &str = "veth";
+/// Begin of the names of links that limit what containers send; a hash follows.
+pub(crate) const IFB_PREFIX: &str = "bwp";
 /// The bridge of a config that names none.
 pub(crate) const DEFAULT_BRIDGE: &str = "cni0";
 /// The loopback interface.

@@ -13,3 +13,4 @@ mod links;
 mod network;
 mod nft;
 mod support;
+mod traffic;

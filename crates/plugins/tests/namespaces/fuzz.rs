@@ -59,7 +59,17 @@ fn configs() -> Vec<Value> {
         "runtimeConfig": { "mac": "02:00:00:00:00:05", "ips": ["10.1.2.7/24"] }, "args": { "cni": { "mac": "02:00:00:00:00:06" } },
         "cni.dev/valid-attachments": [{ "containerID": "c", "ifname": "net1" }]
     });
+    let valid = json!([{ "containerID": "c", "ifname": "net1" }]);
     vec![
+        json!({
+            "cniVersion": "1.1.0", "name": "n", "type": "sbr", "prevResult": previous.clone(), "gateways": ["10.1.2.1", "fd00::1"],
+            "addSourceHints": true, "cni.dev/valid-attachments": valid.clone()
+        }),
+        json!({
+            "cniVersion": "1.1.0", "name": "n", "type": "bandwidth", "prevResult": previous.clone(), "ingressRate": 8000,
+            "ingressBurst": 16000, "egressRate": 8000, "egressBurst": 16000, "cni.dev/valid-attachments": valid,
+            "runtimeConfig": { "bandwidth": { "ingressRate": 8, "ingressBurst": 8, "egressRate": 0, "egressBurst": 0 } }
+        }),
         json!({ "cniVersion": "1.0.0", "name": "n", "type": "bridge", "bridge": "br0", "disableContainerInterface": true }),
         json!({ "cniVersion": "0.2.0", "name": "n", "type": "bridge", "ipam": ipam.clone(), "prevResult": legacy.clone() }),
         bridge,

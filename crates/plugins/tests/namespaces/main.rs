@@ -12,6 +12,7 @@
 )]
 
 mod addresses;
+mod bandwidth;
 mod bridge;
 mod check;
 mod contract;
@@ -23,6 +24,7 @@ mod macvlan;
 mod protocol;
 mod recovery;
 mod rules;
+mod sbr;
 mod stage;
 #[allow(dead_code, reason = "the tests beside the plugins use more of it")]
 #[path = "../../src/testing.rs"]

@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 /// All versions of the protocol.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// `CNI_PATH` of all calls.
-const PLUGINS: &str = "/run/plugins";
+pub(crate) const PLUGINS: &str = "/run/plugins";
 /// Where plugins keep the records of attachments, each in a folder of its name.
 const RECORDS: &str = "/run/cni/weft";
 /// Where the bridge plugin keeps its own.
@@ -303,6 +303,11 @@ impl Host {
         let mut records = files(Path::new(RECORDS));
         records.retain(|record| !record.starts_with(INDEX));
         records
+    }
+
+    /// The records of attachments that another plugin keeps.
+    pub(crate) fn records_of(&self, plugin: &str) -> Vec<String> {
+        files(&Path::new(RECORDS).join(plugin))
     }
 
     /// Replaces what the record of `net1` of a container says.
