@@ -14,6 +14,7 @@
 
 mod add;
 mod check;
+mod child;
 mod parent;
 mod remove;
 mod steps;
@@ -28,6 +29,7 @@ use cni::{
 use linux::{link::Link, route::Socket};
 
 pub(crate) use add::{NewLink, Stage};
+pub(crate) use child::Child;
 pub(crate) use parent::{Parent, status as parent_status};
 pub(crate) use remove::Rules;
 pub(crate) use steps::Step;

@@ -3,7 +3,7 @@
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge, macvlan ──> attach: the driver of all plugins that give a container a link
+//!   bridge, macvlan, ipvlan, vlan, dummy ──> attach: the driver of all plugins that give a container a link
 //!                         ├──> ipam ──> host_local, static_ipam in process, others exec'ed
 //!                         ├──> veth        a pair, one end in the container
 //!                         ├──> record      what is about to be made, for DEL and GC
@@ -23,10 +23,12 @@ pub mod bandwidth;
 mod bridge;
 mod chained;
 mod check;
+mod dummy;
 mod hash;
 pub mod host_local;
 mod interface;
 mod ipam;
+mod ipvlan;
 pub mod lint;
 pub mod loopback;
 mod macvlan;
@@ -46,12 +48,16 @@ pub mod static_ipam;
 mod testing;
 pub mod tuning;
 mod veth;
+mod vlan;
 
 use cni::plugin::Plugin;
 
 use attach::{Driven, LinkPlugin};
 use bridge::Bridge;
+use dummy::Dummy;
+use ipvlan::IpVlan;
 use macvlan::MacVlan;
+use vlan::Vlan;
 
 pub use bandwidth::Bandwidth;
 pub use host_local::HostLocal;
@@ -63,13 +69,15 @@ pub use static_ipam::StaticIpam;
 pub use tuning::Tuning;
 
 /// The plugins that give a container a link.
-const LINK_PLUGINS: &[&dyn LinkPlugin] = &[&Bridge, &MacVlan];
+const LINK_PLUGINS: &[&dyn LinkPlugin] = &[&Bridge, &Dummy, &IpVlan, &MacVlan, &Vlan];
 
 /// All plugins, by name.
 pub const PLUGINS: &[&dyn Plugin] = &[
     &Bandwidth,
     &Driven(&Bridge),
+    &Driven(&Dummy),
     &HostLocal,
+    &Driven(&IpVlan),
     &Loopback,
     &Driven(&MacVlan),
     &MultusShim::new(),
@@ -77,6 +85,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &Sbr,
     &StaticIpam,
     &Tuning,
+    &Driven(&Vlan),
 ];
 
 /// The plugin called `name`; a leading `cnv-` does not count.

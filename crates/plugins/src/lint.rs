@@ -161,6 +161,30 @@ mod tests {
                 "plugin cnv-bridge: cannot set hairpin mode and promiscuous mode at the same time",
             ),
             (
+                r#"{"type":"macvlan","mode":"switch"}"#,
+                "plugin macvlan: unknown macvlan mode: \"switch\"",
+            ),
+            (
+                r#"{"type":"ipvlan","mode":"l4"}"#,
+                "plugin ipvlan: unknown ipvlan mode: \"l4\"",
+            ),
+            (
+                r#"{"type":"vlan","vlanId":5}"#,
+                "plugin vlan: \"master\" field is required. It specifies the host interface name to create the VLAN for",
+            ),
+            (
+                r#"{"type":"vlan","master":"eth0","vlanId":4095}"#,
+                "plugin vlan: invalid VLAN ID 4095 (must be between 0 and 4095 inclusive)",
+            ),
+            (
+                r#"{"type":"vlan","master":"eth0","vlanId":5}"#,
+                "plugin vlan: failed to execute IPAM delegate: no plugin name provided",
+            ),
+            (
+                r#"{"type":"dummy"}"#,
+                "plugin dummy: dummy interface requires an IPAM configuration",
+            ),
+            (
                 r#"{"type":"tuning","sysctl":{"a":"1","a":"2"}}"#,
                 "plugin tuning: duplicated sysctl keys are not allowed",
             ),
@@ -193,5 +217,22 @@ mod tests {
             [pair("bridge", "bridg"), pair("host-local", "gatway")]
         );
         assert!(lint.errors.is_empty());
+        let ipam = r#""ipam":{"type":"static","addresses":[{"address":"10.1.0.1/24"}]}"#;
+        for (plugin, known) in [
+            (
+                "macvlan",
+                r#""master":"e","mode":"vepa","bcqueuelen":7,"mac":"02:00:00:00:00:01","linkInContainer":true"#,
+            ),
+            ("ipvlan", r#""master":"e","mode":"l3s","mtu":1400"#),
+            (
+                "vlan",
+                r#""master":"e","vlanId":7,"mtu":1400,"linkInContainer":false"#,
+            ),
+            ("dummy", r#""dns":{}"#),
+        ] {
+            let lint = of(&format!(r#"{{"type":"{plugin}",{known},"other":1,{ipam}}}"#));
+            assert_eq!(lint.unknown, [pair(plugin, "other")]);
+            assert!(lint.errors.is_empty(), "{:?}", lint.errors);
+        }
     }
 }

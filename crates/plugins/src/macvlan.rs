@@ -1,17 +1,11 @@
 //! `macvlan`: gives a container another Ethernet address on a link of the host (cni-plugins §9).
 
 use cni::{Error, json, plugin::Call, result::Dns};
-use linux::{
-    arp,
-    link::{InvalidMode, KindState, Link, LinkKind, Mac, MacVlanMode},
-};
+use linux::link::{InvalidMode, KindState, LinkKind, MacVlanMode};
 use serde::Deserialize;
 
 use crate::{
-    attach::{
-        Inspection, LinkPlugin, Made, NewLink, Parent, Settings, Stage, WireMac, Wish, mac, parent_status,
-        read_config,
-    },
+    attach::{Child, LinkPlugin, Parent, WireMac, Wish, mac, parent_status, read_config},
     names::MACVLAN,
 };
 
@@ -33,15 +27,6 @@ struct Wire {
     runtime_config: WireMac,
 }
 
-/// The macvlan that a config asks for.
-struct Child {
-    parent: Parent,
-    mode: MacVlanMode,
-    mac: Option<Mac>,
-    broadcast_queue: Option<u32>,
-    dns: Dns,
-}
-
 impl LinkPlugin for MacVlan {
     fn name(&self) -> &'static str {
         MACVLAN
@@ -60,65 +45,27 @@ impl LinkPlugin for MacVlan {
                 .map_err(|InvalidMode(mode)| Error::internal(format!("unknown macvlan mode: \"{mode}\"")))?,
         };
         Ok(Box::new(Child {
-            mode,
+            what: MACVLAN,
+            kind: LinkKind::MacVlan {
+                mode,
+                broadcast_queue: Some(wire.broadcast_queue).filter(|length| *length != 0),
+            },
+            state: KindState::MacVlan(mode),
+            state_name: "container macvlan mode",
             mac: mac(call, &wire.runtime_config, &wire.mac)?,
-            broadcast_queue: Some(wire.broadcast_queue).filter(|length| *length != 0),
             parent: Parent {
                 master: wire.master,
                 in_container: wire.link_in_container,
                 mtu: wire.mtu,
             },
             dns: wire.dns,
+            announces: true,
+            inherited: None,
+            ipam_failed: None,
         }))
     }
 
     fn status(&self, call: &Call) -> Result<(), Error> {
         parent_status(call)
-    }
-}
-
-impl Wish for Child {
-    fn settings(&self) -> Settings {
-        Settings {
-            dns: Some(self.dns.clone()),
-            ..Settings::default()
-        }
-    }
-
-    fn kind(&self) -> Option<&'static str> {
-        Some(MACVLAN)
-    }
-
-    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
-        let parent = self.parent.find(&mut stage.host, &mut stage.pod)?;
-        let link = stage.make_link(&NewLink {
-            kind: LinkKind::MacVlan {
-                mode: self.mode,
-                broadcast_queue: self.broadcast_queue,
-            },
-            what: MACVLAN,
-            mac: self.mac,
-            mtu: parent.mtu,
-            parent: Some(&parent),
-        })?;
-        Ok(Made::inside(link))
-    }
-
-    fn tune(&self, ifname: &str) {
-        let _ = arp::enable(ifname);
-    }
-
-    fn check_host(&mut self, here: &mut Inspection<'_>) -> Result<(), Error> {
-        self.parent.find(&mut here.host, &mut here.pod).map(drop)
-    }
-
-    fn check_link(&self, _here: &mut Inspection<'_>, link: &Link) -> Result<(), Error> {
-        match link.kind_state {
-            KindState::MacVlan(mode) if mode != self.mode => Err(Error::internal(format!(
-                "container macvlan mode {mode} does not match expected value: {}",
-                self.mode
-            ))),
-            _ => Ok(()),
-        }
     }
 }

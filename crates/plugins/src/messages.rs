@@ -16,6 +16,12 @@ pub(crate) const TRUNK_ID: &str = "incorrect trunk id parameter";
 pub(crate) const NO_IPS: &str = "IPAM plugin returned missing IP config";
 pub(crate) const NO_PLUGIN_NAME: &str = "no plugin name provided";
 pub(crate) const NO_DEFAULT_INTERFACE: &str = "no default route interface found";
+pub(crate) const NO_SINGLE_INTERFACE: &str =
+    "chained master failure. PrevResult lacks a single named interface";
+pub(crate) const NO_MASTER: &str =
+    "\"master\" field is required. It specifies the host interface name to create the VLAN for";
+pub(crate) const IPAM_DELEGATE: &str = "failed to execute IPAM delegate";
+pub(crate) const DUMMY_WITHOUT_IPAM: &str = "dummy interface requires an IPAM configuration";
 pub(crate) const NO_INTERFACES: &str = "no interfaces to configure";
 pub(crate) const NO_PREV_RESULT: &str = "Required prevResult missing";
 pub(crate) const NO_IPAM: &str = "IPAM config missing 'ipam' key";

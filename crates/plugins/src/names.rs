@@ -4,10 +4,14 @@
 pub const BANDWIDTH: &str = "bandwidth";
 /// Plugin `bridge`.
 pub const BRIDGE: &str = "bridge";
+/// Plugin `dummy`.
+pub const DUMMY: &str = "dummy";
 /// Plugin `host-local`, an IPAM plugin.
 pub const HOST_LOCAL: &str = "host-local";
 /// Plugin `loopback`.
 pub const LOOPBACK: &str = "loopback";
+/// Plugin `ipvlan`.
+pub const IPVLAN: &str = "ipvlan";
 /// Plugin `macvlan`.
 pub const MACVLAN: &str = "macvlan";
 /// Plugin `sbr`.
@@ -16,6 +20,8 @@ pub const SBR: &str = "sbr";
 pub const STATIC: &str = "static";
 /// Plugin `tuning`.
 pub const TUNING: &str = "tuning";
+/// Plugin `vlan`.
+pub const VLAN: &str = "vlan";
 
 /// The binary that is all of them.
 pub const BINARY: &str = "weft-cni";

@@ -296,6 +296,19 @@ pub enum KindState {
     Tap,
 }
 
+impl fmt::Display for KindState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KindState::None => f.write_str("none"),
+            KindState::MacVlan(mode) => mode.fmt(f),
+            KindState::IpVlan(mode) => mode.fmt(f),
+            KindState::Vlan(id) => id.fmt(f),
+            KindState::Vrf(table) => table.fmt(f),
+            KindState::Tap => f.write_str("tap"),
+        }
+    }
+}
+
 impl KindState {
     /// Reads the data of a link of `kind`.
     pub(super) fn read(kind: &str, data: &[u8]) -> Self {

@@ -98,6 +98,11 @@ fn configs() -> Vec<Value> {
             "linkInContainer": false, "mac": "02:00:00:00:00:09", "dns": { "nameservers": ["10.1.2.1"] },
             "runtimeConfig": { "mac": "02:00:00:00:00:05" }, "cni.dev/valid-attachments": [{ "containerID": "c", "ifname": "net1" }]
         }),
+        json!({ "cniVersion": "1.1.0", "name": "n", "type": "ipvlan", "master": "br0", "mode": "l3s", "mtu": 1280, "linkInContainer": true,
+                "ipam": { "type": "static", "addresses": [{ "address": "10.1.2.3/24" }] } }),
+        json!({ "cniVersion": "1.0.0", "name": "n", "type": "vlan", "master": "br0", "vlanId": 7, "mtu": 1280, "linkInContainer": false,
+                "ipam": { "type": "static", "addresses": [{ "address": "10.1.2.3/24" }] } }),
+        json!({ "cniVersion": "1.1.0", "name": "n", "type": "dummy", "ipam": { "type": "static", "addresses": [{ "address": "10.1.2.3/24" }] } }),
         json!({ "name": "n", "type": "loopback" }),
         json!({}),
     ]

@@ -20,6 +20,7 @@ mod delegation;
 mod dice;
 mod fuzz;
 mod host_local;
+mod kinds;
 mod macvlan;
 mod protocol;
 mod recovery;

@@ -1,4 +1,5 @@
-//! The plugins on a kernel that has what many machines' kernels lack: VLAN filtering and 802.1Q. Run by
+//! The plugins on a kernel that has what many machines' kernels lack: VLAN filtering, 802.1Q, ipvlan, VRFs and
+//! dummies. Run by
 //! `cargo xtask test vm`, in a virtual machine.
 
 #![allow(
@@ -8,8 +9,15 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+#[path = "../namespaces/contract.rs"]
+#[allow(dead_code, reason = "it serves another program as well")]
+mod contract;
+#[path = "../namespaces/dice.rs"]
+#[allow(dead_code, reason = "it serves another program as well")]
+mod dice;
 mod frames;
 mod gateway;
+mod links;
 mod ports;
 #[path = "../namespaces/stage.rs"]
 #[allow(dead_code, reason = "it serves another program as well")]

@@ -1,0 +1,104 @@
+//! A link in the container that stands on another one: what macvlan, ipvlan and vlan ask for (cni-plugins §9, §15).
+
+use cni::{
+    Error,
+    plugin::Call,
+    result::{CniResult, Dns},
+};
+use linux::{
+    arp,
+    link::{KindState, Link, LinkKind, Mac},
+};
+
+use super::{Inspection, Made, NewLink, Parent, Settings, Stage, Wish};
+use crate::ipam;
+
+/// The link.
+pub(crate) struct Child {
+    /// The name of its kind.
+    pub(crate) what: &'static str,
+    /// Its kind.
+    pub(crate) kind: LinkKind<'static>,
+    /// What it says of itself once it is there.
+    pub(crate) state: KindState,
+    /// What that is called where it is not so: `container macvlan mode`.
+    pub(crate) state_name: &'static str,
+    /// The link below.
+    pub(crate) parent: Parent,
+    /// Its address.
+    pub(crate) mac: Option<Mac>,
+    /// Resolver settings of the config, which are the only ones.
+    pub(crate) dns: Dns,
+    /// Neighbours are told of its addresses.
+    pub(crate) announces: bool,
+    /// Addresses of the plugin before it in the chain, for a config without IPAM.
+    pub(crate) inherited: Option<CniResult>,
+    /// What errors of IPAM are called.
+    pub(crate) ipam_failed: Option<&'static str>,
+}
+
+impl Wish for Child {
+    fn settings(&self) -> Settings {
+        Settings {
+            dns: Some(self.dns.clone()),
+            ..Settings::default()
+        }
+    }
+
+    fn kind(&self) -> Option<&'static str> {
+        Some(self.what)
+    }
+
+    fn make(&mut self, stage: &mut Stage<'_>) -> Result<Made, Error> {
+        let parent = self.parent.find(&mut stage.host, &mut stage.pod)?;
+        let link = stage.make_link(&NewLink {
+            kind: self.kind,
+            what: self.what,
+            mac: self.mac,
+            mtu: parent.mtu,
+            parent: Some(&parent),
+        })?;
+        Ok(Made::inside(link))
+    }
+
+    fn lease(&self, call: &Call) -> Result<Option<CniResult>, Error> {
+        if !ipam::is_wanted(call) {
+            return Ok(self.inherited.clone());
+        }
+        let leased = ipam::add(call).map_err(|error| match self.ipam_failed {
+            Some(prefix) => error.wrapped(prefix),
+            None => error,
+        });
+        leased.map(Some)
+    }
+
+    fn tune(&self, ifname: &str) {
+        if self.announces {
+            let _ = arp::enable(ifname);
+        }
+    }
+
+    fn check_host(&mut self, here: &mut Inspection<'_>) -> Result<(), Error> {
+        // Where none is named, the default route may have moved on since.
+        if self.parent.master.is_empty() {
+            return Ok(());
+        }
+        self.parent.find(&mut here.host, &mut here.pod).map(drop)
+    }
+
+    fn check_link(&self, _here: &mut Inspection<'_>, link: &Link) -> Result<(), Error> {
+        if link.kind_state != self.state {
+            return Err(Error::internal(format!(
+                "{} {} does not match expected value: {}",
+                self.state_name, link.kind_state, self.state
+            )));
+        }
+        if self.parent.mtu != 0 && i64::from(link.mtu) != self.parent.mtu {
+            return Err(Error::internal(format!(
+                "Error: Tuning configured MTU of {} is {}, current value is {}",
+                link.name, self.parent.mtu, link.mtu
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Plugins whose links the kernels of many machines do not have.
+
+use linux::{
+    address::Family,
+    link::{IpVlanMode, KindState, Link, LinkKind, LinkSpec},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    at, contract, in_the_vm,
+    stage::{Host, with},
+};
+
+/// A config without addresses, on `eth0` of the host.
+fn config(plugin: &str) -> Value {
+    json!({ "cniVersion": "1.1.0", "name": "test-net", "type": plugin, "master": "eth0", "vlanId": 100 })
+}
+
+/// `eth0` of the host, that is up: one end of a pair.
+fn eth0(host: &mut Host) -> Link {
+    let kind = LinkKind::Veth {
+        peer_name: "eth1",
+        peer_ns: None,
+    };
+    host.socket.create_link(&LinkSpec::new("eth0", kind)).unwrap();
+    for name in ["eth0", "eth1"] {
+        let link = host.link(name).unwrap();
+        host.socket.set_up(&link).unwrap();
+    }
+    host.link("eth0").unwrap()
+}
+
+// cni-plugins#52 (vlan), cni-plugins#81
+#[test]
+fn a_vlan_on_the_driver_keeps_the_contract() {
+    in_the_vm("the vlan plugin's contract", |host| {
+        eth0(host);
+        contract::holds_unless_killed(host, &config("vlan"));
+    });
+}
+
+// cni-plugins#52 (ipvlan), cni-plugins#81
+#[test]
+fn an_ipvlan_on_the_driver_keeps_the_contract() {
+    in_the_vm("the ipvlan plugin's contract", |host| {
+        eth0(host);
+        contract::holds_unless_killed(host, &config("ipvlan"));
+    });
+}
+
+// cni-plugins#52 (dummy), cni-plugins#81
+#[test]
+fn a_dummy_on_the_driver_keeps_the_contract() {
+    in_the_vm("the dummy plugin's contract", |host| {
+        contract::holds_unless_killed(host, &config("dummy"));
+    });
+}
+
+// cni-plugins#52 (vlan)
+#[test]
+fn a_vlan_has_its_tag_its_mtu_and_the_resolver_of_the_config() {
+    in_the_vm("vlans", |host| {
+        let parent = eth0(host);
+        let pod = host.pod();
+        let mut config = at(&config("vlan"), "10.1.2.3/24");
+        config["ipam"]["dns"] = json!({ "nameservers": ["192.0.2.9"] });
+        config["dns"] = json!({ "domain": "example" });
+        config["mtu"] = 1400.into();
+        let result = host.add(&pod, &config);
+        let link = pod.net1();
+        assert!(link.is_kind("vlan") && link.is_up());
+        assert_eq!(
+            (link.kind_state, link.mtu, link.peer),
+            (KindState::Vlan(100), 1400, Some(parent.index))
+        );
+        assert_eq!(result["dns"], json!({ "domain": "example" }));
+        assert_eq!(result["interfaces"].as_array().unwrap().len(), 1);
+        host.check(&pod, &config, &result).success();
+        let id = host
+            .check(&pod, &with(&config, "vlanId", 7.into()), &result)
+            .message();
+        assert_eq!(id, "container VLAN ID 100 does not match expected value: 7");
+        let mtu = host
+            .check(&pod, &with(&config, "mtu", 1300.into()), &result)
+            .message();
+        assert_eq!(
+            mtu,
+            "Error: Tuning configured MTU of net1 is 1300, current value is 1400"
+        );
+        // The parent is not looked at when the container goes.
+        host.socket.delete_link_by_name("eth0").unwrap();
+        host.del(&pod, &config);
+        assert!(!host.state(&pod).contains(&pod.id));
+
+        eth0(host);
+        let pod = host.pod();
+        host.script("fake", r#"echo '{"code":11,"msg":"later"}'; exit 1"#);
+        let refused = host.call("ADD", &pod, &with(&config, "ipam", json!({ "type": "fake" })));
+        assert_eq!(refused.message(), "failed to execute IPAM delegate: later");
+        let refused = host.call("ADD", &pod, &with(&config, "mtu", 1501.into()));
+        assert_eq!(
+            refused.message(),
+            "invalid MTU 1501, must be [0, master MTU(1500)]"
+        );
+        assert!(pod.link("net1").is_none());
+    });
+}
+
+// cni-plugins#52 (ipvlan)
+#[test]
+fn an_ipvlan_has_its_mode_and_the_addresses_of_the_plugin_before_it() {
+    in_the_vm("ipvlans", |host| {
+        eth0(host);
+        for (name, mode) in [
+            ("l2", IpVlanMode::L2),
+            ("l3", IpVlanMode::L3),
+            ("l3s", IpVlanMode::L3s),
+        ] {
+            let pod = host.pod();
+            let config = with(&at(&config("ipvlan"), "10.1.2.3/24"), "mode", name.into());
+            let result = host.add(&pod, &config);
+            assert_eq!(pod.net1().kind_state, KindState::IpVlan(mode));
+            host.check(&pod, &config, &result).success();
+            let other = if name == "l3" { "l2" } else { "l3" };
+            let differs = host.check(&pod, &with(&config, "mode", other.into()), &result);
+            assert_eq!(
+                differs.message(),
+                format!("Container IPVlan mode {name} does not match expected value: {other}")
+            );
+            host.del(&pod, &config);
+        }
+        let pod = host.pod();
+        let mut chained = config("ipvlan");
+        chained.as_object_mut().unwrap().shift_remove("master");
+        chained["prevResult"] = json!({
+            "cniVersion": "1.0.0", "interfaces": [{ "name": "eth0" }],
+            "ips": [{ "address": "10.1.2.3/24", "gateway": "10.1.2.1" }], "routes": [{ "dst": "0.0.0.0/0" }]
+        });
+        let result = host.add(&pod, &chained);
+        assert_eq!(pod.addresses(), ["10.1.2.3/24"]);
+        assert_eq!(pod.routes(Family::V4).len(), 1);
+        assert_eq!(result["interfaces"][0]["name"], "net1");
+        assert_eq!(result["ips"][0]["interface"], 0);
+        host.check(&pod, &chained, &result).success();
+        host.del(&pod, &chained);
+        assert!(pod.link("net1").is_none());
+        chained["prevResult"]["interfaces"] = json!([]);
+        assert_eq!(
+            host.call("ADD", &pod, &chained).message(),
+            "chained master failure. PrevResult lacks a single named interface"
+        );
+    });
+}
