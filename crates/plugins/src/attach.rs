@@ -83,8 +83,8 @@ pub(crate) trait LinkPlugin: Sync {
 
 /// A link that was made.
 pub(crate) struct Made {
-    /// The container's.
-    pub(crate) link: Link,
+    /// The container's; `None` for a device that is none to the kernel.
+    pub(crate) link: Option<Link>,
     /// The interfaces of the attachment on the host, for the result.
     pub(crate) outside: Vec<Interface>,
 }
@@ -93,7 +93,7 @@ impl Made {
     /// A link of which nothing is on the host.
     pub(crate) fn inside(link: Link) -> Self {
         Made {
-            link,
+            link: Some(link),
             outside: Vec::new(),
         }
     }
@@ -160,6 +160,16 @@ pub(crate) trait Wish {
     fn route(&mut self, stage: &mut Stage<'_>, link: &Link, result: &mut CniResult) -> Result<(), Error> {
         let _ = (stage, link, result);
         Ok(())
+    }
+
+    /// Gives back what taking back the steps does not.
+    fn restore(&mut self, stage: &mut Stage<'_>) {
+        let _ = stage;
+    }
+
+    /// Whether the kernel has a link for the attachment.
+    fn has_link(&self) -> bool {
+        true
     }
 
     /// Waits for what is still on its way, and completes the result.

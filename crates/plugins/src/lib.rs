@@ -3,7 +3,7 @@
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge, macvlan, ipvlan, vlan, dummy ──> attach: the driver of all plugins that give a container a link
+//!   bridge, ptp, macvlan, ipvlan, vlan, dummy ──> attach: the driver of all plugins that give a container a link
 //!                         ├──> ipam ──> host_local, static_ipam in process, others exec'ed
 //!                         ├──> veth        a pair, one end in the container
 //!                         ├──> record      what is about to be made, for DEL and GC
@@ -24,6 +24,7 @@ mod bridge;
 mod chained;
 mod check;
 mod dummy;
+mod forwarding;
 mod hash;
 pub mod host_local;
 mod interface;
@@ -39,6 +40,7 @@ pub mod multus_shim;
 pub mod names;
 pub mod passthru;
 mod pod;
+mod ptp;
 mod record;
 mod ruleset;
 pub mod sbr;
@@ -57,6 +59,7 @@ use bridge::Bridge;
 use dummy::Dummy;
 use ipvlan::IpVlan;
 use macvlan::MacVlan;
+use ptp::Ptp;
 use vlan::Vlan;
 
 pub use bandwidth::Bandwidth;
@@ -69,7 +72,7 @@ pub use static_ipam::StaticIpam;
 pub use tuning::Tuning;
 
 /// The plugins that give a container a link.
-const LINK_PLUGINS: &[&dyn LinkPlugin] = &[&Bridge, &Dummy, &IpVlan, &MacVlan, &Vlan];
+const LINK_PLUGINS: &[&dyn LinkPlugin] = &[&Bridge, &Dummy, &IpVlan, &MacVlan, &Ptp, &Vlan];
 
 /// All plugins, by name.
 pub const PLUGINS: &[&dyn Plugin] = &[
@@ -82,6 +85,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &Driven(&MacVlan),
     &MultusShim::new(),
     &Passthru,
+    &Driven(&Ptp),
     &Sbr,
     &StaticIpam,
     &Tuning,

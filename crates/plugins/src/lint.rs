@@ -180,6 +180,7 @@ mod tests {
                 r#"{"type":"vlan","master":"eth0","vlanId":5}"#,
                 "plugin vlan: failed to execute IPAM delegate: no plugin name provided",
             ),
+            (r#"{"type":"ptp"}"#, "plugin ptp: no plugin name provided"),
             (
                 r#"{"type":"dummy"}"#,
                 "plugin dummy: dummy interface requires an IPAM configuration",
@@ -229,6 +230,7 @@ mod tests {
                 r#""master":"e","vlanId":7,"mtu":1400,"linkInContainer":false"#,
             ),
             ("dummy", r#""dns":{}"#),
+            ("ptp", r#""ipMasq":true,"ipMasqBackend":"nftables","mtu":1400"#),
         ] {
             let lint = of(&format!(r#"{{"type":"{plugin}",{known},"other":1,{ipam}}}"#));
             assert_eq!(lint.unknown, [pair(plugin, "other")]);

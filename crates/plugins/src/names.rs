@@ -14,6 +14,8 @@ pub const LOOPBACK: &str = "loopback";
 pub const IPVLAN: &str = "ipvlan";
 /// Plugin `macvlan`.
 pub const MACVLAN: &str = "macvlan";
+/// Plugin `ptp`.
+pub const PTP: &str = "ptp";
 /// Plugin `sbr`.
 pub const SBR: &str = "sbr";
 /// Plugin `static`, an IPAM plugin.

@@ -53,7 +53,14 @@ fn names_of_ours() {
     ] {
         assert!(candidate(name).is_some(), "{name}");
     }
-    for name in ["multus-shim", "cnv-multus-shim", "multus", "ptp", "weft-cni", ""] {
+    for name in [
+        "multus-shim",
+        "cnv-multus-shim",
+        "multus",
+        "sriov",
+        "weft-cni",
+        "",
+    ] {
         assert!(candidate(name).is_none(), "{name}");
     }
 }

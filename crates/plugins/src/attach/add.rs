@@ -40,6 +40,7 @@ pub(super) fn add(plugin: &dyn LinkPlugin, call: &Call) -> Result<CniResult, Err
     let outcome = stage.complete(wish.as_mut());
     if outcome.is_err() {
         stage.roll_back();
+        wish.restore(&mut stage);
     }
     outcome
 }
@@ -226,21 +227,29 @@ impl<'a> Stage<'a> {
             interfaces: outside,
             ..CniResult::default()
         };
-        result.interfaces.push(Interface {
+        result.interfaces.extend(link.as_ref().map(|link| Interface {
             name: link.name.clone(),
             mac: link.mac.map(|mac| mac.to_string()),
             mtu: Some(link.mtu),
             sandbox: Some(self.pod.path.clone()),
             ..Interface::default()
-        });
+        }));
         let leased = wish.lease(self.call)?;
         self.leased = leased.is_some();
-        if let Some(leased) = leased {
-            self.assign_addresses(wish, &settings, &link, leased, &mut result)?;
-        } else if !settings.leave_down {
-            self.set_up(&link)?;
+        match (&link, leased) {
+            (Some(link), Some(leased)) => {
+                self.assign_addresses(wish, &settings, link, leased, &mut result)?;
+            }
+            (Some(link), None) if !settings.leave_down => self.set_up(link)?,
+            (None, Some(mut leased)) => {
+                claim(&mut leased, 0)?;
+                result = leased;
+            }
+            (_, None) => {}
         }
-        wish.finish(self, &link, &mut result)?;
+        if let Some(link) = &link {
+            wish.finish(self, link, &mut result)?;
+        }
         if let Some(dns) = settings.dns {
             result.dns = dns;
         }

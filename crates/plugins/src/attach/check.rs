@@ -21,6 +21,9 @@ pub(super) fn check(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
         rules: Ruleset::of(call),
     };
     wish.check_host(&mut here)?;
+    if !wish.has_link() {
+        return Ok(());
+    }
     let interface = check::sandbox_interface(call, &here.previous, &here.pod.path)?;
     let link = check::sandbox_link(&mut here.pod.socket, interface)?;
     if let Some(kind) = wish.kind() {

@@ -21,6 +21,7 @@ use linux::{
 use super::{check, config::Config, existing_bridge, gateway, layer3, require_vlans};
 use crate::{
     attach::{Inspection, Made, Settings, Stage, Step, Wish},
+    forwarding::enable_forwarding,
     messages::Explain as _,
     names::kind,
     spoof_check,
@@ -75,7 +76,7 @@ impl Wish for Port {
             ..Interface::default()
         };
         Ok(Made {
-            link: self.pair.inner.clone(),
+            link: Some(self.pair.inner.clone()),
             outside: vec![bridge, outer],
         })
     }
@@ -123,7 +124,7 @@ impl Wish for Port {
                 .iter()
                 .any(|gateway| Family::of(&gateway.addr()) == family)
             {
-                gateway::enable_forwarding(family)?;
+                enable_forwarding(family)?;
             }
         }
         Ok(())

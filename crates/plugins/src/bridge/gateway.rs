@@ -6,7 +6,6 @@ use linux::{
     address::Family,
     link::{Link, LinkChange, Mac, VethSpec},
     route::Socket,
-    sysctl::Key,
 };
 
 use super::{layer3, vlans::Vlans};
@@ -54,23 +53,6 @@ pub(super) fn ensure_address(
         None => Mac::random().explain(failed)?,
     };
     host.set_mac(link, mac).explain(failed)
-}
-
-/// Lets the node pass packets of this family on.
-pub(super) fn enable_forwarding(family: Family) -> Result<(), Error> {
-    let steps: &[&str] = match family {
-        Family::V4 => &["net", "ipv4", "ip_forward"],
-        Family::V6 => &["net", "ipv6", "conf", "all", "forwarding"],
-    };
-    let enable = || {
-        let key = Key::new(steps)?;
-        if key.read()? == "1" {
-            Ok(())
-        } else {
-            key.write("1")
-        }
-    };
-    enable().explain(|| "failed to enable forwarding".to_owned())
 }
 
 /// The routed end of the pair that connects the host to one VLAN of the bridge. It is made if it is missing, and

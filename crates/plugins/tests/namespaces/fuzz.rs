@@ -74,7 +74,7 @@ fn configs() -> Vec<Value> {
         json!({ "cniVersion": "0.2.0", "name": "n", "type": "bridge", "ipam": ipam.clone(), "prevResult": legacy.clone() }),
         bridge,
         json!({
-            "cniVersion": "1.1.0", "name": "n", "type": "tuning", "prevResult": previous, "mac": "02:00:00:00:00:07", "mtu": 1300,
+            "cniVersion": "1.1.0", "name": "n", "type": "tuning", "prevResult": previous.clone(), "mac": "02:00:00:00:00:07", "mtu": 1300,
             "promisc": true, "allmulti": true, "txQLen": 10, "dataDir": "/data", "runtimeConfig": { "mac": "02:00:00:00:00:08" },
             "sysctl": { "net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "10" },
             "args": { "cni": { "sysctl": { "net.ipv4.ip_forward": "0" }, "mtu": 1280, "promisc": false } },
@@ -103,6 +103,9 @@ fn configs() -> Vec<Value> {
         json!({ "cniVersion": "1.0.0", "name": "n", "type": "vlan", "master": "br0", "vlanId": 7, "mtu": 1280, "linkInContainer": false,
                 "ipam": { "type": "static", "addresses": [{ "address": "10.1.2.3/24" }] } }),
         json!({ "cniVersion": "1.1.0", "name": "n", "type": "dummy", "ipam": { "type": "static", "addresses": [{ "address": "10.1.2.3/24" }] } }),
+        json!({ "cniVersion": "1.1.0", "name": "n", "type": "ptp", "mtu": 1280, "ipMasq": true, "ipMasqBackend": "nftables",
+                "dns": { "search": [] }, "prevResult": previous.clone(),
+                "ipam": { "type": "static", "addresses": [{ "address": "10.1.2.3/24", "gateway": "10.1.2.1" }] } }),
         json!({ "name": "n", "type": "loopback" }),
         json!({}),
     ]

@@ -23,6 +23,7 @@ mod host_local;
 mod kinds;
 mod macvlan;
 mod protocol;
+mod ptp;
 mod recovery;
 mod rules;
 mod sbr;
