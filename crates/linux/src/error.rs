@@ -27,6 +27,12 @@ pub enum Feature {
     NftablesNat,
     /// Masquerading by nftables.
     NftablesMasquerade,
+    /// Kinds of addresses in rules of nftables.
+    NftablesFib,
+    /// Connections in rules of nftables.
+    NftablesConnections,
+    /// Matches of iptables in rules of nftables.
+    NftablesCompat,
     /// The driver of a kind of links, by its configuration symbol.
     Driver(&'static str),
 }
@@ -43,6 +49,9 @@ impl Feature {
             Feature::NftablesBridge => "CONFIG_NF_TABLES_BRIDGE",
             Feature::NftablesNat => "CONFIG_NFT_NAT",
             Feature::NftablesMasquerade => "CONFIG_NFT_MASQ",
+            Feature::NftablesFib => "CONFIG_NFT_FIB_INET",
+            Feature::NftablesConnections => "CONFIG_NFT_CT",
+            Feature::NftablesCompat => "CONFIG_NFT_COMPAT",
             Feature::Driver(symbol) => symbol,
         }
     }

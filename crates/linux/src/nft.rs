@@ -8,6 +8,7 @@
 //! Comments and types are written as libnftnl writes them, so that `nft list ruleset` prints everything in its own
 //! words and reads it back.
 
+mod connections;
 mod expression;
 mod read;
 mod set;
@@ -29,7 +30,8 @@ use crate::{
     route::{DUMP_ATTEMPTS, RECEIVE_BUFFER, Request, acknowledged, finished, retry},
 };
 
-pub use expression::{Expression, Header, Meta, Register, Verdict};
+pub use connections::Destination;
+pub use expression::{ESTABLISHED_OR_RELATED, Expression, Header, LOCAL_ADDRESS, Meta, Register, Verdict};
 pub use read::Rule;
 pub use set::{Element, Key, KeyPart, SetSpec, Value};
 pub use transaction::{Hook, HookPoint, Transaction};
@@ -62,6 +64,12 @@ impl Family {
             Family::Bridge => 7,
             Family::Ipv6 => 10,
         }
+    }
+
+    fn from_number(number: u32) -> Option<Self> {
+        [Family::Inet, Family::Ipv4, Family::Ipv6, Family::Bridge]
+            .into_iter()
+            .find(|family| u32::from(family.number()) == number)
     }
 }
 
@@ -354,7 +362,31 @@ mod tests {
                 register,
                 contained: false,
             },
+            Expression::Flip {
+                register,
+                mask: vec![255; 4],
+                flip: vec![0, 16, 0, 0],
+            },
+            Expression::SetMark { from: register },
+            Expression::DestinationType { to: register },
+            Expression::ConnectionState { to: register },
+            Expression::Map {
+                set: "m".into(),
+                register,
+                to: register,
+            },
+            Expression::DestinationNat {
+                family: Family::Ipv4,
+                address: register,
+                port: Register::word(1),
+            },
+            Expression::Match {
+                name: "mark".into(),
+                revision: 1,
+                data: vec![0; 16],
+            },
             Expression::Masquerade,
+            Expression::Verdict(Verdict::Accept),
             Expression::Verdict(Verdict::Goto("c".into())),
         ]
     }

@@ -16,7 +16,7 @@ use netlink_packet_route::{
 };
 
 use crate::{
-    Result,
+    Errno, Result,
     address::Family,
     route::{Request, Socket},
 };
@@ -202,6 +202,32 @@ impl Socket {
             RouteNetlinkMessage::NewRoute(route.message()),
             NLM_F_CREATE | NLM_F_REPLACE,
         )
+    }
+
+    /// The index of the link by which packets to an address leave; `None` where nothing leads there.
+    pub fn link_towards(&mut self, address: IpAddr) -> Result<Option<u32>> {
+        let object = address.to_string();
+        let request = Request::new("look up route", &object);
+        let host = IpNet::from(address);
+        let mut question = RouteMessage::default();
+        question.header.address_family = Family::raw(Some(Family::of(&address)));
+        question.header.destination_prefix_length = host.prefix_len();
+        question
+            .attributes
+            .push(RouteAttribute::Destination(address.into()));
+        let found = self.get(request, RouteNetlinkMessage::GetRoute(question), |bytes| {
+            Route::read(request, bytes)
+        });
+        match found {
+            Ok(routes) => Ok(routes.first().and_then(|route| route.link)),
+            Err(error)
+                if error.is_not_found()
+                    || matches!(error.errno(), Some(Errno::NETUNREACH | Errno::HOSTUNREACH)) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes the first route that matches what `route` says.

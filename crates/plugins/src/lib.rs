@@ -12,7 +12,7 @@
 //!                         ├──> spoof_check rules of nftables for ports
 //!                         └──> masquerade  rules of nftables or iptables for addresses
 //!   tuning, loopback, passthru, multus_shim
-//!   bandwidth, sbr ──> chained: the result of the plugins before, records
+//!   bandwidth, portmap, sbr ──> chained: the result of the plugins before, records
 //! ```
 //!
 //! Every plugin is a [`cni::plugin::Plugin`]: it keeps nothing between calls and never looks at the process'
@@ -23,23 +23,27 @@ pub mod bandwidth;
 mod bridge;
 mod chained;
 mod check;
+mod comment;
 mod dummy;
 mod forwarding;
 mod hash;
 pub mod host_local;
 mod interface;
 mod ipam;
+mod iptables;
 mod ipvlan;
 pub mod lint;
 pub mod loopback;
 mod macvlan;
 pub mod mark;
 mod masquerade;
+mod matches;
 mod messages;
 pub mod multus_shim;
 pub mod names;
 pub mod passthru;
 mod pod;
+pub mod portmap;
 mod ptp;
 mod record;
 mod ruleset;
@@ -67,6 +71,7 @@ pub use host_local::HostLocal;
 pub use loopback::Loopback;
 pub use multus_shim::MultusShim;
 pub use passthru::Passthru;
+pub use portmap::Portmap;
 pub use sbr::Sbr;
 pub use static_ipam::StaticIpam;
 pub use tuning::Tuning;
@@ -86,6 +91,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &MultusShim::new(),
     &Passthru,
     &Driven(&Ptp),
+    &Portmap,
     &Sbr,
     &StaticIpam,
     &Tuning,

@@ -21,7 +21,6 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    hash::hashed,
     messages::{Explain, MASQUERADE_CHECK, MASQUERADE_COLLECT, MASQUERADE_SET_UP, MASQUERADE_TEAR_DOWN},
     record::{Attachment, AttachmentId},
     ruleset::Ruleset,
@@ -55,22 +54,6 @@ impl Choice {
             "iptables" => Ok(Choice::Only(Backend::Iptables)),
             other => Err(Error::internal(format!("unknown ipmasq backend \"{other}\""))),
         }
-    }
-}
-
-/// Digits of the hashes in comments.
-const HASH_LENGTH: usize = 16;
-
-/// What comments about a network's attachments begin with, and a dash.
-fn network_hash(network: &str) -> String {
-    hashed(HASH_LENGTH, "", network)
-}
-
-impl Attachment<'_> {
-    /// What comments about the attachment begin with.
-    fn hash(&self) -> String {
-        let instance = hashed(HASH_LENGTH, "", &format!("{}:{}", self.ifname, self.container_id));
-        format!("{}-{instance}", network_hash(self.network))
     }
 }
 

@@ -10,6 +10,8 @@ pub const DUMMY: &str = "dummy";
 pub const HOST_LOCAL: &str = "host-local";
 /// Plugin `loopback`.
 pub const LOOPBACK: &str = "loopback";
+/// Plugin `portmap`.
+pub const PORTMAP: &str = "portmap";
 /// Plugin `ipvlan`.
 pub const IPVLAN: &str = "ipvlan";
 /// Plugin `macvlan`.
@@ -80,6 +82,52 @@ pub(crate) mod spoof_check {
     pub(crate) const OLD_CHAIN_SUFFIX: &str = "-mac";
 }
 
+/// Tables and chains of iptables that there are without anybody's doing.
+pub(crate) const IPTABLES_NAT: &str = "nat";
+pub(crate) const IPTABLES_POSTROUTING: &str = "POSTROUTING";
+/// Longest name of a chain.
+pub(crate) const IPTABLES_CHAIN_LENGTH: usize = 28;
+/// Where programs of the host are looked for, whatever the environment says.
+pub(crate) const PROGRAM_DIRECTORIES: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
+/// What portmap keeps in nftables and iptables (cni-plugins §13). Chains and sets have names of their own each.
+pub(crate) mod portmap {
+    pub(crate) const TABLE_NAME: &str = "cni_hostport";
+    pub(crate) const TABLE_COMMENT: &str = "CNI portmap plugin";
+    pub(crate) const HOSTPORTS: &str = "hostports";
+    /// Of older established plugins.
+    pub(crate) const HOSTIP_HOSTPORTS: &str = "hostip_hostports";
+    pub(crate) const ALL_HOSTPORTS: &str = "hostports_all";
+    pub(crate) const PREROUTING: &str = "prerouting";
+    pub(crate) const OUTPUT: &str = "output";
+    pub(crate) const MASQUERADING: &str = "masquerading";
+    /// Of rules that all containers share. Established plugins take a rule for a container's whose comment is its id,
+    /// which has no blank in it.
+    pub(crate) const COMMENT: &str = "ports of all containers";
+    pub(crate) const PORTS: &str = "ports";
+    pub(crate) const HOSTIP_PORTS: &str = "hostip-ports";
+    pub(crate) const PORTS_COMMENT: &str = "Where ports of the host lead";
+    pub(crate) const MASQUERADED: &str = "masqueraded";
+    pub(crate) const MASQUERADED_FROM: &str = "masqueraded-from";
+    pub(crate) const MASQUERADED_COMMENT: &str = "What gets the host's address on its way to a container";
+
+    pub(crate) const IPTABLES_ALL: &str = "CNI-HOSTPORT-DNAT";
+    pub(crate) const IPTABLES_ENTRIES: [&str; 2] = ["PREROUTING", "OUTPUT"];
+    pub(crate) const IPTABLES_CHAIN_PREFIX: &str = "CNI-DN-";
+    pub(crate) const IPTABLES_OLD_CHAIN_PREFIX: &str = "CNI-SN-";
+    pub(crate) const IPTABLES_SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
+    pub(crate) const IPTABLES_SET_MARK_COMMENT: &str = "CNI portfwd masquerade mark";
+    pub(crate) const IPTABLES_MASQUERADE: &str = "CNI-HOSTPORT-MASQ";
+    pub(crate) const IPTABLES_MASQUERADE_COMMENT: &str = "CNI portfwd requiring masquerade";
+}
+
 /// What masquerading keeps in nftables and iptables (cni-plugins §2.8).
 pub(crate) mod masquerade {
     use std::net::{Ipv4Addr, Ipv6Addr};
@@ -99,16 +147,5 @@ pub(crate) mod masquerade {
     pub(crate) const MULTICAST_IPV6: IpNet =
         IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8));
 
-    pub(crate) const IPTABLES_TABLE: &str = "nat";
-    pub(crate) const IPTABLES_POSTROUTING: &str = "POSTROUTING";
     pub(crate) const IPTABLES_CHAIN_PREFIX: &str = "CNI-";
-    /// Where programs of the host are looked for, whatever the environment says.
-    pub(crate) const PROGRAM_DIRECTORIES: [&str; 6] = [
-        "/usr/local/sbin",
-        "/usr/local/bin",
-        "/usr/sbin",
-        "/usr/bin",
-        "/sbin",
-        "/bin",
-    ];
 }

@@ -244,6 +244,7 @@ fn add_base(changes: &mut Transaction) {
         &SetSpec {
             name: PORTS,
             key: &[KeyPart::InterfaceName],
+            data: &[],
             comment: PORTS_COMMENT,
         },
     );
@@ -252,6 +253,7 @@ fn add_base(changes: &mut Transaction) {
         &SetSpec {
             name: ALLOWED,
             key: &[KeyPart::InterfaceName, KeyPart::Mac],
+            data: &[],
             comment: ALLOWED_COMMENT,
         },
     );

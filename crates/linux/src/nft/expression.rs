@@ -1,7 +1,11 @@
 //! The statements of rules, as far as Weft writes or recognises them.
 
-use super::wire::{DATA_VALUE, DATA_VERDICT, LIST_ENTRY, Writer, field, nested, number, text};
-use crate::route::attributes;
+mod read;
+
+use super::{
+    Family,
+    wire::{DATA_VALUE, DATA_VERDICT, LIST_ENTRY, Writer},
+};
 
 const NAME: u16 = 1;
 const DATA: u16 = 2;
@@ -10,6 +14,7 @@ const DATA: u16 = 2;
 mod attribute {
     pub(super) const META_TO: u16 = 1;
     pub(super) const META_KEY: u16 = 2;
+    pub(super) const META_FROM: u16 = 3;
     pub(super) const PAYLOAD_TO: u16 = 1;
     pub(super) const PAYLOAD_BASE: u16 = 2;
     pub(super) const PAYLOAD_OFFSET: u16 = 3;
@@ -25,11 +30,27 @@ mod attribute {
     pub(super) const COMPARE_DATA: u16 = 3;
     pub(super) const LOOKUP_SET: u16 = 1;
     pub(super) const LOOKUP_FROM: u16 = 2;
+    pub(super) const LOOKUP_TO: u16 = 3;
     pub(super) const LOOKUP_FLAGS: u16 = 5;
     pub(super) const IMMEDIATE_TO: u16 = 1;
     pub(super) const IMMEDIATE_DATA: u16 = 2;
     pub(super) const VERDICT_CODE: u16 = 1;
     pub(super) const VERDICT_CHAIN: u16 = 2;
+    pub(super) const FIB_TO: u16 = 1;
+    pub(super) const FIB_RESULT: u16 = 2;
+    pub(super) const FIB_FLAGS: u16 = 3;
+    pub(super) const CONNECTION_TO: u16 = 1;
+    pub(super) const CONNECTION_KEY: u16 = 2;
+    pub(super) const NAT_KIND: u16 = 1;
+    pub(super) const NAT_FAMILY: u16 = 2;
+    pub(super) const NAT_ADDRESS: u16 = 3;
+    pub(super) const NAT_LAST_ADDRESS: u16 = 4;
+    pub(super) const NAT_PORT: u16 = 5;
+    pub(super) const NAT_LAST_PORT: u16 = 6;
+    pub(super) const NAT_FLAGS: u16 = 7;
+    pub(super) const MATCH_NAME: u16 = 1;
+    pub(super) const MATCH_REVISION: u16 = 2;
+    pub(super) const MATCH_DATA: u16 = 3;
 }
 
 /// Names of the expressions.
@@ -41,12 +62,31 @@ mod name {
     pub(super) const LOOKUP: &str = "lookup";
     pub(super) const IMMEDIATE: &str = "immediate";
     pub(super) const MASQUERADE: &str = "masq";
+    pub(super) const FIB: &str = "fib";
+    pub(super) const CONNECTION: &str = "ct";
+    pub(super) const NAT: &str = "nat";
+    pub(super) const MATCH: &str = "match";
 }
 
 /// The register that verdicts are put into.
 const VERDICT_REGISTER: u32 = 0;
 
-/// A register of 16 bytes; keys of several parts lie in neighbours.
+/// Numbers of `fib`: the kind of address, of the destination.
+const FIB_ADDRESS_TYPE: u32 = 3;
+const FIB_DESTINATION: u32 = 1 << 1;
+/// Number of `ct`: what a packet is to its connection.
+const CONNECTION_STATE: u32 = 0;
+/// Numbers of `nat`: destinations; that address and port are given, which the kernel notes by itself.
+const NAT_DESTINATION: u32 = 1;
+const NAT_GIVEN: u32 = 3;
+
+/// The kind of an address that is the host's own, as [`Expression::DestinationType`] loads it.
+pub const LOCAL_ADDRESS: [u8; 4] = 2_u32.to_ne_bytes();
+/// The bits of packets of connections that are answered already, and of those that come with such, as
+/// [`Expression::ConnectionState`] loads them.
+pub const ESTABLISHED_OR_RELATED: [u8; 4] = 6_u32.to_ne_bytes();
+
+/// A register of 16 bytes, or one of the four words in it; keys of several parts lie in neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Register(u32);
 
@@ -55,6 +95,15 @@ impl Register {
     pub const FIRST: Register = Register(1);
     /// Its neighbour.
     pub const SECOND: Register = Register(2);
+
+    /// The word with this number, from the begin of the first register on, by the name that the kernel gives it.
+    pub const fn word(number: u32) -> Self {
+        if number.is_multiple_of(4) {
+            Register(1 + number / 4)
+        } else {
+            Register(8 + number)
+        }
+    }
 }
 
 /// What is known about a packet beside its bytes.
@@ -62,22 +111,37 @@ impl Register {
 pub enum Meta {
     /// Name of the interface it came in by, 16 bytes.
     InputInterfaceName,
+    /// Name of the interface it leaves by, 16 bytes.
+    OutputInterfaceName,
     /// IPv4 (2) or IPv6 (10), one byte.
     Protocol,
+    /// The protocol in it: TCP (6), UDP (17), ...; one byte.
+    Transport,
+    /// Its mark, four bytes in the host's order.
+    Mark,
 }
 
 impl Meta {
     fn number(self) -> u32 {
         match self {
+            Meta::Mark => 3,
             Meta::InputInterfaceName => 6,
+            Meta::OutputInterfaceName => 7,
             Meta::Protocol => 15,
+            Meta::Transport => 16,
         }
     }
 
     fn from_number(number: u32) -> Option<Self> {
-        [Meta::InputInterfaceName, Meta::Protocol]
-            .into_iter()
-            .find(|meta| meta.number() == number)
+        [
+            Meta::Mark,
+            Meta::InputInterfaceName,
+            Meta::OutputInterfaceName,
+            Meta::Protocol,
+            Meta::Transport,
+        ]
+        .into_iter()
+        .find(|meta| meta.number() == number)
     }
 }
 
@@ -88,6 +152,8 @@ pub enum Header {
     Link,
     /// IPv4 or IPv6.
     Network,
+    /// TCP, UDP, ...
+    Transport,
 }
 
 impl Header {
@@ -95,11 +161,12 @@ impl Header {
         match self {
             Header::Link => 0,
             Header::Network => 1,
+            Header::Transport => 2,
         }
     }
 
     fn from_number(number: u32) -> Option<Self> {
-        [Header::Link, Header::Network]
+        [Header::Link, Header::Network, Header::Transport]
             .into_iter()
             .find(|header| header.number() == number)
     }
@@ -110,6 +177,8 @@ impl Header {
 pub enum Verdict {
     /// The packet is thrown away.
     Drop,
+    /// The packet passes this hook's chain.
+    Accept,
     /// Back to the calling chain.
     Return,
     /// To another chain and back.
@@ -122,6 +191,7 @@ impl Verdict {
     fn number(&self) -> i32 {
         match self {
             Verdict::Drop => 0,
+            Verdict::Accept => 1,
             Verdict::Return => -5,
             Verdict::Jump(_) => -3,
             Verdict::Goto(_) => -4,
@@ -131,7 +201,7 @@ impl Verdict {
     fn chain(&self) -> Option<&str> {
         match self {
             Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain),
-            Verdict::Drop | Verdict::Return => None,
+            Verdict::Drop | Verdict::Accept | Verdict::Return => None,
         }
     }
 }
@@ -151,6 +221,12 @@ pub enum Expression {
     },
     /// Keeps only the bits of `mask`.
     Mask { register: Register, mask: Vec<u8> },
+    /// Keeps only the bits of `mask`, and turns those of `flip` over.
+    Flip {
+        register: Register,
+        mask: Vec<u8>,
+        flip: Vec<u8>,
+    },
     /// Goes on when the register equals `value`, or when it does not.
     Compare {
         register: Register,
@@ -162,6 +238,30 @@ pub enum Expression {
         set: String,
         register: Register,
         contained: bool,
+    },
+    /// Loads what a map has for the registers from this one on; ends the rule where it has nothing.
+    Map {
+        set: String,
+        register: Register,
+        to: Register,
+    },
+    /// Loads the kind of the destination address, as [`LOCAL_ADDRESS`].
+    DestinationType { to: Register },
+    /// Loads what the packet is to its connection, as bits like [`ESTABLISHED_OR_RELATED`].
+    ConnectionState { to: Register },
+    /// Marks the packet.
+    SetMark { from: Register },
+    /// Sends the packet to another address and port.
+    DestinationNat {
+        family: Family,
+        address: Register,
+        port: Register,
+    },
+    /// A match of iptables, in the form of its own module.
+    Match {
+        name: String,
+        revision: u32,
+        data: Vec<u8>,
     },
     /// Ends the rule.
     Verdict(Verdict),
@@ -181,11 +281,15 @@ impl Expression {
 
     fn name(&self) -> &str {
         match self {
-            Expression::Meta { .. } => name::META,
+            Expression::Meta { .. } | Expression::SetMark { .. } => name::META,
             Expression::Payload { .. } => name::PAYLOAD,
-            Expression::Mask { .. } => name::BITWISE,
+            Expression::Mask { .. } | Expression::Flip { .. } => name::BITWISE,
             Expression::Compare { .. } => name::COMPARE,
-            Expression::Lookup { .. } => name::LOOKUP,
+            Expression::Lookup { .. } | Expression::Map { .. } => name::LOOKUP,
+            Expression::DestinationType { .. } => name::FIB,
+            Expression::ConnectionState { .. } => name::CONNECTION,
+            Expression::DestinationNat { .. } => name::NAT,
+            Expression::Match { .. } => name::MATCH,
             Expression::Verdict(_) => name::IMMEDIATE,
             Expression::Masquerade => name::MASQUERADE,
             Expression::Other(name) => name,
@@ -210,15 +314,8 @@ impl Expression {
                 writer.number(a::PAYLOAD_OFFSET, *offset);
                 writer.number(a::PAYLOAD_LENGTH, *length);
             }
-            Expression::Mask { register, mask } => {
-                writer.number(a::BITWISE_FROM, register.0);
-                writer.number(a::BITWISE_TO, register.0);
-                writer.number(a::BITWISE_LENGTH, u32::try_from(mask.len()).unwrap_or_default());
-                writer.nest(a::BITWISE_MASK, |writer| writer.bytes(DATA_VALUE, mask));
-                writer.nest(a::BITWISE_XOR, |writer| {
-                    writer.bytes(DATA_VALUE, &vec![0; mask.len()]);
-                });
-            }
+            Expression::Mask { register, mask } => write_bits(writer, *register, mask, &vec![0; mask.len()]),
+            Expression::Flip { register, mask, flip } => write_bits(writer, *register, mask, flip),
             Expression::Compare {
                 register,
                 equal,
@@ -237,6 +334,39 @@ impl Expression {
                 writer.number(a::LOOKUP_FROM, register.0);
                 writer.number(a::LOOKUP_FLAGS, u32::from(!contained));
             }
+            Expression::Map { set, register, to } => {
+                writer.text(a::LOOKUP_SET, set);
+                writer.number(a::LOOKUP_FROM, register.0);
+                writer.number(a::LOOKUP_TO, to.0);
+            }
+            Expression::DestinationType { to } => {
+                writer.number(a::FIB_TO, to.0);
+                writer.number(a::FIB_RESULT, FIB_ADDRESS_TYPE);
+                writer.number(a::FIB_FLAGS, FIB_DESTINATION);
+            }
+            Expression::ConnectionState { to } => {
+                writer.number(a::CONNECTION_TO, to.0);
+                writer.number(a::CONNECTION_KEY, CONNECTION_STATE);
+            }
+            Expression::SetMark { from } => {
+                writer.number(a::META_KEY, Meta::Mark.number());
+                writer.number(a::META_FROM, from.0);
+            }
+            Expression::DestinationNat {
+                family,
+                address,
+                port,
+            } => {
+                writer.number(a::NAT_KIND, NAT_DESTINATION);
+                writer.number(a::NAT_FAMILY, u32::from(family.number()));
+                writer.number(a::NAT_ADDRESS, address.0);
+                writer.number(a::NAT_PORT, port.0);
+            }
+            Expression::Match { name, revision, data } => {
+                writer.text(a::MATCH_NAME, name);
+                writer.number(a::MATCH_REVISION, *revision);
+                writer.bytes(a::MATCH_DATA, data);
+            }
             Expression::Verdict(verdict) => {
                 writer.number(a::IMMEDIATE_TO, VERDICT_REGISTER);
                 writer.nest(a::IMMEDIATE_DATA, |writer| {
@@ -251,82 +381,24 @@ impl Expression {
             Expression::Masquerade | Expression::Other(_) => {}
         }
     }
+}
 
-    /// Reads the list of a rule.
-    pub(super) fn read_all(list: &[u8]) -> Vec<Self> {
-        let mut expressions = Vec::new();
-        attributes(list, |kind, entry| {
-            if kind == LIST_ENTRY {
-                let name = field(entry, NAME).map(text).unwrap_or_default();
-                let data = field(entry, DATA).unwrap_or_default();
-                expressions.push(Self::read(&name, data).unwrap_or(Expression::Other(name)));
-            }
-        });
-        expressions
-    }
+fn write_bits(writer: &mut Writer<'_>, register: Register, mask: &[u8], flip: &[u8]) {
+    use attribute as a;
+    writer.number(a::BITWISE_FROM, register.0);
+    writer.number(a::BITWISE_TO, register.0);
+    writer.number(a::BITWISE_LENGTH, u32::try_from(mask.len()).unwrap_or_default());
+    writer.nest(a::BITWISE_MASK, |writer| writer.bytes(DATA_VALUE, mask));
+    writer.nest(a::BITWISE_XOR, |writer| writer.bytes(DATA_VALUE, flip));
+}
 
-    /// `None` for everything that Weft would not have written in this way.
-    fn read(name: &str, data: &[u8]) -> Option<Self> {
-        use attribute as a;
-        let numeric = |kind| field(data, kind).and_then(number);
-        let register = |kind| numeric(kind).map(Register);
-        Some(match name {
-            name::META => Expression::Meta {
-                meta: Meta::from_number(numeric(a::META_KEY)?)?,
-                to: register(a::META_TO)?,
-            },
-            name::PAYLOAD => Expression::Payload {
-                header: Header::from_number(numeric(a::PAYLOAD_BASE)?)?,
-                offset: numeric(a::PAYLOAD_OFFSET)?,
-                length: numeric(a::PAYLOAD_LENGTH)?,
-                to: register(a::PAYLOAD_TO)?,
-            },
-            name::BITWISE => {
-                let from = register(a::BITWISE_FROM)?;
-                let xor = nested(data, a::BITWISE_XOR, DATA_VALUE)?;
-                let plain = register(a::BITWISE_TO)? == from
-                    && numeric(a::BITWISE_OPERATION).unwrap_or_default() == 0
-                    && xor.iter().all(|byte| *byte == 0);
-                if !plain {
-                    return None;
-                }
-                Expression::Mask {
-                    register: from,
-                    mask: nested(data, a::BITWISE_MASK, DATA_VALUE)?.to_vec(),
-                }
-            }
-            name::COMPARE => Expression::Compare {
-                register: register(a::COMPARE_FROM)?,
-                equal: match numeric(a::COMPARE_OPERATION)? {
-                    0 => true,
-                    1 => false,
-                    _ => return None,
-                },
-                value: nested(data, a::COMPARE_DATA, DATA_VALUE)?.to_vec(),
-            },
-            name::LOOKUP => Expression::Lookup {
-                set: text(field(data, a::LOOKUP_SET)?),
-                register: register(a::LOOKUP_FROM)?,
-                contained: match numeric(a::LOOKUP_FLAGS).unwrap_or_default() {
-                    0 => true,
-                    1 => false,
-                    _ => return None,
-                },
-            },
-            name::IMMEDIATE => {
-                let verdict = nested(data, a::IMMEDIATE_DATA, DATA_VERDICT)?;
-                let chain = || field(verdict, a::VERDICT_CHAIN).map(text);
-                let code = field(verdict, a::VERDICT_CODE).and_then(number)?;
-                Expression::Verdict(match code.cast_signed() {
-                    0 => Verdict::Drop,
-                    -5 => Verdict::Return,
-                    -3 => Verdict::Jump(chain()?),
-                    -4 => Verdict::Goto(chain()?),
-                    _ => return None,
-                })
-            }
-            name::MASQUERADE if data.is_empty() => Expression::Masquerade,
-            _ => return None,
-        })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_the_names_that_the_kernel_gives_them() {
+        let numbers: Vec<u32> = (0..6).map(|number| Register::word(number).0).collect();
+        assert_eq!(numbers, [1, 9, 10, 11, 2, 13]);
     }
 }

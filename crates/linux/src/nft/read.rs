@@ -124,7 +124,7 @@ impl Socket {
             message::GET_ELEMENT,
             NLM_F_REQUEST,
             table,
-            |writer| write_element(writer, table, name, key, None),
+            |writer| write_element(writer, table, name, key, None, None),
             |payload| read_elements(fields(payload)),
         );
         Ok(none_if_not_found(asked)?

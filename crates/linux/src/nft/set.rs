@@ -22,6 +22,10 @@ pub enum KeyPart {
     Ipv4,
     /// IPv6 address.
     Ipv6,
+    /// TCP, UDP, ...
+    Transport,
+    /// Port of one of these.
+    Port,
 }
 
 impl KeyPart {
@@ -31,6 +35,8 @@ impl KeyPart {
             KeyPart::Ipv4 => 7,
             KeyPart::Ipv6 => 8,
             KeyPart::Mac => 9,
+            KeyPart::Transport => 12,
+            KeyPart::Port => 13,
             KeyPart::InterfaceName => 41,
         }
     }
@@ -39,7 +45,7 @@ impl KeyPart {
     fn nft_order(self) -> u32 {
         match self {
             KeyPart::InterfaceName => 1,
-            KeyPart::Mac | KeyPart::Ipv4 | KeyPart::Ipv6 => 2,
+            KeyPart::Mac | KeyPart::Ipv4 | KeyPart::Ipv6 | KeyPart::Transport | KeyPart::Port => 2,
         }
     }
 
@@ -49,6 +55,8 @@ impl KeyPart {
             KeyPart::Mac => 6,
             KeyPart::Ipv4 => 4,
             KeyPart::Ipv6 => 16,
+            KeyPart::Transport => 1,
+            KeyPart::Port => 2,
         }
     }
 }
@@ -72,6 +80,10 @@ pub enum Value<'a> {
     Mac(Mac),
     /// IPv4 or IPv6 address.
     Ip(IpAddr),
+    /// TCP (6), UDP (17), ...
+    Transport(u8),
+    /// Port of one of these.
+    Port(u16),
 }
 
 impl Value<'_> {
@@ -85,11 +97,13 @@ impl Value<'_> {
             Value::Mac(mac) => bytes.extend_from_slice(&mac.0),
             Value::Ip(IpAddr::V4(ip)) => bytes.extend_from_slice(&ip.octets()),
             Value::Ip(IpAddr::V6(ip)) => bytes.extend_from_slice(&ip.octets()),
+            Value::Transport(number) => bytes.push(number),
+            Value::Port(port) => bytes.extend_from_slice(&port.to_be_bytes()),
         }
     }
 }
 
-/// The key of an element.
+/// The key of an element, or what a map has for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(pub(super) Vec<u8>);
 
@@ -121,6 +135,8 @@ pub struct SetSpec<'a> {
     pub name: &'a str,
     /// What its keys are made of.
     pub key: &'a [KeyPart],
+    /// What a map has for each of them; nothing in a set.
+    pub data: &'a [KeyPart],
     /// What it is for.
     pub comment: &'a str,
 }
@@ -130,6 +146,8 @@ pub struct SetSpec<'a> {
 pub struct Element {
     /// Its key.
     pub key: Key,
+    /// What a map has for it.
+    pub data: Option<Key>,
     /// Its comment, empty if it has none.
     pub comment: String,
 }
@@ -145,6 +163,7 @@ pub(super) fn read_elements(bytes: &[u8]) -> Vec<Element> {
         if let Some(key) = nested(entry, element::KEY, DATA_VALUE) {
             elements.push(Element {
                 key: Key(key.to_vec()),
+                data: nested(entry, element::DATA, DATA_VALUE).map(|data| Key(data.to_vec())),
                 comment: field(entry, element::USERDATA)
                     .and_then(userdata::read_comment)
                     .unwrap_or_default(),
@@ -163,6 +182,8 @@ mod tests {
         assert_eq!(layout(&[KeyPart::InterfaceName]), (41, 16, 1));
         assert_eq!(layout(&[KeyPart::InterfaceName, KeyPart::Mac]), (0xa49, 24, 0));
         assert_eq!(layout(&[KeyPart::Ipv6]), (8, 16, 2));
+        assert_eq!(layout(&[KeyPart::Transport, KeyPart::Port]), (0x30d, 8, 0));
+        assert_eq!(layout(&[KeyPart::Ipv4, KeyPart::Port]), (0x1cd, 8, 0));
     }
 
     #[test]

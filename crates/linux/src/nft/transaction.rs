@@ -30,9 +30,16 @@ pub struct Hook {
 pub enum HookPoint {
     /// As they come in.
     Prerouting,
+    /// As they are passed on.
+    Forward,
+    /// As the host itself sends them.
+    Output,
     /// As they leave.
     Postrouting,
 }
+
+/// `NFT_SET_MAP`.
+const SET_IS_MAP: u32 = 1 << 3;
 
 /// Changes that are made all or none, in this order.
 #[derive(Debug, Default)]
@@ -110,6 +117,8 @@ impl Transaction {
             if let Some(hook) = hook {
                 let point = match hook.point {
                     HookPoint::Prerouting => 0,
+                    HookPoint::Forward => 2,
+                    HookPoint::Output => 3,
                     HookPoint::Postrouting => 4,
                 };
                 writer.text(chain::TYPE, hook.kind);
@@ -138,15 +147,21 @@ impl Transaction {
         // The number that others in the transaction may refer to it by; names do for us.
         let id = u32::try_from(self.operations.len()).unwrap_or_default() + 1;
         let (key_type, length, order) = layout(spec.key);
+        let data = (!spec.data.is_empty()).then(|| layout(spec.data));
         self.push("add set", format!("{table} {}", spec.name), None);
         self.message(message::NEW_SET, NLM_F_CREATE, table, |writer| {
             writer.text(set::TABLE, table.name);
             writer.text(set::NAME, spec.name);
-            writer.number(set::FLAGS, 0);
+            writer.number(set::FLAGS, if data.is_some() { SET_IS_MAP } else { 0 });
             writer.number(set::KEY_TYPE, key_type);
             writer.number(set::KEY_LENGTH, u32::try_from(length).unwrap_or_default());
+            if let Some((data_type, length, _)) = data {
+                writer.number(set::DATA_TYPE, data_type);
+                writer.number(set::DATA_LENGTH, u32::try_from(length).unwrap_or_default());
+            }
             writer.number(set::ID, id);
-            writer.bytes(set::USERDATA, &userdata::of_set(order, spec.comment));
+            let data_order = data.map(|(_, _, order)| order);
+            writer.bytes(set::USERDATA, &userdata::of_set(order, data_order, spec.comment));
         });
     }
 
@@ -163,7 +178,15 @@ impl Transaction {
     pub fn add_element(&mut self, table: Table, set: &str, key: &Key, comment: &str) {
         self.push("add element to set", format!("{table} {set}"), None);
         self.message(message::NEW_ELEMENT, NLM_F_CREATE, table, |writer| {
-            write_element(writer, table, set, key, Some(comment));
+            write_element(writer, table, set, key, None, Some(comment));
+        });
+    }
+
+    /// Adds an element to a map, which must not have the key.
+    pub fn add_map_element(&mut self, table: Table, set: &str, key: &Key, data: &Key, comment: &str) {
+        self.push("add element to map", format!("{table} {set}"), None);
+        self.message(message::NEW_ELEMENT, NLM_F_CREATE, table, |writer| {
+            write_element(writer, table, set, key, Some(data), Some(comment));
         });
     }
 
@@ -171,19 +194,31 @@ impl Transaction {
     pub fn delete_element(&mut self, table: Table, set: &str, key: &Key) {
         self.push("delete element of set", format!("{table} {set}"), None);
         self.message(message::DELETE_ELEMENT, 0, table, |writer| {
-            write_element(writer, table, set, key, None);
+            write_element(writer, table, set, key, None, None);
         });
     }
 
     /// Adds a rule at the end of a chain.
     pub fn add_rule(&mut self, table: Table, chain: &str, expressions: &[Expression], comment: &str) {
-        let masquerades = expressions.contains(&Expression::Masquerade);
-        self.push(
-            "add rule to chain",
-            format!("{table} {chain}"),
-            masquerades.then_some(Feature::NftablesMasquerade),
-        );
-        self.message(message::NEW_RULE, NLM_F_CREATE | NLM_F_APPEND, table, |writer| {
+        self.place_rule(table, chain, NLM_F_APPEND, expressions, comment);
+    }
+
+    /// Adds a rule at the begin of a chain.
+    pub fn insert_rule(&mut self, table: Table, chain: &str, expressions: &[Expression], comment: &str) {
+        self.place_rule(table, chain, 0, expressions, comment);
+    }
+
+    fn place_rule(
+        &mut self,
+        table: Table,
+        chain: &str,
+        place: u16,
+        expressions: &[Expression],
+        comment: &str,
+    ) {
+        let object = format!("{table} {chain}");
+        self.push("add rule to chain", object, expressions.iter().find_map(needs));
+        self.message(message::NEW_RULE, NLM_F_CREATE | place, table, |writer| {
             writer.text(rule::TABLE, table.name);
             writer.text(rule::CHAIN, chain);
             writer.nest(rule::EXPRESSIONS, |writer| {
@@ -271,12 +306,25 @@ impl Transaction {
     }
 }
 
+/// What a kernel may lack that knows rules as such.
+fn needs(expression: &Expression) -> Option<Feature> {
+    match expression {
+        Expression::Masquerade => Some(Feature::NftablesMasquerade),
+        Expression::DestinationNat { .. } => Some(Feature::NftablesNat),
+        Expression::DestinationType { .. } => Some(Feature::NftablesFib),
+        Expression::ConnectionState { .. } => Some(Feature::NftablesConnections),
+        Expression::Match { .. } => Some(Feature::NftablesCompat),
+        _ => None,
+    }
+}
+
 /// The body of a message about one element.
 pub(super) fn write_element(
     writer: &mut Writer<'_>,
     table: Table,
     set: &str,
     key: &Key,
+    data: Option<&Key>,
     comment: Option<&str>,
 ) {
     writer.text(element::LIST_TABLE, table.name);
@@ -284,6 +332,9 @@ pub(super) fn write_element(
     writer.nest(element::LIST_ELEMENTS, |writer| {
         writer.nest(LIST_ENTRY, |writer| {
             writer.nest(element::KEY, |writer| writer.bytes(DATA_VALUE, &key.0));
+            if let Some(data) = data {
+                writer.nest(element::DATA, |writer| writer.bytes(DATA_VALUE, &data.0));
+            }
             if let Some(comment) = comment {
                 writer.bytes(element::USERDATA, &userdata::comment(comment));
             }

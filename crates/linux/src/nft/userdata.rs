@@ -8,6 +8,8 @@ pub const COMMENT_LENGTH: usize = 128;
 const COMMENT: u8 = 0;
 /// `NFTNL_UDATA_SET_KEYBYTEORDER`.
 const SET_KEY_ORDER: u8 = 0;
+/// `NFTNL_UDATA_SET_DATABYTEORDER`.
+const SET_DATA_ORDER: u8 = 1;
 /// `NFTNL_UDATA_SET_COMMENT`.
 const SET_COMMENT: u8 = 7;
 
@@ -18,10 +20,14 @@ pub(super) fn comment(comment: &str) -> Vec<u8> {
     bytes
 }
 
-/// The userdata of a set. `order` is nft's number for the byte order of its keys.
-pub(super) fn of_set(order: u32, comment: &str) -> Vec<u8> {
+/// The userdata of a set. `order` is nft's number for the byte order of its keys, `data_order` the one of what a map has.
+pub(super) fn of_set(order: u32, data_order: Option<u32>, comment: &str) -> Vec<u8> {
     let mut bytes = vec![SET_KEY_ORDER, 4];
     bytes.extend_from_slice(&order.to_ne_bytes());
+    if let Some(order) = data_order {
+        bytes.extend_from_slice(&[SET_DATA_ORDER, 4]);
+        bytes.extend_from_slice(&order.to_ne_bytes());
+    }
     text(&mut bytes, SET_COMMENT, comment);
     bytes
 }
@@ -56,7 +62,7 @@ mod tests {
     fn comments_are_written_as_nft_writes_them() {
         assert_eq!(comment("hello"), *b"\x00\x06hello\x00");
         assert_eq!(
-            of_set(1, "x"),
+            of_set(1, None, "x"),
             [&[0, 4], &1_u32.to_ne_bytes()[..], b"\x07\x02x\x00"].concat()
         );
         assert_eq!(read_comment(&comment("hello")).unwrap(), "hello");

@@ -73,6 +73,8 @@ pub(super) mod set {
     pub(in crate::nft) const FLAGS: u16 = 3;
     pub(in crate::nft) const KEY_TYPE: u16 = 4;
     pub(in crate::nft) const KEY_LENGTH: u16 = 5;
+    pub(in crate::nft) const DATA_TYPE: u16 = 6;
+    pub(in crate::nft) const DATA_LENGTH: u16 = 7;
     pub(in crate::nft) const ID: u16 = 10;
     pub(in crate::nft) const USERDATA: u16 = 13;
 }
@@ -82,6 +84,7 @@ pub(super) mod element {
     pub(in crate::nft) const LIST_SET: u16 = 2;
     pub(in crate::nft) const LIST_ELEMENTS: u16 = 3;
     pub(in crate::nft) const KEY: u16 = 1;
+    pub(in crate::nft) const DATA: u16 = 2;
     pub(in crate::nft) const USERDATA: u16 = 6;
 }
 
@@ -109,6 +112,11 @@ impl Writer<'_> {
 
     pub(super) fn bytes(&mut self, kind: u16, value: &[u8]) {
         self.nested_as(kind, |writer| writer.0.extend_from_slice(value));
+    }
+
+    /// Attributes that were read before, as they are.
+    pub(super) fn raw(&mut self, attributes: &[u8]) {
+        self.0.extend_from_slice(attributes);
     }
 
     /// An attribute that holds others.

@@ -17,6 +17,7 @@ const TABLE: Table = Table {
 const SET: SetSpec<'_> = SetSpec {
     name: "ports",
     key: &[KeyPart::InterfaceName],
+    data: &[],
     comment: "for tests",
 };
 
@@ -97,6 +98,7 @@ fn what_is_made_is_read_and_removed_again() {
         assert_eq!(rules[0].comment, "to the side");
         let element = |name, comment: &str| Element {
             key: key(name),
+            data: None,
             comment: comment.into(),
         };
         assert_eq!(

@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use linux::nft::{
-    COMMENT_LENGTH, Element, Expression, Family, Header, Hook, HookPoint, Key, KeyPart, Meta, Register, Rule,
-    SetSpec, Socket, Table, Transaction, Value, Verdict,
+    Element, Expression, Family, Hook, HookPoint, Key, KeyPart, Register, Rule, SetSpec, Socket, Table,
+    Transaction, Value, Verdict,
 };
 
-use super::{Attachment, network_hash};
-use crate::names::masquerade::{
-    CHECKS, CHECKS_COMMENT, MULTICAST_IPV4, MULTICAST_IPV6, POSTROUTING, SET_PREFIX, TABLE_COMMENT,
-    TABLE_NAME,
+use super::Attachment;
+use crate::{
+    comment::{self, network_hash},
+    matches::{self, Side, protocol, within},
+    names::masquerade::{
+        CHECKS, CHECKS_COMMENT, MULTICAST_IPV4, MULTICAST_IPV6, POSTROUTING, SET_PREFIX, TABLE_COMMENT,
+        TABLE_NAME,
+    },
 };
 
 const TABLE: Table = Table {
@@ -47,18 +51,15 @@ impl Place {
 
     /// `ip saddr @<set> ip daddr != <subnet> masquerade`.
     fn rule(&self) -> Vec<Expression> {
-        let (source, length) = match self.subnet {
-            IpNet::V4(_) => (IPV4_SOURCE, 4),
-            IpNet::V6(_) => (IPV6_SOURCE, 16),
-        };
+        let is_ipv4 = matches!(self.subnet, IpNet::V4(_));
         let mut rule = protocol(&self.subnet);
-        rule.push(load(source, length));
+        rule.push(matches::address(Side::Source, is_ipv4, Register::FIRST));
         rule.push(Expression::Lookup {
             set: self.set.clone(),
             register: Register::FIRST,
             contained: true,
         });
-        rule.extend(destination(&self.subnet, false));
+        rule.extend(within(Side::Destination, &self.subnet, false));
         rule.push(Expression::Masquerade);
         rule
     }
@@ -74,34 +75,14 @@ fn set_prefix(network: &str) -> String {
     format!("{SET_PREFIX}{}-", network_hash(network))
 }
 
-/// The comment of established rules, and of our elements.
-fn comment(attachment: Attachment<'_>) -> String {
-    let Attachment {
-        network,
-        ifname,
-        container_id,
-    } = attachment;
-    let hash = attachment.hash();
-    shortened(&format!(
-        "{hash}, net: {network}, if: {ifname}, id: {container_id}"
-    ))
-}
-
 /// Must not begin with a hash: then established plugins would take the rule for an attachment's.
 fn subnet_comment(network: &str, subnet: &IpNet) -> String {
-    shortened(&format!("subnet: {subnet}, net: {network}"))
-}
-
-/// As nft can read it back.
-fn shortened(comment: &str) -> String {
-    let mut comment = comment.replace('"', "");
-    comment.truncate(comment.floor_char_boundary(COMMENT_LENGTH));
-    comment
+    comment::shortened(&format!("subnet: {subnet}, net: {network}"))
 }
 
 pub(super) fn add(socket: &mut Socket, attachment: Attachment<'_>, addresses: &[IpNet]) -> linux::Result<()> {
     let network = attachment.network;
-    let comment = comment(attachment);
+    let comment = comment::of_attachment(attachment);
     let hash = attachment.hash();
     socket.update(|socket| {
         let mut changes = Transaction::new();
@@ -122,6 +103,7 @@ pub(super) fn add(socket: &mut Socket, attachment: Attachment<'_>, addresses: &[
                             IpNet::V4(_) => KeyPart::Ipv4,
                             IpNet::V6(_) => KeyPart::Ipv6,
                         }],
+                        data: &[],
                         comment: &text,
                     },
                 );
@@ -314,7 +296,7 @@ fn add_base(socket: &mut Socket, changes: &mut Transaction) -> linux::Result<()>
 fn entry() -> [Vec<Expression>; 3] {
     let leave_alone = |group: IpNet| {
         let mut rule = protocol(&group);
-        rule.extend(destination(&group, true));
+        rule.extend(within(Side::Destination, &group, true));
         rule.push(Expression::Verdict(Verdict::Return));
         rule
     };
@@ -322,72 +304,5 @@ fn entry() -> [Vec<Expression>; 3] {
         leave_alone(MULTICAST_IPV4),
         leave_alone(MULTICAST_IPV6),
         vec![Expression::Verdict(Verdict::Goto(CHECKS.to_owned()))],
-    ]
-}
-
-/// Where headers have the addresses.
-const IPV4_SOURCE: u32 = 12;
-const IPV4_DESTINATION: u32 = 16;
-const IPV6_SOURCE: u32 = 8;
-const IPV6_DESTINATION: u32 = 24;
-
-fn load(offset: u32, length: u32) -> Expression {
-    Expression::Payload {
-        header: Header::Network,
-        offset,
-        length,
-        to: Register::FIRST,
-    }
-}
-
-fn compare(equal: bool, value: Vec<u8>) -> Expression {
-    Expression::Compare {
-        register: Register::FIRST,
-        equal,
-        value,
-    }
-}
-
-/// The packet is of the family of `net`.
-fn protocol(net: &IpNet) -> Vec<Expression> {
-    let number = match net {
-        IpNet::V4(_) => 2,
-        IpNet::V6(_) => 10,
-    };
-    let meta = Expression::Meta {
-        meta: Meta::Protocol,
-        to: Register::FIRST,
-    };
-    vec![meta, compare(true, vec![number])]
-}
-
-/// The destination is in `net`, or is not, in the form that nft gives it: whole bytes are compared without a mask.
-fn destination(net: &IpNet, inside: bool) -> Vec<Expression> {
-    let (offset, address, mask) = match net.trunc() {
-        IpNet::V4(net) => (
-            IPV4_DESTINATION,
-            net.addr().octets().to_vec(),
-            net.netmask().octets().to_vec(),
-        ),
-        IpNet::V6(net) => (
-            IPV6_DESTINATION,
-            net.addr().octets().to_vec(),
-            net.netmask().octets().to_vec(),
-        ),
-    };
-    let bits = net.prefix_len();
-    if bits > 0 && bits.is_multiple_of(8) {
-        let length = bits / 8;
-        return vec![
-            load(offset, length.into()),
-            compare(inside, address[..length.into()].to_vec()),
-        ];
-    }
-    let length = if mask.len() == 4 { 4 } else { 16 };
-    let register = Register::FIRST;
-    vec![
-        load(offset, length),
-        Expression::Mask { register, mask },
-        compare(inside, address),
     ]
 }

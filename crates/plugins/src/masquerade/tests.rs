@@ -4,6 +4,7 @@ use linux::{nft, route, routes::Route, sysctl::Key};
 use rustix::mount::{MountFlags, mount};
 
 use super::*;
+use crate::hash::hashed;
 use crate::testing::{Container, alone, install_iptables, load, output, ruleset};
 
 fn set_up(backend: Backend, attachment: Attachment<'_>, addresses: &[IpNet]) -> Result<(), Error> {

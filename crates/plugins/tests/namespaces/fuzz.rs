@@ -60,7 +60,21 @@ fn configs() -> Vec<Value> {
         "cni.dev/valid-attachments": [{ "containerID": "c", "ifname": "net1" }]
     });
     let valid = json!([{ "containerID": "c", "ifname": "net1" }]);
+    let ports = json!([
+        { "hostPort": 8080, "containerPort": 80, "protocol": "tcp" },
+        { "hostPort": 53, "containerPort": 53, "protocol": "udp", "hostIP": "192.0.2.1" },
+        { "hostPort": 53, "containerPort": 53, "protocol": "sctp", "hostIP": "::" },
+    ]);
     vec![
+        json!({
+            "cniVersion": "1.1.0", "name": "n", "type": "portmap", "prevResult": previous.clone(), "masqAll": true, "snat": true,
+            "markMasqBit": 3, "conditionsV4": ["ip", "daddr", "!=", "192.0.2.0/28", "iifname", "eth0"], "conditionsV6": ["ip6 saddr fd00::1"],
+            "backend": "nftables", "runtimeConfig": { "portMappings": ports.clone() }, "cni.dev/valid-attachments": valid.clone()
+        }),
+        json!({
+            "cniVersion": "1.0.0", "name": "n", "type": "portmap", "prevResult": previous.clone(), "externalSetMarkChain": "X",
+            "conditionsV4": ["!", "-d", "10.0.0.1"], "runtimeConfig": { "portMappings": ports }
+        }),
         json!({
             "cniVersion": "1.1.0", "name": "n", "type": "sbr", "prevResult": previous.clone(), "gateways": ["10.1.2.1", "fd00::1"],
             "addSourceHints": true, "cni.dev/valid-attachments": valid.clone()

@@ -22,6 +22,7 @@ mod fuzz;
 mod host_local;
 mod kinds;
 mod macvlan;
+mod portmap;
 mod protocol;
 mod ptp;
 mod recovery;

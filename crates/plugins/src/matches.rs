@@ -1,0 +1,87 @@
+//! Steps of rules that look at a packet, in the form that nft gives them.
+
+use ipnet::IpNet;
+use linux::nft::{Expression, Header, Meta, Register};
+
+/// Where headers have the addresses.
+const IPV4_SOURCE: u32 = 12;
+const IPV4_DESTINATION: u32 = 16;
+const IPV6_SOURCE: u32 = 8;
+const IPV6_DESTINATION: u32 = 24;
+
+/// Which address of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Destination,
+}
+
+/// Loads an address of a packet of a family.
+pub(crate) fn address(side: Side, is_ipv4: bool, to: Register) -> Expression {
+    let (offset, length) = place(side, is_ipv4);
+    load(offset, length, to)
+}
+
+/// Where a family's header has an address, and its length; bytes.
+fn place(side: Side, is_ipv4: bool) -> (u32, u32) {
+    match (side, is_ipv4) {
+        (Side::Source, true) => (IPV4_SOURCE, 4),
+        (Side::Destination, true) => (IPV4_DESTINATION, 4),
+        (Side::Source, false) => (IPV6_SOURCE, 16),
+        (Side::Destination, false) => (IPV6_DESTINATION, 16),
+    }
+}
+
+fn load(offset: u32, length: u32, to: Register) -> Expression {
+    Expression::Payload {
+        header: Header::Network,
+        offset,
+        length,
+        to,
+    }
+}
+
+/// The first register has this value, or another one.
+pub(crate) fn compare(equal: bool, value: Vec<u8>) -> Expression {
+    Expression::Compare {
+        register: Register::FIRST,
+        equal,
+        value,
+    }
+}
+
+/// The packet is of the family of `net`.
+pub(crate) fn protocol(net: &IpNet) -> Vec<Expression> {
+    let number = match net {
+        IpNet::V4(_) => 2,
+        IpNet::V6(_) => 10,
+    };
+    let meta = Expression::Meta {
+        meta: Meta::Protocol,
+        to: Register::FIRST,
+    };
+    vec![meta, compare(true, vec![number])]
+}
+
+/// An address is in `net`, or is not: whole bytes are compared without a mask.
+pub(crate) fn within(side: Side, net: &IpNet, inside: bool) -> Vec<Expression> {
+    let (address, mask) = match net.trunc() {
+        IpNet::V4(net) => (net.addr().octets().to_vec(), net.netmask().octets().to_vec()),
+        IpNet::V6(net) => (net.addr().octets().to_vec(), net.netmask().octets().to_vec()),
+    };
+    let (offset, whole) = place(side, matches!(net, IpNet::V4(_)));
+    let bits = net.prefix_len();
+    let register = Register::FIRST;
+    if bits > 0 && bits.is_multiple_of(8) {
+        let length = bits / 8;
+        return vec![
+            load(offset, length.into(), register),
+            compare(inside, address[..length.into()].to_vec()),
+        ];
+    }
+    vec![
+        load(offset, whole, register),
+        Expression::Mask { register, mask },
+        compare(inside, address),
+    ]
+}

@@ -1,0 +1,315 @@
+//! `portmap`: ports of the host that lead to a container (cni-plugins §13).
+//!
+//! ```text
+//! ip cni_hostport   prerouting, output ──> is the destination the host? hostports_all ──> hostports
+//!                                                                                             │
+//!                   maps: [host's address,] protocol, port ──> container's address, port <────┘
+//!                   masquerading ──> from the host itself or the container to itself? with the host's address
+//! ip6 cni_hostport  the same
+//! ```
+//!
+//! The tables are those of established plugins, which have a rule for each port instead of an element of a map: both live
+//! side by side, and either's go with their container. Rules of iptables are for configs that ask for them, and for
+//! kernels whose nftables translate no addresses.
+
+mod conditions;
+mod config;
+mod forward;
+mod iptables;
+mod nftables;
+
+use std::net::IpAddr;
+
+use cni::{
+    Error,
+    note::Level,
+    plugin::{Call, Plugin},
+    result::CniResult,
+};
+use linux::{nft::Destination, route::Socket, sysctl::Key};
+use serde::{Deserialize, Serialize};
+
+use self::{
+    config::Config,
+    forward::{Forward, Protocol},
+};
+use crate::{
+    chained,
+    masquerade::{Backend, Choice},
+    messages::{Explain, NOT_CHAINED, PORTMAP_CHECK, PORTMAP_COLLECT, PORTMAP_SET_UP, PORTMAP_TEAR_DOWN},
+    names::PORTMAP,
+    record::{Attachment, AttachmentId, Journal, Records, Taken},
+    ruleset::Ruleset,
+};
+
+/// The keys of a config.
+pub(crate) fn keys() -> &'static [&'static str] {
+    config::keys()
+}
+
+/// Whether an ADD would take the config.
+pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+    Config::read(call).map(drop)
+}
+
+/// The plugin.
+#[derive(Debug, Clone, Copy)]
+pub struct Portmap;
+
+/// A step of ADD.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Step {
+    /// Ports were led to the container.
+    Forward {
+        /// The backend that was tried.
+        backend: Backend,
+        /// What leads where.
+        forwards: Vec<Forward>,
+    },
+}
+
+impl Plugin for Portmap {
+    fn name(&self) -> &'static str {
+        PORTMAP
+    }
+
+    fn add(&self, call: &Call) -> Result<CniResult, Error> {
+        let config = Config::read(call)?;
+        let result = chained::previous(call, NOT_CHAINED)?;
+        // What cannot be printed in the config's version fails before anything is changed.
+        result.to_json(call.version)?;
+        let forwards = config.forwards(&result, &call.request.ifname);
+        if forwards.is_empty() {
+            return Ok(result);
+        }
+        let (records, key) = (Records::of(PORTMAP, call), AttachmentId::of(call));
+        let owner = key.to(call.config.name());
+        let mut rules = Ruleset::of(call);
+        let mut journal = chained::begin(&records, &key, |taken| take_back(&mut rules, owner, taken))?;
+        let done = set_up(&mut rules, &config, owner, &forwards, &mut journal)
+            .and_then(|()| admit_localhost(&forwards));
+        if let Err(error) = done {
+            // The error of ADD stays the one that counts; what is left over is on record.
+            if let Ok(Some(taken)) = records.taken::<Step>(&key)
+                && take_back(&mut rules, owner, &taken).is_ok()
+            {
+                let _ = chained::forget(call, &records, &key);
+            }
+            return Err(error);
+        }
+        forget_connections(call, &mut rules, &forwards);
+        Ok(result)
+    }
+
+    fn del(&self, call: &Call) -> Result<(), Error> {
+        let (records, key) = (Records::of(PORTMAP, call), AttachmentId::of(call));
+        let owner = key.to(call.config.name());
+        let mut rules = Ruleset::of(call);
+        match records.taken(&key)? {
+            Some(taken) => take_back(&mut rules, owner, &taken)?,
+            None => search_and_remove(&mut rules, owner)?,
+        }
+        if chained::forget(call, &records, &key)?
+            && let Err(error) = remove_unused(&mut rules)
+        {
+            call.note(Level::Warn, error);
+        }
+        Ok(())
+    }
+
+    fn check(&self, call: &Call) -> Result<(), Error> {
+        let config = Config::read(call)?;
+        let result = chained::previous(call, NOT_CHAINED)?;
+        let forwards = config.forwards(&result, &call.request.ifname);
+        if forwards.is_empty() {
+            return Ok(());
+        }
+        let key = AttachmentId::of(call);
+        let owner = key.to(call.config.name());
+        let mut rules = Ruleset::of(call);
+        let missing = match config.choice {
+            Choice::Only(Backend::Nftables) => missing_in_nftables(&mut rules, &config, owner, &forwards)?,
+            Choice::Only(Backend::Iptables) => iptables::missing(&rules, &config, owner, &forwards)
+                .map_err(|error| Error::internal(format!("{PORTMAP_CHECK}: {error}")))?,
+            Choice::Automatic => match missing_in_nftables(&mut rules, &config, owner, &forwards) {
+                Ok(None) => None,
+                // ADD may have fallen back. Without iptables it has not.
+                by_nftables => match iptables::missing(&rules, &config, owner, &forwards) {
+                    Ok(None) => None,
+                    _ => by_nftables?,
+                },
+            },
+        };
+        match missing {
+            Some(chain) => Err(Error::internal(format!(
+                "missing hostport rules in \"{chain}\" chain"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn gc(&self, call: &Call) -> Result<(), Error> {
+        let Some(valid) = chained::valid(call)? else {
+            return Ok(());
+        };
+        let network = call.config.name();
+        let records = Records::of(PORTMAP, call);
+        let mut rules = Ruleset::of(call);
+        let recorded = chained::collect(call, &records, &valid, |key, taken| {
+            take_back(&mut rules, key.to(network), taken)
+        });
+        let hashes = valid.iter().map(|id| id.to(network).hash()).collect();
+        let collected = rules
+            .socket()
+            .and_then(|socket| nftables::collect(socket, network, &hashes));
+        let collected = unless_unsupported(collected).explain(|| PORTMAP_COLLECT.to_owned());
+        recorded.map(drop).and(collected).and(remove_unused(&mut rules))
+    }
+}
+
+/// What a kernel cannot do was never done.
+fn unless_unsupported(outcome: linux::Result<()>) -> linux::Result<()> {
+    match outcome {
+        Err(error) if error.is_unsupported() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Leads the ports by the backend that the config names, else by nftables, else by iptables. Each is recorded before it
+/// is tried.
+fn set_up(
+    rules: &mut Ruleset,
+    config: &Config,
+    owner: Attachment<'_>,
+    forwards: &[Forward],
+    journal: &mut Journal,
+) -> Result<(), Error> {
+    let mut begin = |backend| {
+        journal.note(&[Step::Forward {
+            backend,
+            forwards: forwards.to_vec(),
+        }])
+    };
+    let mut missing = None;
+    if config.choice != Choice::Only(Backend::Iptables) {
+        begin(Backend::Nftables)?;
+        let added = rules
+            .socket()
+            .and_then(|socket| nftables::add(socket, config, owner, forwards));
+        match added {
+            Err(error) if error.is_unsupported() && config.choice == Choice::Automatic => {
+                missing = error.missing_feature();
+            }
+            outcome => return outcome.explain(|| PORTMAP_SET_UP.to_owned()),
+        }
+    }
+    begin(Backend::Iptables)?;
+    iptables::set_up(rules, config, owner, forwards).map_err(|error| {
+        let error = Error::internal(format!("{PORTMAP_SET_UP}: {error}"));
+        match missing {
+            Some(feature) => error.with_details(feature.to_string()),
+            None => error,
+        }
+    })
+}
+
+fn take_back(rules: &mut Ruleset, owner: Attachment<'_>, taken: &Taken<Step>) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    for Step::Forward { backend, forwards } in &taken.steps {
+        let undone = match backend {
+            Backend::Nftables => unless_unsupported(
+                rules
+                    .socket()
+                    .and_then(|socket| nftables::remove(socket, owner, forwards)),
+            )
+            .explain(|| PORTMAP_TEAR_DOWN.to_owned()),
+            Backend::Iptables => tear_down_iptables(rules, owner),
+        };
+        outcome = outcome.and(undone);
+    }
+    if taken.is_whole {
+        return outcome;
+    }
+    outcome.and(search_and_remove(rules, owner))
+}
+
+/// Finds what there is of the attachment, also of the established plugin's.
+fn search_and_remove(rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
+    let removed = rules
+        .socket()
+        .and_then(|socket| nftables::search_and_remove(socket, owner));
+    let removed = unless_unsupported(removed).explain(|| PORTMAP_TEAR_DOWN.to_owned());
+    removed.and(tear_down_iptables(rules, owner))
+}
+
+fn tear_down_iptables(rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
+    iptables::tear_down(rules, owner)
+        .map_err(|error| Error::internal(format!("{PORTMAP_TEAR_DOWN}: {error}")))
+}
+
+fn remove_unused(rules: &mut Ruleset) -> Result<(), Error> {
+    match rules.socket().and_then(nftables::remove_unused) {
+        Err(error) if error.is_unsupported() || error.is_in_use() => Ok(()),
+        outcome => outcome.explain(|| PORTMAP_COLLECT.to_owned()),
+    }
+}
+
+fn missing_in_nftables(
+    rules: &mut Ruleset,
+    config: &Config,
+    owner: Attachment<'_>,
+    forwards: &[Forward],
+) -> Result<Option<String>, Error> {
+    rules
+        .socket()
+        .and_then(|socket| nftables::missing(socket, config, owner, forwards))
+        .explain(|| PORTMAP_CHECK.to_owned())
+}
+
+/// Lets packets from 127.0.0.1 out to the container: without, the kernel takes them for forged.
+fn admit_localhost(forwards: &[Forward]) -> Result<(), Error> {
+    for forward in forwards.iter().filter(|forward| forward.admits_localhost()) {
+        let address = forward.address.addr();
+        let mut host = Socket::open().map_err(cni::error::internal)?;
+        let failed = || format!("unable to set route_localnet = 1 for the way to {address}");
+        let Some(link) = host.link_towards(address).explain(failed)? else {
+            continue;
+        };
+        let link = host.link_by_index(link).explain(failed)?;
+        let key = Key::ipv4(&link.name, "route_localnet").explain(failed)?;
+        if key.read().explain(failed)? != "1" {
+            key.write("1").explain(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// UDP knows no end of a connection: who sent to the port before would be led where it led before, or nowhere.
+fn forget_connections(call: &Call, rules: &mut Ruleset, forwards: &[Forward]) {
+    for forward in forwards {
+        let family = forward.family();
+        for mapping in forward
+            .mappings
+            .iter()
+            .filter(|mapping| mapping.protocol == Protocol::Udp)
+        {
+            let to = Destination {
+                address: mapping.host_ip,
+                port: mapping.host_port,
+            };
+            let forgotten = rules.socket().and_then(|socket| socket.forget_udp(family, to));
+            if let Err(error) = forgotten {
+                call.note(Level::Warn, error);
+            }
+        }
+    }
+}
+
+/// Whether both are of one family.
+fn is_same_family(a: &IpAddr, b: &IpAddr) -> bool {
+    a.is_ipv4() == b.is_ipv4()
+}
+
+#[cfg(test)]
+mod tests;
