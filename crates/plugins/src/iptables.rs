@@ -149,6 +149,14 @@ impl Tables<'_> {
         self.must("-I", chain, rule)
     }
 
+    /// Removes a rule; one that is not there is fine.
+    pub(crate) fn remove(&self, chain: &str, rule: &[String]) -> Result<()> {
+        if !self.has(chain, rule)? {
+            return Ok(());
+        }
+        self.must("-D", chain, rule)
+    }
+
     fn must(&self, action: &str, chain: &str, rule: &[String]) -> Result<()> {
         let output = self.run(action, chain, rule)?;
         let arguments = ["-t", self.table, action, chain];
@@ -252,7 +260,8 @@ fn removal(listing: &str, table: &str, from: &[&str], chain: &str) -> Option<Str
     Some(script)
 }
 
-fn succeeded(program: &'static str, arguments: &[&str], output: Output) -> Result<Output> {
+/// The output, if the program says that it did what it was asked for.
+pub(crate) fn succeeded(program: &'static str, arguments: &[&str], output: Output) -> Result<Output> {
     if output.status.success() {
         return Ok(output);
     }
@@ -263,7 +272,13 @@ fn succeeded(program: &'static str, arguments: &[&str], output: Output) -> Resul
     })
 }
 
-fn execute(ruleset: &Ruleset, program: &'static str, arguments: &[&str], input: &str) -> Result<Output> {
+/// Runs a program of the host.
+pub(crate) fn execute(
+    ruleset: &Ruleset,
+    program: &'static str,
+    arguments: &[&str],
+    input: &str,
+) -> Result<Output> {
     let mut command = Command::new(find(program).ok_or(Error::NoProgram(program))?);
     command
         .env_clear()
@@ -272,6 +287,11 @@ fn execute(ruleset: &Ruleset, program: &'static str, arguments: &[&str], input: 
     ruleset
         .execute(&mut command, input.as_bytes())
         .map_err(|cause| Error::NotRun { program, cause })
+}
+
+/// Whether the host has a program.
+pub(crate) fn is_installed(program: &str) -> bool {
+    find(program).is_some()
 }
 
 fn find(program: &str) -> Option<PathBuf> {

@@ -12,7 +12,7 @@
 //!                         ├──> spoof_check rules of nftables for ports
 //!                         └──> masquerade  rules of nftables or iptables for addresses
 //!   tuning, loopback, passthru, multus_shim
-//!   bandwidth, portmap, sbr ──> chained: the result of the plugins before, records
+//!   bandwidth, firewall, portmap, sbr ──> chained: the result of the plugins before, records
 //! ```
 //!
 //! Every plugin is a [`cni::plugin::Plugin`]: it keeps nothing between calls and never looks at the process'
@@ -25,6 +25,7 @@ mod chained;
 mod check;
 mod comment;
 mod dummy;
+pub mod firewall;
 mod forwarding;
 mod hash;
 pub mod host_local;
@@ -67,6 +68,7 @@ use ptp::Ptp;
 use vlan::Vlan;
 
 pub use bandwidth::Bandwidth;
+pub use firewall::Firewall;
 pub use host_local::HostLocal;
 pub use loopback::Loopback;
 pub use multus_shim::MultusShim;
@@ -84,6 +86,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &Bandwidth,
     &Driven(&Bridge),
     &Driven(&Dummy),
+    &Firewall,
     &HostLocal,
     &Driven(&IpVlan),
     &Loopback,

@@ -9,8 +9,10 @@ use cni::names::key;
 use cni::plugin::Call;
 
 use crate::messages::{NO_IPAM, NO_RANGES};
-use crate::names::{BANDWIDTH, HOST_LOCAL, PORTMAP, SBR, STATIC, TUNING};
-use crate::{LINK_PLUGINS, bandwidth, host_local, plugin_by_name, portmap, sbr, static_ipam, tuning};
+use crate::names::{BANDWIDTH, FIREWALL, HOST_LOCAL, PORTMAP, SBR, STATIC, TUNING};
+use crate::{
+    LINK_PLUGINS, bandwidth, firewall, host_local, plugin_by_name, portmap, sbr, static_ipam, tuning,
+};
 
 /// Keys that a config of any plugin may have: of the protocol, and what multus adds.
 const COMMON: [&str; 11] = [
@@ -53,6 +55,7 @@ pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
         Some(link_plugin) => (link_plugin.read(&call).map(drop), link_plugin.keys()),
         None => match plugin {
             BANDWIDTH => (bandwidth::examine(&call), bandwidth::keys()),
+            FIREWALL => (firewall::examine(&call), firewall::keys()),
             PORTMAP => (portmap::examine(&call), portmap::keys()),
             SBR => (sbr::examine(&call), sbr::keys()),
             TUNING => (tuning::examine(&call), tuning::keys()),

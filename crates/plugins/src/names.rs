@@ -6,6 +6,8 @@ pub const BANDWIDTH: &str = "bandwidth";
 pub const BRIDGE: &str = "bridge";
 /// Plugin `dummy`.
 pub const DUMMY: &str = "dummy";
+/// Plugin `firewall`.
+pub const FIREWALL: &str = "firewall";
 /// Plugin `host-local`, an IPAM plugin.
 pub const HOST_LOCAL: &str = "host-local";
 /// Plugin `loopback`.
@@ -85,6 +87,8 @@ pub(crate) mod spoof_check {
 /// Tables and chains of iptables that there are without anybody's doing.
 pub(crate) const IPTABLES_NAT: &str = "nat";
 pub(crate) const IPTABLES_POSTROUTING: &str = "POSTROUTING";
+pub(crate) const IPTABLES_FILTER: &str = "filter";
+pub(crate) const IPTABLES_FORWARD: &str = "FORWARD";
 /// Longest name of a chain.
 pub(crate) const IPTABLES_CHAIN_LENGTH: usize = 28;
 /// Where programs of the host are looked for, whatever the environment says.
@@ -96,6 +100,38 @@ pub(crate) const PROGRAM_DIRECTORIES: [&str; 6] = [
     "/sbin",
     "/bin",
 ];
+
+/// What firewall keeps in nftables and iptables (cni-plugins §15.2).
+pub(crate) mod firewall {
+    pub(crate) const TABLE_NAME: &str = "cni_firewall";
+    pub(crate) const TABLE_COMMENT: &str = "CNI firewall plugin";
+    pub(crate) const ISOLATION: &str = "isolation";
+    pub(crate) const FORWARD: &str = "forward";
+    pub(crate) const UNMARK: &str = "unmark";
+    pub(crate) const ADDRESSES_IPV4: &str = "addresses";
+    pub(crate) const ADDRESSES_IPV6: &str = "addresses6";
+    pub(crate) const ADMITTED_COMMENT: &str = "Addresses of containers";
+    pub(crate) const BRIDGES: &str = "bridges";
+    pub(crate) const BRIDGES_COMMENT: &str = "Bridges that are kept apart";
+    pub(crate) const SAME: &str = "same-bridge";
+    pub(crate) const ISOLATED: &str = "isolated";
+    pub(crate) const PAIRS_COMMENT: &str = "Each bridge with itself";
+    /// The bit of packets' marks by which one table tells the other; set and cleared within one hook.
+    pub(crate) const MARK: u32 = 0x1000;
+
+    pub(crate) const CNI_FORWARD: &str = "CNI-FORWARD";
+    pub(crate) const COMMENT: &str = "CNI firewall plugin rules";
+    /// The administrator's chain, where the config names none.
+    pub(crate) const ADMIN: &str = "CNI-ADMIN";
+    pub(crate) const ADMIN_COMMENT: &str = "CNI firewall plugin admin overrides";
+    pub(crate) const ISOLATION_STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
+    pub(crate) const ISOLATION_STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
+    pub(crate) const ISOLATION_COMMENT: &str =
+        "CNI firewall plugin rules (ingressPolicy: same-bridge|isolated)";
+
+    /// firewalld: the zone, where the config names none.
+    pub(crate) const ZONE: &str = "trusted";
+}
 
 /// What portmap keeps in nftables and iptables (cni-plugins §13). Chains and sets have names of their own each.
 pub(crate) mod portmap {

@@ -120,6 +120,11 @@ impl Key {
         Key(bytes)
     }
 
+    /// The name in the first part, where that is an interface's.
+    pub fn interface_name(&self) -> Option<String> {
+        self.0.get(..INTERFACE_NAME).map(super::wire::text)
+    }
+
     /// Whether the first part has this value.
     pub fn begins_with(&self, value: Value<'_>) -> bool {
         let mut bytes = Vec::new();

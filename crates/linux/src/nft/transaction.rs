@@ -103,6 +103,14 @@ impl Transaction {
         });
     }
 
+    /// Removes a table with all that is in it.
+    pub fn delete_table(&mut self, table: Table) {
+        self.push("delete table", table.to_string(), None);
+        self.message(message::DELETE_TABLE, 0, table, |writer| {
+            writer.text(table::NAME, table.name);
+        });
+    }
+
     /// Adds a chain, unless it is there; with a hook packets come into it by themselves.
     pub fn add_chain(&mut self, table: Table, name: &str, hook: Option<Hook>, comment: &str) {
         let nat = hook.is_some_and(|hook| hook.kind == "nat");

@@ -29,6 +29,7 @@ pub(super) mod message {
         super::SUBSYSTEM << 8 | number
     }
     pub(in crate::nft) const NEW_TABLE: u16 = own(0);
+    pub(in crate::nft) const DELETE_TABLE: u16 = own(2);
     pub(in crate::nft) const NEW_CHAIN: u16 = own(3);
     pub(in crate::nft) const GET_CHAIN: u16 = own(4);
     pub(in crate::nft) const DELETE_CHAIN: u16 = own(5);

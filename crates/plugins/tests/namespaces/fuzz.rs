@@ -67,6 +67,14 @@ fn configs() -> Vec<Value> {
     ]);
     vec![
         json!({
+            "cniVersion": "1.1.0", "name": "n", "type": "firewall", "prevResult": previous.clone(), "ingressPolicy": "isolated",
+            "iptablesAdminChainName": "ADMIN", "firewalldZone": "zone", "backend": "", "cni.dev/valid-attachments": valid.clone()
+        }),
+        json!({
+            "cniVersion": "0.4.0", "name": "n", "type": "firewall", "prevResult": previous.clone(), "backend": "iptables",
+            "ingressPolicy": "same-bridge"
+        }),
+        json!({
             "cniVersion": "1.1.0", "name": "n", "type": "portmap", "prevResult": previous.clone(), "masqAll": true, "snat": true,
             "markMasqBit": 3, "conditionsV4": ["ip", "daddr", "!=", "192.0.2.0/28", "iifname", "eth0"], "conditionsV6": ["ip6 saddr fd00::1"],
             "backend": "nftables", "runtimeConfig": { "portMappings": ports.clone() }, "cni.dev/valid-attachments": valid.clone()

@@ -18,6 +18,7 @@ mod check;
 mod contract;
 mod delegation;
 mod dice;
+mod firewall;
 mod fuzz;
 mod host_local;
 mod kinds;

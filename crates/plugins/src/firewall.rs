@@ -1,0 +1,410 @@
+//! `firewall`: has the host pass on what containers send and are answered, and keeps bridges apart (cni-plugins §15).
+//!
+//! ```text
+//! inet cni_firewall  forward:    is an address of a container in it? marked
+//!                    isolation:  from one isolated bridge to another? dropped
+//! ip filter          FORWARD ──> CNI-FORWARD ──> CNI-ADMIN, then: marked? accepted
+//! inet cni_firewall  unmark
+//! ```
+//!
+//! A rule that accepts counts in its own chain alone: what is to pass a host that drops by default has to be accepted in
+//! the chain that drops, which is that of iptables. It may have nothing in it that iptables do not understand; hence one
+//! rule for a mark there, and sets with an element for each address in a table of ours. Established plugins have two rules
+//! for each address in `CNI-FORWARD` instead: those are recognised and removed.
+
+mod config;
+mod firewalld;
+mod iptables;
+mod nftables;
+
+use std::net::IpAddr;
+
+use cni::{
+    Error, Version,
+    note::Level,
+    plugin::{Call, Plugin},
+    result::CniResult,
+};
+use linux::route::Socket;
+use serde::{Deserialize, Serialize};
+
+use self::config::{Config, Policy};
+use crate::{
+    chained,
+    iptables::Version as IpVersion,
+    messages::{
+        Explain, FIREWALL_CHECK, FIREWALL_COLLECT, FIREWALL_NO_BRIDGE, FIREWALL_NOT_CHAINED, FIREWALL_SET_UP,
+        FIREWALL_TEAR_DOWN,
+    },
+    names::{FIREWALL, IPTABLES_FILTER},
+    record::{Attachment, AttachmentId, Journal, Records, Taken},
+    ruleset::Ruleset,
+};
+
+const VERSIONS: [Version; 3] = [Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
+
+/// The keys of a config.
+pub(crate) fn keys() -> &'static [&'static str] {
+    config::keys()
+}
+
+/// Whether an ADD would take the config.
+pub(crate) fn examine(call: &Call) -> Result<(), Error> {
+    Config::read(call).map(drop)
+}
+
+/// The plugin.
+#[derive(Debug, Clone, Copy)]
+pub struct Firewall;
+
+/// Who is told which packets may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Backend {
+    /// nftables, over netlink.
+    Nftables,
+    /// The programs `iptables` and `ip6tables`.
+    Iptables,
+    /// The daemon.
+    Firewalld,
+}
+
+/// A step of ADD.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Step {
+    /// Addresses were admitted.
+    Admit {
+        /// The backend that was tried.
+        backend: Backend,
+        addresses: Vec<IpAddr>,
+        /// firewalld: the zone.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        zone: String,
+    },
+}
+
+impl Plugin for Firewall {
+    fn name(&self) -> &'static str {
+        FIREWALL
+    }
+
+    fn versions(&self) -> &'static [Version] {
+        &VERSIONS
+    }
+
+    fn add(&self, call: &Call) -> Result<CniResult, Error> {
+        let config = Config::read(call)?;
+        let result = chained::previous(call, FIREWALL_NOT_CHAINED)?;
+        let (records, key) = (Records::of(FIREWALL, call), AttachmentId::of(call));
+        let owner = key.to(call.config.name());
+        let mut rules = Ruleset::of(call);
+        let mut journal = chained::begin(&records, &key, |taken| take_back(call, &mut rules, owner, taken))?;
+        let wanted = Wanted {
+            config: &config,
+            owner,
+            addresses: addresses(&result),
+        };
+        let done = wanted
+            .admit(&mut rules, &mut journal)
+            .and_then(|backend| wanted.isolate(&mut rules, &result, backend));
+        if let Err(error) = done {
+            // The error of ADD stays the one that counts; what is left over is on record.
+            if let Ok(Some(taken)) = records.taken::<Step>(&key)
+                && take_back(call, &mut rules, owner, &taken).is_ok()
+            {
+                let _ = chained::forget(call, &records, &key);
+            }
+            return Err(error);
+        }
+        Ok(result)
+    }
+
+    fn del(&self, call: &Call) -> Result<(), Error> {
+        let (records, key) = (Records::of(FIREWALL, call), AttachmentId::of(call));
+        let owner = key.to(call.config.name());
+        let mut rules = Ruleset::of(call);
+        match records.taken(&key)? {
+            Some(taken) => take_back(call, &mut rules, owner, &taken)?,
+            None => search_and_remove(call, &mut rules, owner)?,
+        }
+        if chained::forget(call, &records, &key)?
+            && let Err(error) = sweep(&mut rules)
+        {
+            call.note(Level::Warn, error);
+        }
+        Ok(())
+    }
+
+    fn check(&self, call: &Call) -> Result<(), Error> {
+        let config = Config::read(call)?;
+        let result = chained::previous(call, FIREWALL_NOT_CHAINED)?;
+        let key = AttachmentId::of(call);
+        let mut rules = Ruleset::of(call);
+        let wanted = Wanted {
+            config: &config,
+            owner: key.to(call.config.name()),
+            addresses: addresses(&result),
+        };
+        // What ADD took, also if another would be taken today.
+        let taken: Option<Taken<Step>> = Records::of(FIREWALL, call).taken(&key)?;
+        let recorded = taken
+            .and_then(|taken| taken.steps.into_iter().last())
+            .map(|Step::Admit { backend, .. }| backend);
+        let backend = match recorded {
+            Some(backend) => backend,
+            None => wanted.backend(&rules),
+        };
+        wanted.check(&mut rules, &result, backend)
+    }
+
+    fn gc(&self, call: &Call) -> Result<(), Error> {
+        let Some(valid) = chained::valid(call)? else {
+            return Ok(());
+        };
+        let network = call.config.name();
+        let records = Records::of(FIREWALL, call);
+        let mut rules = Ruleset::of(call);
+        let recorded = chained::collect(call, &records, &valid, |key, taken| {
+            take_back(call, &mut rules, key.to(network), taken)
+        });
+        let hashes = valid.iter().map(|id| id.to(network).hash()).collect();
+        let collected = rules
+            .socket()
+            .and_then(|socket| nftables::collect(socket, network, &hashes));
+        let collected = unless_unsupported(collected).explain(|| FIREWALL_COLLECT.to_owned());
+        recorded.map(drop).and(collected).and(sweep(&mut rules))
+    }
+}
+
+/// The addresses of a result, each once.
+fn addresses(result: &CniResult) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for ip in &result.ips {
+        let address = ip.address.addr();
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+/// What a kernel cannot do was never done.
+fn unless_unsupported(outcome: linux::Result<()>) -> linux::Result<()> {
+    match outcome {
+        Err(error) if error.is_unsupported() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// What an ADD is to do.
+struct Wanted<'a> {
+    config: &'a Config,
+    owner: Attachment<'a>,
+    addresses: Vec<IpAddr>,
+}
+
+impl Wanted<'_> {
+    /// The backend of the config, else firewalld where it runs, else that of the host's rules: the older iptables have
+    /// tables of their own, which drop whatever nftables accept.
+    fn backend(&self, rules: &Ruleset) -> Backend {
+        if let Some(backend) = self.config.backend {
+            return backend;
+        }
+        if firewalld::is_running(rules) {
+            return Backend::Firewalld;
+        }
+        let is_legacy = IpVersion::ALL
+            .iter()
+            .any(|version| version.has_legacy(IPTABLES_FILTER));
+        if is_legacy {
+            Backend::Iptables
+        } else {
+            Backend::Nftables
+        }
+    }
+
+    fn note(&self, journal: &mut Journal, backend: Backend) -> Result<(), Error> {
+        let zone = match backend {
+            Backend::Firewalld => self.config.zone.clone(),
+            _ => String::new(),
+        };
+        journal.note(&[Step::Admit {
+            backend,
+            addresses: self.addresses.clone(),
+            zone,
+        }])
+    }
+
+    /// Admits the addresses. The backend that did.
+    fn admit(&self, rules: &mut Ruleset, journal: &mut Journal) -> Result<Backend, Error> {
+        let failed = |error: &dyn std::fmt::Display| Error::internal(format!("{FIREWALL_SET_UP}: {error}"));
+        let (config, addresses) = (self.config, &self.addresses);
+        let mut backend = self.backend(rules);
+        if backend == Backend::Nftables {
+            self.note(journal, backend)?;
+            let admitted = rules
+                .socket()
+                .and_then(|socket| nftables::admit(socket, config, self.owner, addresses));
+            match admitted {
+                Err(error) if error.is_unsupported() && config.backend.is_none() => {
+                    backend = Backend::Iptables;
+                }
+                admitted => {
+                    admitted.explain(|| FIREWALL_SET_UP.to_owned())?;
+                    return Ok(backend);
+                }
+            }
+        }
+        self.note(journal, backend)?;
+        match backend {
+            Backend::Firewalld => {
+                firewalld::admit(rules, &config.zone, addresses).map_err(|error| failed(&error))?;
+            }
+            _ => iptables::admit(rules, config, addresses).map_err(|error| failed(&error))?,
+        }
+        Ok(backend)
+    }
+
+    /// The bridge that the policy is about.
+    fn bridge<'a>(&self, result: &'a CniResult) -> Result<Option<&'a str>, Error> {
+        if self.config.policy == Policy::Open {
+            return Ok(None);
+        }
+        let first = result.interfaces.first().map(|bridge| bridge.name.as_str());
+        first.map(Some).ok_or_else(|| Error::internal(FIREWALL_NO_BRIDGE))
+    }
+
+    /// Keeps the container's bridge apart from others, as the policy says.
+    fn isolate(&self, rules: &mut Ruleset, result: &CniResult, backend: Backend) -> Result<(), Error> {
+        let Some(bridge) = self.bridge(result)? else {
+            return Ok(());
+        };
+        if backend != Backend::Iptables {
+            return rules
+                .socket()
+                .and_then(|socket| nftables::isolate(socket, self.config.policy, bridge))
+                .explain(|| FIREWALL_SET_UP.to_owned());
+        }
+        iptables::isolate(rules, self.config.policy, bridge, &self.addresses)
+            .map_err(|error| Error::internal(format!("{FIREWALL_SET_UP}: {error}")))
+    }
+
+    fn check(&self, rules: &mut Ruleset, result: &CniResult, backend: Backend) -> Result<(), Error> {
+        let failed = |error: &dyn std::fmt::Display| Error::internal(format!("{FIREWALL_CHECK}: {error}"));
+        let (config, addresses) = (self.config, &self.addresses);
+        let missing = match backend {
+            Backend::Nftables => rules
+                .socket()
+                .and_then(|socket| nftables::missing(socket, config, self.owner, addresses))
+                .explain(|| FIREWALL_CHECK.to_owned())?,
+            Backend::Iptables => {
+                iptables::missing(rules, config, addresses).map_err(|error| failed(&error))?
+            }
+            Backend::Firewalld => {
+                firewalld::missing(rules, &config.zone, addresses).map_err(|error| failed(&error))?
+            }
+        };
+        if let Some(address) = missing {
+            return Err(Error::internal(format!("firewall rules for {address} not found")));
+        }
+        let Some(bridge) = self.bridge(result)? else {
+            return Ok(());
+        };
+        let is_isolated = if backend == Backend::Iptables {
+            iptables::is_isolated(rules, config.policy, bridge, addresses).map_err(|error| failed(&error))?
+        } else {
+            rules
+                .socket()
+                .and_then(|socket| nftables::is_isolated(socket, config.policy, bridge))
+                .explain(|| FIREWALL_CHECK.to_owned())?
+        };
+        if is_isolated {
+            return Ok(());
+        }
+        Err(Error::internal(format!("ingress policy of {bridge} not found")))
+    }
+}
+
+fn take_back(
+    call: &Call,
+    rules: &mut Ruleset,
+    owner: Attachment<'_>,
+    taken: &Taken<Step>,
+) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    for Step::Admit {
+        backend,
+        addresses,
+        zone,
+    } in &taken.steps
+    {
+        let undone = match backend {
+            Backend::Nftables => unless_unsupported(
+                rules
+                    .socket()
+                    .and_then(|socket| nftables::remove(socket, owner, addresses)),
+            )
+            .explain(|| FIREWALL_TEAR_DOWN.to_owned()),
+            Backend::Iptables => remove_established(rules, addresses),
+            Backend::Firewalld => {
+                // The daemon may have ended, and its rules with it.
+                if let Err(error) = firewalld::remove(rules, zone, addresses) {
+                    call.note(Level::Warn, error);
+                }
+                Ok(())
+            }
+        };
+        outcome = outcome.and(undone);
+    }
+    if taken.is_whole {
+        return outcome;
+    }
+    outcome.and(search_and_remove(call, rules, owner))
+}
+
+/// Finds what there is of the attachment; and of its addresses, as far as the runtime still knows them.
+fn search_and_remove(call: &Call, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
+    let removed = rules
+        .socket()
+        .and_then(|socket| nftables::search_and_remove(socket, owner));
+    let removed = unless_unsupported(removed).explain(|| FIREWALL_TEAR_DOWN.to_owned());
+    let Ok(Some(result)) = call.config.prev_result() else {
+        return removed;
+    };
+    let addresses = addresses(&result);
+    let zone = Config::read(call).map(|config| config.zone).unwrap_or_default();
+    if firewalld::is_running(rules)
+        && let Err(error) = firewalld::remove(rules, &zone, &addresses)
+    {
+        call.note(Level::Warn, error);
+    }
+    removed.and(remove_established(rules, &addresses))
+}
+
+/// Removes the rules of addresses that programs of iptables made, ours or established plugins'.
+fn remove_established(rules: &mut Ruleset, addresses: &[IpAddr]) -> Result<(), Error> {
+    let removed = rules
+        .socket()
+        .and_then(|socket| nftables::remove_established(socket, addresses));
+    unless_unsupported(removed)
+        .explain(|| FIREWALL_TEAR_DOWN.to_owned())
+        .and(
+            iptables::remove_legacy(rules, addresses)
+                .map_err(|error| Error::internal(format!("{FIREWALL_TEAR_DOWN}: {error}"))),
+        )
+}
+
+/// Forgets bridges that are gone, and removes our table when there is nothing in it.
+fn sweep(rules: &mut Ruleset) -> Result<(), Error> {
+    let mut host = Socket::open().map_err(cni::error::internal)?;
+    let links = host.links().map_err(cni::error::internal)?;
+    let is_there = |name: &str| links.iter().any(|link| link.name == name);
+    match rules
+        .socket()
+        .and_then(|socket| nftables::sweep(socket, is_there))
+    {
+        Err(error) if error.is_unsupported() || error.is_in_use() => Ok(()),
+        outcome => outcome.explain(|| FIREWALL_COLLECT.to_owned()),
+    }
+}

@@ -1,0 +1,133 @@
+//! The keys of a firewall config, and what they come to.
+
+use cni::{Error, json, plugin::Call};
+use serde::Deserialize;
+
+use super::Backend;
+use crate::names::firewall::{ADMIN, ZONE};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire {
+    backend: String,
+    #[serde(rename = "iptablesAdminChainName")]
+    admin_chain: String,
+    firewalld_zone: String,
+    ingress_policy: String,
+}
+
+/// Who may send to the containers of a bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// Everybody.
+    Open,
+    /// Everybody but containers of other bridges that have a policy.
+    SameBridge,
+    /// Those of its own bridge neither.
+    Isolated,
+}
+
+impl Policy {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "" | "open" => Some(Policy::Open),
+            "same-bridge" => Some(Policy::SameBridge),
+            "isolated" => Some(Policy::Isolated),
+            _ => None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Policy::Open => "open",
+            Policy::SameBridge => "same-bridge",
+            Policy::Isolated => "isolated",
+        }
+    }
+}
+
+/// A firewall config, valid as a whole.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Config {
+    /// The backend that it names; names that nobody knows are none.
+    pub(super) backend: Option<Backend>,
+    /// A chain for the administrator's own rules.
+    pub(super) admin_chain: String,
+    /// firewalld: the zone.
+    pub(super) zone: String,
+    pub(super) policy: Policy,
+}
+
+/// The keys of a config.
+pub(super) fn keys() -> &'static [&'static str] {
+    json::fields_of::<Wire>()
+}
+
+impl Config {
+    /// Reads and validates a config.
+    pub(super) fn read(call: &Call) -> Result<Self, Error> {
+        let wire = call
+            .config
+            .read()
+            .map_err(|error: json::Error| Error::internal(format!("failed to load netconf: {error}")))?;
+        Config::new(wire)
+    }
+
+    fn new(wire: Wire) -> Result<Self, Error> {
+        let policy = Policy::named(&wire.ingress_policy)
+            .ok_or_else(|| Error::internal(format!("unknown ingress policy: \"{}\"", wire.ingress_policy)))?;
+        let or = |text: String, default: &str| {
+            if text.is_empty() { default.to_owned() } else { text }
+        };
+        Ok(Config {
+            backend: match wire.backend.as_str() {
+                "nftables" => Some(Backend::Nftables),
+                "iptables" => Some(Backend::Iptables),
+                "firewalld" => Some(Backend::Firewalld),
+                _ => None,
+            },
+            admin_chain: or(wire.admin_chain, ADMIN),
+            zone: or(wire.firewalld_zone, ZONE),
+            policy,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // cni-plugins#52
+    #[test]
+    fn what_is_not_given_is_as_established() {
+        let read = |config: &str| Config::new(json::from_str(config).unwrap());
+        let config = read("{}").unwrap();
+        assert_eq!(
+            config,
+            Config {
+                backend: None,
+                admin_chain: "CNI-ADMIN".into(),
+                zone: "trusted".into(),
+                policy: Policy::Open,
+            }
+        );
+        for (name, policy) in [
+            ("open", Policy::Open),
+            ("same-bridge", Policy::SameBridge),
+            ("isolated", Policy::Isolated),
+        ] {
+            let config = read(&format!(r#"{{"ingressPolicy":"{name}"}}"#)).unwrap();
+            assert_eq!((config.policy, config.policy.name()), (policy, name));
+        }
+        let error = read(r#"{"ingresspolicy":"closed"}"#).unwrap_err();
+        assert_eq!(
+            (error.code, error.msg.as_str()),
+            (999, "unknown ingress policy: \"closed\"")
+        );
+        assert_eq!(
+            read(r#"{"backend":"firewalld"}"#).unwrap().backend,
+            Some(Backend::Firewalld)
+        );
+        assert_eq!(read(r#"{"backend":"other"}"#).unwrap().backend, None);
+    }
+}

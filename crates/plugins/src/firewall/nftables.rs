@@ -1,0 +1,532 @@
+//! Addresses and policies by nftables.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use linux::nft::{
+    ESTABLISHED_OR_RELATED, Element, Expression, Family, Header, Hook, HookPoint, Key, KeyPart, Meta,
+    Register, Rule, SetSpec, Socket, Table, Transaction, Value, Verdict,
+};
+
+use super::config::{Config, Policy};
+use crate::{
+    comment::{self, network_hash},
+    iptables::Version,
+    matches::{self, Side, compare, protocol},
+    names::{
+        IPTABLES_FILTER, IPTABLES_FORWARD,
+        firewall::{
+            ADDRESSES_IPV4, ADDRESSES_IPV6, ADMIN_COMMENT, ADMITTED_COMMENT, BRIDGES, BRIDGES_COMMENT,
+            CNI_FORWARD, COMMENT, FORWARD, ISOLATED, ISOLATION, MARK, PAIRS_COMMENT, SAME, TABLE_COMMENT,
+            TABLE_NAME, UNMARK,
+        },
+    },
+    record::Attachment,
+};
+
+const TABLE: Table = Table {
+    family: Family::Inet,
+    name: TABLE_NAME,
+};
+/// What iptables have in their own table is at 0: bridges are kept apart and packets marked before, and unmarked behind.
+const HOOKS: [(&str, i32); 3] = [(ISOLATION, -2), (FORWARD, -1), (UNMARK, 1)];
+const IPTABLES_HOOK: Hook = hook(0);
+/// A garbage collection takes its time: what is too long for one message to the kernel is done in several.
+const COLLECT_AT_ONCE: usize = 500;
+const ADDRESSES: [&str; 2] = [ADDRESSES_IPV4, ADDRESSES_IPV6];
+/// `struct xt_mark_mtinfo1` of iptables, with the room at its end that the kernel wants.
+const MARK_MATCH: (&str, u32, usize) = ("mark", 1, 16);
+
+const fn hook(priority: i32) -> Hook {
+    Hook {
+        kind: "filter",
+        point: HookPoint::Forward,
+        priority,
+    }
+}
+
+fn set_of(address: &IpAddr) -> &'static str {
+    match address {
+        IpAddr::V4(_) => ADDRESSES_IPV4,
+        IpAddr::V6(_) => ADDRESSES_IPV6,
+    }
+}
+
+fn key_of(address: &IpAddr) -> Key {
+    Key::of(&[Value::Ip(*address)])
+}
+
+/// A rule that there has to be.
+struct Wanted {
+    table: Table,
+    chain: String,
+    rule: Vec<Expression>,
+    comment: &'static str,
+    first: bool,
+}
+
+impl Wanted {
+    fn of_ours(chain: &str, rule: Vec<Expression>) -> Self {
+        Wanted {
+            table: TABLE,
+            chain: chain.to_owned(),
+            rule,
+            comment: "",
+            first: false,
+        }
+    }
+
+    fn is_in(&self, rules: &[Rule]) -> bool {
+        rules.iter().any(|rule| without_counters(rule) == self.rule)
+    }
+}
+
+/// iptables count what passes, with each rule that they make or change.
+fn without_counters(rule: &Rule) -> Vec<Expression> {
+    let mut rest = rule.expressions.clone();
+    rest.retain(|expression| *expression != Expression::Other("counter".to_owned()));
+    rest
+}
+
+/// The rules that admit addresses of a family: ours mark, those in the table of iptables accept what is marked.
+fn admitting(config: &Config, version: Version) -> Vec<Wanted> {
+    let jump = |chain: &str| vec![Expression::Verdict(Verdict::Jump(chain.to_owned()))];
+    let in_iptables = |chain: &str, rule, comment, first| Wanted {
+        table: version.table(IPTABLES_FILTER),
+        chain: chain.to_owned(),
+        rule,
+        comment,
+        first,
+    };
+    vec![
+        Wanted::of_ours(FORWARD, marking(version, Side::Source)),
+        Wanted::of_ours(FORWARD, marking(version, Side::Destination)),
+        Wanted::of_ours(UNMARK, unmarking()),
+        in_iptables(IPTABLES_FORWARD, jump(CNI_FORWARD), COMMENT, true),
+        in_iptables(CNI_FORWARD, jump(&config.admin_chain), ADMIN_COMMENT, true),
+        in_iptables(CNI_FORWARD, accepting(), ADMITTED_COMMENT, false),
+    ]
+}
+
+/// `ip saddr @<set> meta mark set meta mark | <bit>`, or of answers `ip daddr @<set> ct state established,related ...`.
+fn marking(version: Version, side: Side) -> Vec<Expression> {
+    let (set, any) = match version {
+        Version::V4 => (ADDRESSES_IPV4, IpAddr::from([0; 4])),
+        Version::V6 => (ADDRESSES_IPV6, IpAddr::from([0; 16])),
+    };
+    let register = Register::FIRST;
+    let mut rule = protocol(&IpNet::from(any));
+    rule.extend([
+        matches::address(side, version == Version::V4, register),
+        Expression::Lookup {
+            set: set.to_owned(),
+            register,
+            contained: true,
+        },
+    ]);
+    if side == Side::Destination {
+        rule.extend([
+            Expression::ConnectionState { to: register },
+            Expression::Mask {
+                register,
+                mask: ESTABLISHED_OR_RELATED.to_vec(),
+            },
+            compare(false, vec![0; 4]),
+        ]);
+    }
+    rule.extend([
+        load_mark(),
+        Expression::Flip {
+            register,
+            mask: (!MARK).to_ne_bytes().to_vec(),
+            flip: MARK.to_ne_bytes().to_vec(),
+        },
+        Expression::SetMark { from: register },
+    ]);
+    rule
+}
+
+/// `meta mark set meta mark & ~<bit>`.
+fn unmarking() -> Vec<Expression> {
+    let register = Register::FIRST;
+    vec![
+        load_mark(),
+        Expression::Mask {
+            register,
+            mask: (!MARK).to_ne_bytes().to_vec(),
+        },
+        Expression::SetMark { from: register },
+    ]
+}
+
+fn load_mark() -> Expression {
+    Expression::Meta {
+        meta: Meta::Mark,
+        to: Register::FIRST,
+    }
+}
+
+/// `-m mark --mark <bit>/<bit> -j ACCEPT`, as iptables write it: they refuse to list a table that has anything else.
+fn accepting() -> Vec<Expression> {
+    let (name, revision, length) = MARK_MATCH;
+    let mut data = [MARK.to_ne_bytes(), MARK.to_ne_bytes()].concat();
+    data.resize(length, 0);
+    vec![
+        Expression::Match {
+            name: name.to_owned(),
+            revision,
+            data,
+        },
+        Expression::Verdict(Verdict::Accept),
+    ]
+}
+
+fn pair_of_interfaces() -> [Expression; 2] {
+    [
+        Expression::Meta {
+            meta: Meta::InputInterfaceName,
+            to: Register::FIRST,
+        },
+        Expression::Meta {
+            meta: Meta::OutputInterfaceName,
+            to: Register::SECOND,
+        },
+    ]
+}
+
+/// `iifname . oifname @isolated drop`, and `iifname @bridges oifname @bridges iifname . oifname != @same-bridge drop`.
+fn isolating() -> [Wanted; 2] {
+    let lookup = |set: &str, contained| Expression::Lookup {
+        set: set.to_owned(),
+        register: Register::FIRST,
+        contained,
+    };
+    let load = |meta| Expression::Meta {
+        meta,
+        to: Register::FIRST,
+    };
+    let drop = Expression::Verdict(Verdict::Drop);
+    let mut within = pair_of_interfaces().to_vec();
+    within.extend([lookup(ISOLATED, true), drop.clone()]);
+    let mut between = vec![
+        load(Meta::InputInterfaceName),
+        lookup(BRIDGES, true),
+        load(Meta::OutputInterfaceName),
+        lookup(BRIDGES, true),
+    ];
+    between.extend(pair_of_interfaces());
+    between.extend([lookup(SAME, false), drop]);
+    [
+        Wanted::of_ours(ISOLATION, within),
+        Wanted::of_ours(ISOLATION, between),
+    ]
+}
+
+/// Adds rules that are missing, with all that they need. `admin` is the administrator's chain.
+fn ensure(
+    socket: &mut Socket,
+    wanted: Vec<Wanted>,
+    admin: &str,
+    changes: &mut Transaction,
+) -> linux::Result<()> {
+    let mut missing: Vec<Wanted> = Vec::new();
+    for rule in wanted {
+        let there = socket.rules(rule.table, &rule.chain)?;
+        // What both families want is made once.
+        let is_known = missing
+            .iter()
+            .any(|other| other.table == rule.table && other.chain == rule.chain && other.rule == rule.rule);
+        if !is_known && !rule.is_in(&there) {
+            missing.push(rule);
+        }
+    }
+    let mut made = Vec::new();
+    for rule in &missing {
+        if made.contains(&rule.table) {
+            continue;
+        }
+        made.push(rule.table);
+        if rule.table == TABLE {
+            add_table(changes);
+        } else {
+            changes.add_table(rule.table, "");
+            changes.add_chain(rule.table, IPTABLES_FORWARD, Some(IPTABLES_HOOK), "");
+            changes.add_chain(rule.table, CNI_FORWARD, None, "");
+            changes.add_chain(rule.table, admin, None, "");
+        }
+    }
+    for rule in &missing {
+        if rule.first {
+            changes.insert_rule(rule.table, &rule.chain, &rule.rule, rule.comment);
+        } else {
+            changes.add_rule(rule.table, &rule.chain, &rule.rule, rule.comment);
+        }
+    }
+    Ok(())
+}
+
+/// Our table, with its chains and sets.
+fn add_table(changes: &mut Transaction) {
+    changes.add_table(TABLE, TABLE_COMMENT);
+    for (chain, priority) in HOOKS {
+        changes.add_chain(TABLE, chain, Some(hook(priority)), "");
+    }
+    let pair = [KeyPart::InterfaceName, KeyPart::InterfaceName];
+    for (name, key, comment) in [
+        (ADDRESSES_IPV4, &[KeyPart::Ipv4][..], ADMITTED_COMMENT),
+        (ADDRESSES_IPV6, &[KeyPart::Ipv6], ADMITTED_COMMENT),
+        (BRIDGES, &[KeyPart::InterfaceName], BRIDGES_COMMENT),
+        (SAME, &pair, PAIRS_COMMENT),
+        (ISOLATED, &pair, PAIRS_COMMENT),
+    ] {
+        changes.add_set(
+            TABLE,
+            &SetSpec {
+                name,
+                key,
+                data: &[],
+                comment,
+            },
+        );
+    }
+}
+
+/// Admits addresses. One that another attachment had becomes this one's.
+pub(super) fn admit(
+    socket: &mut Socket,
+    config: &Config,
+    attachment: Attachment<'_>,
+    addresses: &[IpAddr],
+) -> linux::Result<()> {
+    let comment = comment::of_attachment(attachment);
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        let of = |address: &IpAddr| Version::of(&IpNet::from(*address));
+        let wanted = Version::ALL
+            .into_iter()
+            .filter(|version| addresses.iter().any(|address| of(address) == *version))
+            .flat_map(|version| admitting(config, version))
+            .collect();
+        ensure(socket, wanted, &config.admin_chain, &mut changes)?;
+        for address in addresses {
+            let (set, key) = (set_of(address), key_of(address));
+            if socket.element(TABLE, set, &key)?.is_some() {
+                changes.delete_element(TABLE, set, &key);
+            }
+            changes.add_element(TABLE, set, &key, &comment);
+        }
+        delete_established(socket, addresses, &mut changes)?;
+        Ok(changes)
+    })
+}
+
+/// Removes addresses that are on record. Those that another attachment has by now stay.
+pub(super) fn remove(
+    socket: &mut Socket,
+    attachment: Attachment<'_>,
+    addresses: &[IpAddr],
+) -> linux::Result<()> {
+    let hash = attachment.hash();
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        for address in addresses {
+            let (set, key) = (set_of(address), key_of(address));
+            let element = socket.element(TABLE, set, &key)?;
+            if element.is_some_and(|element| element.comment.starts_with(&hash)) {
+                changes.delete_element(TABLE, set, &key);
+            }
+        }
+        Ok(changes)
+    })
+}
+
+/// Finds the addresses of an attachment.
+pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>) -> linux::Result<()> {
+    let hash = attachment.hash();
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        for set in ADDRESSES {
+            for element in socket.elements(TABLE, set)? {
+                if element.comment.starts_with(&hash) {
+                    changes.delete_element(TABLE, set, &element.key);
+                }
+            }
+        }
+        Ok(changes)
+    })
+}
+
+/// Removes the rules of addresses that programs of iptables made.
+pub(super) fn remove_established(socket: &mut Socket, addresses: &[IpAddr]) -> linux::Result<()> {
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        delete_established(socket, addresses, &mut changes)?;
+        Ok(changes)
+    })
+}
+
+fn delete_established(
+    socket: &mut Socket,
+    addresses: &[IpAddr],
+    changes: &mut Transaction,
+) -> linux::Result<()> {
+    for version in Version::ALL {
+        let table = version.table(IPTABLES_FILTER);
+        for rule in socket.rules(table, CNI_FORWARD)? {
+            if addresses.iter().any(|address| is_of(&rule, address)) {
+                changes.delete_rule(table, CNI_FORWARD, rule.handle);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a rule accepts what comes from an address, or goes to it, and looks at no other address.
+fn is_of(rule: &Rule, address: &IpAddr) -> bool {
+    let value = match address {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let sides = [Side::Source, Side::Destination]
+        .map(|side| matches::address(side, address.is_ipv4(), Register::FIRST));
+    let steps = without_counters(rule);
+    let is_load = |step: &Expression| {
+        matches!(
+            step,
+            Expression::Payload {
+                header: Header::Network,
+                ..
+            }
+        )
+    };
+    let equal = compare(true, value);
+    let matches = steps
+        .windows(2)
+        .any(|pair| sides.contains(&pair[0]) && pair[1] == equal);
+    matches
+        && steps.iter().filter(|step| is_load(step)).count() == 1
+        && steps.last() == Some(&Expression::Verdict(Verdict::Accept))
+}
+
+/// The first address that is not admitted, in our way or in that of established plugins.
+pub(super) fn missing(
+    socket: &mut Socket,
+    config: &Config,
+    attachment: Attachment<'_>,
+    addresses: &[IpAddr],
+) -> linux::Result<Option<IpAddr>> {
+    let hash = attachment.hash();
+    for address in addresses {
+        let version = Version::of(&IpNet::from(*address));
+        let element = socket.element(TABLE, set_of(address), &key_of(address))?;
+        let mut ours = element.is_some_and(|element| element.comment.starts_with(&hash));
+        for rule in admitting(config, version) {
+            ours = ours && rule.is_in(&socket.rules(rule.table, &rule.chain)?);
+        }
+        let rules = socket.rules(version.table(IPTABLES_FILTER), CNI_FORWARD)?;
+        let established = rules.iter().filter(|rule| is_of(rule, address)).count();
+        // One for what it sends, one for what it is answered.
+        if !ours && established < 2 {
+            return Ok(Some(*address));
+        }
+    }
+    Ok(None)
+}
+
+/// The sets that a bridge has to be in, each with its element, and those that it must not be in.
+fn places(policy: Policy, bridge: &str) -> [(&'static str, Key, bool); 3] {
+    let name = Value::InterfaceName(bridge);
+    let pair = || Key::of(&[name, name]);
+    [
+        (BRIDGES, Key::of(&[name]), true),
+        (SAME, pair(), true),
+        (ISOLATED, pair(), policy == Policy::Isolated),
+    ]
+}
+
+/// Keeps a bridge apart. That lasts as long as the bridge: its other containers rely on it.
+pub(super) fn isolate(socket: &mut Socket, policy: Policy, bridge: &str) -> linux::Result<()> {
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        ensure(socket, isolating().into(), "", &mut changes)?;
+        for (set, key, wanted) in places(policy, bridge) {
+            let is_there = socket.element(TABLE, set, &key)?.is_some();
+            if wanted && !is_there {
+                changes.add_element(TABLE, set, &key, policy.name());
+            }
+        }
+        Ok(changes)
+    })
+}
+
+pub(super) fn is_isolated(socket: &mut Socket, policy: Policy, bridge: &str) -> linux::Result<bool> {
+    for rule in isolating() {
+        if !rule.is_in(&socket.rules(rule.table, &rule.chain)?) {
+            return Ok(false);
+        }
+    }
+    for (set, key, wanted) in places(policy, bridge) {
+        if wanted && socket.element(TABLE, set, &key)?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Removes what belongs to attachments of the network whose hash is not in `valid`.
+pub(super) fn collect(socket: &mut Socket, network: &str, valid: &BTreeSet<String>) -> linux::Result<()> {
+    let of_network = format!("{}-", network_hash(network));
+    let is_stale = |element: &Element| {
+        let comment = &element.comment;
+        comment.starts_with(&of_network) && !valid.iter().any(|hash| comment.starts_with(hash))
+    };
+    let mut more = true;
+    while more {
+        more = false;
+        socket.update(|socket| {
+            more = false;
+            let mut changes = Transaction::new();
+            for set in ADDRESSES {
+                let mut stale = socket.elements(TABLE, set)?;
+                stale.retain(is_stale);
+                let room = COLLECT_AT_ONCE.saturating_sub(changes.len());
+                more |= stale.len() > room;
+                for element in stale.iter().take(room) {
+                    changes.delete_element(TABLE, set, &element.key);
+                }
+            }
+            Ok(changes)
+        })?;
+    }
+    Ok(())
+}
+
+/// Forgets bridges that are gone, and removes our table if nothing is in it any more.
+pub(super) fn sweep(socket: &mut Socket, is_there: impl Fn(&str) -> bool) -> linux::Result<()> {
+    socket.update(|socket| {
+        let mut changes = Transaction::new();
+        let mut left = 0;
+        for set in ADDRESSES {
+            left += socket.elements(TABLE, set)?.len();
+        }
+        for set in [BRIDGES, SAME, ISOLATED] {
+            for element in socket.elements(TABLE, set)? {
+                let name = element.key.interface_name();
+                if name.is_some_and(|name| !is_there(&name)) {
+                    changes.delete_element(TABLE, set, &element.key);
+                } else {
+                    left += 1;
+                }
+            }
+        }
+        if left == 0 && !socket.chains(TABLE)?.is_empty() {
+            changes = Transaction::new();
+            changes.delete_table(TABLE);
+        }
+        Ok(changes)
+    })
+}
+
+#[cfg(test)]
+mod tests;
