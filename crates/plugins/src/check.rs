@@ -8,13 +8,14 @@ use cni::{
 use ipnet::IpNet;
 use linux::{address::Family, link::Link, route::Socket, routes};
 
-use crate::messages::{Explain, NO_PREV_RESULT};
+use crate::{
+    chained,
+    messages::{Explain, NO_PREV_RESULT},
+};
 
 /// The result of the ADD that is being checked.
 pub(crate) fn previous(call: &Call) -> Result<CniResult, Error> {
-    call.config
-        .prev_result()?
-        .ok_or_else(|| Error::internal(NO_PREV_RESULT))
+    chained::previous(call, NO_PREV_RESULT)
 }
 
 /// The entry of the container's interface; its sandbox must be the one of the call.

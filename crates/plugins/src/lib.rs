@@ -113,7 +113,17 @@ mod tests {
 
     #[test]
     fn plugins_are_found_with_and_without_the_prefix() {
-        for name in ["bridge", "tuning", "static", "host-local", "loopback"] {
+        for name in [
+            "bridge",
+            "tuning",
+            "static",
+            "host-local",
+            "loopback",
+            "portmap",
+            "bandwidth",
+            "firewall",
+            "sbr",
+        ] {
             assert_eq!(plugin_by_name(name).unwrap().name(), name);
             assert_eq!(plugin_by_name(&format!("cnv-{name}")).unwrap().name(), name);
         }

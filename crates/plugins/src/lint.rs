@@ -144,6 +144,10 @@ mod tests {
                 "capabilities":{"mac":true},"args":{"cni":{"mac":"02:00:00:00:00:01"}},
                 "ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}"#,
             r#"{"type":"tuning","sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1"},"mtu":1400,"txQLen":7}"#,
+            r#"{"type":"portmap","capabilities":{"portMappings":true},"snat":true,"conditionsV4":["ip","daddr","!=","10.0.0.1"]}"#,
+            r#"{"type":"bandwidth","capabilities":{"bandwidth":true},"ingressRate":8000,"ingressBurst":8000}"#,
+            r#"{"type":"firewall","ingressPolicy":"same-bridge","iptablesAdminChainName":"ADMIN"}"#,
+            r#"{"type":"sbr","table":100,"addSourceHints":true}"#,
             r#"{"type":"sriov","anything":1,"ipam":{"type":"static","addresses":[{"address":"10.1.0.1/24"}]}}"#,
             r#"{"type":"macvlan","ipam":{"type":"whereabouts","range":"nonsense","x":1}}"#,
             r#"{"type":"bridge","capabilities":{"ipRanges":true},"ipam":{"type":"host-local"}}"#,
@@ -192,6 +196,22 @@ mod tests {
             (
                 r#"{"type":"tuning","sysctl":{"a":"1","a":"2"}}"#,
                 "plugin tuning: duplicated sysctl keys are not allowed",
+            ),
+            (
+                r#"{"type":"portmap","backend":"pf"}"#,
+                "plugin portmap: failed to parse config: unrecognized backend \"pf\"",
+            ),
+            (
+                r#"{"type":"bandwidth","egressRate":8}"#,
+                "plugin bandwidth: if rate is set, burst must also be set",
+            ),
+            (
+                r#"{"type":"cnv-firewall","ingressPolicy":"closed"}"#,
+                "plugin cnv-firewall: unknown ingress policy: \"closed\"",
+            ),
+            (
+                r#"{"type":"sbr","gateways":["here"]}"#,
+                "plugin sbr: invalid static gateway IP address: here",
             ),
             (
                 r#"{"type":"bridge","ipam":{"type":"host-local"}}"#,
