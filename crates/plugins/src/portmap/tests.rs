@@ -151,6 +151,7 @@ fn a_thousand_ports_cost_no_more_than_one() {
         // The first one makes the table.
         spent(1);
         let few = spent(2);
+        let mut socket = Socket::open().unwrap();
         for number in 3..1003 {
             let id = format!("container-{number}");
             let attachment = Attachment {
@@ -158,8 +159,7 @@ fn a_thousand_ports_cost_no_more_than_one() {
                 ..ATTACHMENT
             };
             let config = config_of(number);
-            let mut socket = Socket::open().unwrap();
-            nftables::add(&mut socket, &config, attachment, &forwards(&config)).unwrap();
+            nftables::add(&mut socket, &config, attachment, &forwards(&config)[..1]).unwrap();
         }
         let many = spent(2000);
         assert!(
