@@ -12,8 +12,8 @@ pub(crate) struct Args {
     /// Starts to measure for each number
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Seconds to send each kind of review
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Seconds to send each kind of review; the pool refuses more than 65,536 open admissions
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 }
 
