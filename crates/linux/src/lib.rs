@@ -9,6 +9,7 @@
 //!
 //!          monitor::LinkMonitor, monitor::AddressMonitor          events: nothing here polls by time
 //!
+//!  tap: links whose other end is a program, made in the namespace that the thread is in
 //!  sysctl, arp: files below /proc/sys, of the namespace that the thread is in
 //!  process: what has to happen between fork and exec
 //!  memory: what a process has and does not need
@@ -34,6 +35,7 @@ pub mod route;
 pub mod routes;
 pub mod rules;
 pub mod sysctl;
+pub mod tap;
 pub mod thread;
 pub mod traffic;
 pub mod vlan;

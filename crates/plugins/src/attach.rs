@@ -32,7 +32,7 @@ pub(crate) use add::{NewLink, Stage};
 pub(crate) use child::Child;
 pub(crate) use parent::{Parent, status as parent_status};
 pub(crate) use remove::Rules;
-pub(crate) use steps::Step;
+pub(crate) use steps::{Sandbox, Step};
 pub(crate) use wire::{WireDns, WireMac, mac};
 
 use crate::{ipam, masquerade::Choice, pod::Pod, veth};

@@ -15,7 +15,7 @@ use std::{
 use ipnet::IpNet;
 use linux::nft::{Expression, Family, Socket, Table, Transaction, Verdict};
 
-use crate::{names::PROGRAM_DIRECTORIES, ruleset::Ruleset};
+use crate::{names::PROGRAM_DIRECTORIES, program::find, ruleset::Ruleset};
 
 /// How long the programs wait for whoever else changes rules, seconds.
 const WAIT: &str = "--wait=30";
@@ -292,13 +292,6 @@ pub(crate) fn execute(
 /// Whether the host has a program.
 pub(crate) fn is_installed(program: &str) -> bool {
     find(program).is_some()
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    PROGRAM_DIRECTORIES
-        .iter()
-        .map(|directory| Path::new(directory).join(program))
-        .find(|path| path.is_file())
 }
 
 /// The words of a rule.

@@ -3,7 +3,7 @@
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge, ptp, macvlan, ipvlan, vlan, dummy ──> attach: the driver of all plugins that give a container a link
+//!   bridge, ptp, macvlan, ipvlan, vlan, dummy, tap, host-device ──> attach: the driver of all plugins that give a container a link
 //!                         ├──> ipam ──> host_local, static_ipam in process, others exec'ed
 //!                         ├──> veth        a pair, one end in the container
 //!                         ├──> record      what is about to be made, for DEL and GC
@@ -11,7 +11,7 @@
 //!                         ├──> check       what CHECK compares
 //!                         ├──> spoof_check rules of nftables for ports
 //!                         └──> masquerade  rules of nftables or iptables for addresses
-//!   tuning, loopback, passthru, multus_shim
+//!   tuning, vrf, loopback, passthru, multus_shim
 //!   bandwidth, firewall, portmap, sbr ──> chained: the result of the plugins before, records
 //! ```
 //!
@@ -28,6 +28,7 @@ mod dummy;
 pub mod firewall;
 mod forwarding;
 mod hash;
+mod host_device;
 pub mod host_local;
 mod interface;
 mod ipam;
@@ -45,26 +46,31 @@ pub mod names;
 pub mod passthru;
 mod pod;
 pub mod portmap;
+mod program;
 mod ptp;
 mod record;
 mod ruleset;
 pub mod sbr;
 mod spoof_check;
 pub mod static_ipam;
+mod tap;
 #[cfg(test)]
 mod testing;
 pub mod tuning;
 mod veth;
 mod vlan;
+mod vrf;
 
 use cni::plugin::Plugin;
 
 use attach::{Driven, LinkPlugin};
 use bridge::Bridge;
 use dummy::Dummy;
+use host_device::HostDevice;
 use ipvlan::IpVlan;
 use macvlan::MacVlan;
 use ptp::Ptp;
+use tap::Tap;
 use vlan::Vlan;
 
 pub use bandwidth::Bandwidth;
@@ -77,9 +83,11 @@ pub use portmap::Portmap;
 pub use sbr::Sbr;
 pub use static_ipam::StaticIpam;
 pub use tuning::Tuning;
+pub use vrf::Vrf;
 
 /// The plugins that give a container a link.
-const LINK_PLUGINS: &[&dyn LinkPlugin] = &[&Bridge, &Dummy, &IpVlan, &MacVlan, &Ptp, &Vlan];
+const LINK_PLUGINS: &[&dyn LinkPlugin] =
+    &[&Bridge, &Dummy, &HostDevice, &IpVlan, &MacVlan, &Ptp, &Tap, &Vlan];
 
 /// All plugins, by name.
 pub const PLUGINS: &[&dyn Plugin] = &[
@@ -87,6 +95,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &Driven(&Bridge),
     &Driven(&Dummy),
     &Firewall,
+    &Driven(&HostDevice),
     &HostLocal,
     &Driven(&IpVlan),
     &Loopback,
@@ -97,8 +106,10 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &Portmap,
     &Sbr,
     &StaticIpam,
+    &Driven(&Tap),
     &Tuning,
     &Driven(&Vlan),
+    &Vrf,
 ];
 
 /// The plugin called `name`; a leading `cnv-` does not count.

@@ -9,9 +9,9 @@ use cni::names::key;
 use cni::plugin::Call;
 
 use crate::messages::{NO_IPAM, NO_RANGES};
-use crate::names::{BANDWIDTH, FIREWALL, HOST_LOCAL, PORTMAP, SBR, STATIC, TUNING};
+use crate::names::{BANDWIDTH, FIREWALL, HOST_LOCAL, PORTMAP, SBR, STATIC, TUNING, VRF};
 use crate::{
-    LINK_PLUGINS, bandwidth, firewall, host_local, plugin_by_name, portmap, sbr, static_ipam, tuning,
+    LINK_PLUGINS, bandwidth, firewall, host_local, plugin_by_name, portmap, sbr, static_ipam, tuning, vrf,
 };
 
 /// Keys that a config of any plugin may have: of the protocol, and what multus adds.
@@ -59,6 +59,7 @@ pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
             PORTMAP => (portmap::examine(&call), portmap::keys()),
             SBR => (sbr::examine(&call), sbr::keys()),
             TUNING => (tuning::examine(&call), tuning::keys()),
+            VRF => (vrf::examine(&call), vrf::keys()),
             _ => (Ok(()), &[][..]),
         },
     };
@@ -188,6 +189,18 @@ mod tests {
                 r#"{"type":"vlan","master":"eth0","vlanId":5}"#,
                 "plugin vlan: failed to execute IPAM delegate: no plugin name provided",
             ),
+            (
+                r#"{"type":"host-device"}"#,
+                "plugin host-device: specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"",
+            ),
+            (
+                r#"{"type":"tap","mac":"x"}"#,
+                "plugin tap: invalid args x for MAC addr: address x: invalid MAC address",
+            ),
+            (
+                r#"{"type":"vrf"}"#,
+                "plugin vrf: configuration is expected to have a valid vrf name",
+            ),
             (r#"{"type":"ptp"}"#, "plugin ptp: no plugin name provided"),
             (
                 r#"{"type":"dummy"}"#,
@@ -254,6 +267,15 @@ mod tests {
                 r#""master":"e","vlanId":7,"mtu":1400,"linkInContainer":false"#,
             ),
             ("dummy", r#""dns":{}"#),
+            (
+                "host-device",
+                r#""device":"eth1","hwaddr":"","kernelpath":"","pciBusID":"""#,
+            ),
+            (
+                "tap",
+                r#""multiQueue":true,"owner":107,"group":107,"selinuxContext":"a","bridge":"b""#,
+            ),
+            ("vrf", r#""vrfname":"blue","table":7"#),
             ("ptp", r#""ipMasq":true,"ipMasqBackend":"nftables","mtu":1400"#),
         ] {
             let lint = of(&format!(r#"{{"type":"{plugin}",{known},"other":1,{ipam}}}"#));

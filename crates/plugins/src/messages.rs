@@ -22,6 +22,10 @@ pub(crate) const NO_MASTER: &str =
     "\"master\" field is required. It specifies the host interface name to create the VLAN for";
 pub(crate) const IPAM_DELEGATE: &str = "failed to execute IPAM delegate";
 pub(crate) const DUMMY_WITHOUT_IPAM: &str = "dummy interface requires an IPAM configuration";
+pub(crate) const NO_DEVICE: &str = "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"";
+pub(crate) const NO_PHYSICAL_INTERFACE: &str = "failed to find physical interface";
+pub(crate) const NO_VRF_NAME: &str = "configuration is expected to have a valid vrf name";
+pub(crate) const NO_EARLIER_RESULT: &str = "missing prevResult from earlier plugin";
 pub(crate) const NO_INTERFACES: &str = "no interfaces to configure";
 pub(crate) const NO_PREV_RESULT: &str = "Required prevResult missing";
 pub(crate) const NO_IPAM: &str = "IPAM config missing 'ipam' key";

@@ -8,6 +8,8 @@ pub const BRIDGE: &str = "bridge";
 pub const DUMMY: &str = "dummy";
 /// Plugin `firewall`.
 pub const FIREWALL: &str = "firewall";
+/// Plugin `host-device`.
+pub const HOST_DEVICE: &str = "host-device";
 /// Plugin `host-local`, an IPAM plugin.
 pub const HOST_LOCAL: &str = "host-local";
 /// Plugin `loopback`.
@@ -24,10 +26,14 @@ pub const PTP: &str = "ptp";
 pub const SBR: &str = "sbr";
 /// Plugin `static`, an IPAM plugin.
 pub const STATIC: &str = "static";
+/// Plugin `tap`.
+pub const TAP: &str = "tap";
 /// Plugin `tuning`.
 pub const TUNING: &str = "tuning";
 /// Plugin `vlan`.
 pub const VLAN: &str = "vlan";
+/// Plugin `vrf`.
+pub const VRF: &str = "vrf";
 
 /// The binary that is all of them.
 pub const BINARY: &str = "weft-cni";
@@ -37,6 +43,8 @@ pub const PREFIX: &str = "cnv-";
 /// Driver kinds of the kernel.
 pub(crate) mod kind {
     pub(crate) const VETH: &str = "veth";
+    pub(crate) const TUN: &str = "tun";
+    pub(crate) const VRF: &str = "vrf";
 }
 
 /// Begin of the names of host ends; eight hexadecimal digits follow.

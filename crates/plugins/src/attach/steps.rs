@@ -8,6 +8,7 @@ use linux::{link::Mac, route::Socket};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    host_device,
     masquerade::{self, Backend},
     messages::Explain as _,
     pod::Pod,
@@ -33,6 +34,14 @@ pub(crate) enum Step {
         name: String,
         /// Where it is.
         #[serde(rename = "in")]
+        sandbox: Sandbox,
+    },
+    /// A device of the host was moved into the container.
+    Device {
+        /// Its name on the host.
+        name: String,
+        /// Where it went.
+        #[serde(rename = "to")]
         sandbox: Sandbox,
     },
     /// The container's frames are checked for their sender.
@@ -101,7 +110,7 @@ impl Step {
 
     /// Whether it is the step that gives the container a link.
     pub(super) fn is_link(&self) -> bool {
-        matches!(self, Step::Pair { .. } | Step::Link { .. })
+        matches!(self, Step::Pair { .. } | Step::Link { .. } | Step::Device { .. })
     }
 
     fn undo_rules(&self, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
@@ -117,7 +126,7 @@ impl Step {
             Step::Masquerade { backend, addresses } => {
                 masquerade::tear_down(rules, owner, Some((*backend, addresses)))
             }
-            Step::Pair { .. } | Step::Link { .. } => Ok(()),
+            Step::Pair { .. } | Step::Link { .. } | Step::Device { .. } => Ok(()),
         }
     }
 
@@ -131,6 +140,9 @@ impl Step {
                 }),
                 None => Ok(()),
             },
+            Step::Device { name, sandbox } => {
+                host_device::give_back(host, sandbox.find(call)?, owner.ifname, name)
+            }
             Step::SpoofCheck { .. } | Step::Masquerade { .. } => Ok(()),
         }
     }
@@ -223,6 +235,16 @@ mod tests {
                     },
                 },
                 r#"{"link":{"kind":"macvlan","name":"veth1","in":{"netns":"/run/netns/x","cookie":7}}}"#,
+            ),
+            (
+                Step::Device {
+                    name: "eth1".into(),
+                    sandbox: Sandbox {
+                        netns: "/run/netns/x".into(),
+                        cookie: None,
+                    },
+                },
+                r#"{"device":{"name":"eth1","to":{"netns":"/run/netns/x"}}}"#,
             ),
             (
                 Step::SpoofCheck {

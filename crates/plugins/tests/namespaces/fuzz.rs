@@ -128,6 +128,11 @@ fn configs() -> Vec<Value> {
         json!({ "cniVersion": "1.1.0", "name": "n", "type": "ptp", "mtu": 1280, "ipMasq": true, "ipMasqBackend": "nftables",
                 "dns": { "search": [] }, "prevResult": previous.clone(),
                 "ipam": { "type": "static", "addresses": [{ "address": "10.1.2.3/24", "gateway": "10.1.2.1" }] } }),
+        json!({ "cniVersion": "1.1.0", "name": "n", "type": "tap", "multiQueue": true, "owner": 0, "group": 0, "mtu": 1280, "bridge": "br0",
+                "mac": "02:00:00:00:00:09", "selinuxContext": "", "runtimeConfig": { "mac": "02:00:00:00:00:05" } }),
+        json!({ "cniVersion": "1.0.0", "name": "n", "type": "host-device", "device": "eth0", "hwaddr": "02:00:00:00:00:09",
+                "kernelpath": "/sys/devices/pci0000:00", "pciBusID": "0000:00:03.0", "runtimeConfig": { "deviceID": "x" } }),
+        json!({ "cniVersion": "1.0.0", "name": "n", "type": "vrf", "vrfname": "blue", "table": 7, "prevResult": previous.clone() }),
         json!({ "name": "n", "type": "loopback" }),
         json!({}),
     ]

@@ -20,6 +20,7 @@ mod delegation;
 mod dice;
 mod firewall;
 mod fuzz;
+mod host_device;
 mod host_local;
 mod kinds;
 mod macvlan;
@@ -30,6 +31,7 @@ mod recovery;
 mod rules;
 mod sbr;
 mod stage;
+mod tap;
 #[allow(dead_code, reason = "the tests beside the plugins use more of it")]
 #[path = "../../src/testing.rs"]
 mod testing;

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use crate::stage::{Host, Outcome, VERSIONS, l2, l3, on_a_host, with};
 
-/// Names, and the plugin that answers. Multus' own two have other versions and another text (multus.md §11).
+/// Names, and the plugin that answers. Multus' own two have other versions and another text (multus.md §11), and vrf has
+/// other versions.
 fn plugins() -> impl Iterator<Item = (String, &'static str)> {
     let all = plugins::PLUGINS.iter().map(|plugin| plugin.name());
-    all.filter(|name| !["multus-shim", "passthru"].contains(name))
+    all.filter(|name| !["multus-shim", "passthru", "vrf"].contains(name))
         .flat_map(|name| [(name.to_owned(), name), (format!("{PREFIX}{name}"), name)])
 }
 
@@ -78,6 +79,43 @@ fn plugins_introduce_themselves_and_name_what_is_missing() {
                 version.success(),
                 json!({ "cniVersion": "1.1.0", "supportedVersions": versions })
             );
+        }
+    });
+}
+
+#[test]
+fn vrf_begins_with_a_later_version() {
+    on_a_host("versions of vrf", |host| {
+        let about = host.run("vrf", &[], "");
+        assert!(
+            about
+                .stderr
+                .ends_with("\nCNI protocol versions supported: 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"),
+            "{about:?}"
+        );
+        let old = failure(&complete(host, "vrf", ("", ""), &l2("0.3.0").to_string()));
+        assert_eq!((old.0, old.1.as_str()), (1, "incompatible CNI versions"));
+        let check = complete(host, "vrf", ("CNI_COMMAND", "CHECK"), &l2("0.3.1").to_string());
+        assert_eq!(check.failure(), (1, "config version does not allow CHECK".into()));
+        for verb in ["STATUS", "GC"] {
+            let silent = complete(host, "vrf", ("CNI_COMMAND", verb), &l2("1.1.0").to_string());
+            assert_eq!((silent.code, silent.stdout.as_str()), (0, ""), "{silent:?}");
+        }
+        let pod = host.pod();
+        let config = json!({ "cniVersion": "1.0.0", "name": "n", "type": "vrf" });
+        for (config, text) in [
+            (
+                config.clone(),
+                "configuration is expected to have a valid vrf name",
+            ),
+            (
+                with(&config, "vrfname", "blue".into()),
+                "missing prevResult from earlier plugin",
+            ),
+        ] {
+            let refused = host.call("ADD", &pod, &config).message();
+            assert_eq!(refused, format!("cmdAdd failed: {text}"));
+            host.del(&pod, &config);
         }
     });
 }

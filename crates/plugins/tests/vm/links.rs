@@ -151,3 +151,92 @@ fn an_ipvlan_has_its_mode_and_the_addresses_of_the_plugin_before_it() {
         );
     });
 }
+
+/// Addresses and routes of `net1`, and a VRF's table: one line each.
+fn tables(pod: &crate::stage::Pod) -> Vec<String> {
+    let index = pod.net1().index;
+    let mut lines: Vec<_> = pod
+        .with(|socket| {
+            let mut routes = socket.routes(Family::V4)?;
+            routes.extend(socket.routes(Family::V6)?);
+            Ok(routes)
+        })
+        .into_iter()
+        .filter(|route| route.link == Some(index) && route.gateway.is_some())
+        .map(|route| format!("{route} in {}", route.table.unwrap()))
+        .collect();
+    lines.sort();
+    lines
+}
+
+// cni-plugins#52 (vrf)
+#[test]
+fn interfaces_come_into_a_vrf_with_their_routes_and_leave_it() {
+    in_the_vm("VRFs", |host| {
+        eth0(host);
+        let pod = host.pod();
+        let mut config = config("macvlan");
+        config["ipam"] = json!({
+            "type": "static",
+            "addresses": [{ "address": "10.1.2.3/24", "gateway": "10.1.2.1" }, { "address": "fd00::3/64", "gateway": "fd00::1" }],
+            "routes": [{ "dst": "10.9.0.0/16" }, { "dst": "fd09::/64" }]
+        });
+        let result = host.add(&pod, &config);
+        let mut vrf = json!({ "cniVersion": "1.0.0", "name": "test-net", "type": "vrf", "vrfname": "blue" });
+        vrf["prevResult"] = with(&result, "cniVersion", "1.0.0".into());
+        let passed = host.add(&pod, &vrf);
+        assert_eq!(passed["ips"], result["ips"]);
+        let blue = pod.link("blue").unwrap();
+        assert!(blue.is_up());
+        assert_eq!(blue.kind_state, KindState::Vrf(1));
+        assert_eq!(pod.net1().master, Some(blue.index));
+        assert_eq!(pod.addresses(), ["10.1.2.3/24", "fd00::3/64"]);
+        assert_eq!(
+            tables(&pod),
+            ["10.9.0.0/16 via 10.1.2.1 in 1", "fd09::/64 via fd00::1 in 1"]
+        );
+        host.call("CHECK", &pod, &vrf).success();
+        let twice = host.call("ADD", &pod, &vrf).message();
+        assert_eq!(
+            twice,
+            "cmdAdd failed: interface net1 has already a master set: blue"
+        );
+        assert_eq!(pod.net1().master, Some(blue.index));
+
+        // A second interface, in the same VRF and in others.
+        let second = |name: &str, table: u32| {
+            let mut vrf = with(&vrf, "vrfname", name.into());
+            vrf["table"] = table.into();
+            host.call_with("ADD", &pod, "net2", "", &vrf)
+        };
+        host.call_with("ADD", &pod, "net2", "", &crate::at(&config, "10.2.0.3/24"))
+            .success();
+        assert_eq!(
+            second("blue", 7).message(),
+            "cmdAdd failed: VRF blue already exist with different routing table 1"
+        );
+        assert_eq!(pod.link("net2").unwrap().master, None);
+        assert_eq!(
+            second("net1", 0).message(),
+            "cmdAdd failed: link net1 is not a VRF"
+        );
+        second("red", 0).success();
+        assert_eq!(pod.link("red").unwrap().kind_state, KindState::Vrf(2));
+        let red = with(&vrf, "vrfname", "red".into());
+        host.call_with("DEL", &pod, "net2", "", &red).success();
+        assert!(pod.link("red").is_none());
+        second("blue", 1).success();
+        let elsewhere = host.call_with("CHECK", &pod, "net2", "", &with(&red, "vrfname", "blue".into()));
+        elsewhere.success();
+        host.del(&pod, &vrf);
+        assert!(pod.link("blue").is_some(), "net2 is in it");
+        assert_eq!(pod.net1().master, None);
+        let gone = host.call("CHECK", &pod, &vrf).message();
+        assert_eq!(gone, "interface net1 is not in VRF blue");
+        host.call_with("DEL", &pod, "net2", "", &vrf).success();
+        assert!(pod.link("blue").is_none());
+        host.del(&pod, &vrf);
+        pod.lose_path();
+        host.del(&pod, &vrf);
+    });
+}

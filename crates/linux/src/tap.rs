@@ -1,0 +1,127 @@
+//! TAP devices: links whose other end is a program's file.
+
+use std::{
+    ffi::c_int,
+    fs::OpenOptions,
+    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
+};
+
+use rustix::{
+    fs::OFlags,
+    ioctl::{IntegerSetter, Opcode, Setter, ioctl, opcode},
+};
+
+use crate::{Errno, Error, Feature, Result};
+
+/// The device that makes them.
+const DEVICE: &str = "/dev/net/tun";
+
+/// Requests of `<linux/if_tun.h>`.
+const SET_INTERFACE: Opcode = opcode::write::<c_int>(b'T', 202);
+const SET_PERSISTENT: Opcode = opcode::write::<c_int>(b'T', 203);
+const SET_OWNER: Opcode = opcode::write::<c_int>(b'T', 204);
+const SET_GROUP: Opcode = opcode::write::<c_int>(b'T', 206);
+
+/// Flags of `<linux/if_tun.h>`: Ethernet frames, without the header that names their protocol, with the header that
+/// virtual machines want, and an error where there is such a device already.
+const TAP: u16 = 0x0002;
+const NO_PROTOCOL: u16 = 0x1000;
+const VNET_HEADER: u16 = 0x4000;
+const EXCLUSIVE: u16 = 0x8000;
+const MULTI_QUEUE: u16 = 0x0100;
+
+/// Bytes of a name, with a zero behind it.
+const NAME: usize = 16;
+
+/// `struct ifreq`, with the flags as the only member of its union that is used.
+#[repr(C)]
+struct Interface {
+    name: [u8; NAME],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+/// A device to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TapSpec<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Several programs, or threads of one, may open it.
+    pub multi_queue: bool,
+    /// The user that may open it; only root without one.
+    pub owner: Option<u32>,
+    /// The group that may open it.
+    pub group: Option<u32>,
+}
+
+/// Makes a TAP device that stays, down, in the network namespace of the calling thread. An error that
+/// [`is_unsupported`](Error::is_unsupported) if the kernel has none.
+pub fn create_tap(spec: &TapSpec<'_>) -> Result<()> {
+    let failed = |errno: Errno| Error::kernel("create tap", spec.name, errno);
+    let bytes = spec.name.as_bytes();
+    if bytes.len() >= NAME || bytes.contains(&0) {
+        return Err(failed(Errno::INVAL));
+    }
+    let mut name = [0; NAME];
+    name[..bytes.len()].copy_from_slice(bytes);
+    let queues = if spec.multi_queue { MULTI_QUEUE } else { 0 };
+    let interface = Interface {
+        name,
+        flags: TAP | NO_PROTOCOL | VNET_HEADER | EXCLUSIVE | queues,
+        rest: [0; 22],
+    };
+    let lacking = Some(Feature::Driver("CONFIG_TUN"));
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default())
+        .open(DEVICE)
+        .map_err(|error| {
+            Error::io("create tap", spec.name, &error)
+                .lacking(Errno::NOENT, lacking)
+                .lacking(Errno::NODEV, lacking)
+        })?;
+    let fd = file.as_fd();
+    #[allow(unsafe_code, reason = "there is no safe way to make a device of this kind")]
+    // SAFETY: the requests are those of the device, each with the argument that it takes: the first one reads, and writes,
+    // the 40 bytes of an `ifreq`, of which `Setter` hands over its own copy; the others take a number.
+    unsafe {
+        ioctl(fd, Setter::<SET_INTERFACE, Interface>::new(interface)).map_err(failed)?;
+        if let Some(owner) = spec.owner {
+            ioctl(fd, IntegerSetter::<SET_OWNER>::new_usize(owner as usize)).map_err(failed)?;
+        }
+        if let Some(group) = spec.group {
+            ioctl(fd, IntegerSetter::<SET_GROUP>::new_usize(group as usize)).map_err(failed)?;
+        }
+        ioctl(fd, IntegerSetter::<SET_PERSISTENT>::new_usize(1)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_those_of_the_kernels_header() {
+        assert_eq!(size_of::<Interface>(), size_of::<libc::ifreq>());
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        assert_eq!(
+            [SET_INTERFACE, SET_PERSISTENT, SET_OWNER, SET_GROUP],
+            [0x4004_54ca, 0x4004_54cb, 0x4004_54cc, 0x4004_54ce]
+        );
+    }
+
+    #[test]
+    fn names_that_no_link_can_have_are_refused() {
+        for name in ["sixteen-letters-", "a\0b"] {
+            let spec = TapSpec {
+                name,
+                multi_queue: false,
+                owner: None,
+                group: None,
+            };
+            assert_eq!(create_tap(&spec).unwrap_err().errno(), Some(Errno::INVAL));
+        }
+    }
+}
