@@ -171,7 +171,8 @@ fn goes_without_its_namespace(host: &mut Host, config: &Value) {
     host.del(&pod, config);
     let state = host.state(&pod);
     assert!(!state.contains(&pod.id), "{state}");
-    let pod = host.pod();
+    // The first container's namespace is still there, without a path.
+    let (pod, config) = (host.pod(), &beside(config));
     host.add(&pod, config);
     // The runtime does not know the path any more, the record does.
     let without_path = host.pod_without_path(&pod);
@@ -189,10 +190,19 @@ fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
 }
 
+/// A config of the same network for another attachment at the same time: a parent has one VLAN of a tag, in whatever
+/// namespace.
+fn beside(config: &Value) -> Value {
+    match config["vlanId"].as_u64() {
+        Some(tag) => with(config, "vlanId", (tag + 1).into()),
+        None => config.clone(),
+    }
+}
+
 fn is_collected(host: &mut Host, config: &Value) {
     let (keep, lose) = (host.pod(), host.pod());
     let before = host.state(&lose);
-    host.add(&keep, config);
+    host.add(&keep, &beside(config));
     host.add(&lose, config);
     let outcome = host.gc(config);
     assert!(outcome.stderr.contains("removed nothing"), "{outcome:?}");
