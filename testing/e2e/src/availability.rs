@@ -46,6 +46,7 @@ pub fn violations(mut events: Vec<Event>) -> Vec<String> {
                 view.operator.get_or_insert(event.at);
             }
             News::Operator(false) => view.operator = None,
+            News::Disturbance => view.asked = Some(event.at),
         }
     }
     found
@@ -342,6 +343,12 @@ mod tests {
         // It was rolled out when it was first seen.
         let killed = rolling(5, 100.2, 1);
         assert_eq!(flap(Some(killed), 1, "100"), [] as [String; 0], "a daemon died");
+        let disturbed = event(4, 100.2, News::Disturbance);
+        assert_eq!(
+            flap(Some(disturbed), 1, "100"),
+            [] as [String; 0],
+            "the test killed a program whose workload has no label"
+        );
         let edited = rolling(5, 100.2, 2);
         assert_eq!(
             flap(Some(edited), 1, "100"),

@@ -26,6 +26,8 @@ pub enum News {
     Workload(String, Option<Workload>),
     /// Whether the operator runs.
     Operator(bool),
+    /// The test breaks something, such as a program that it kills.
+    Disturbance,
 }
 
 /// State of the `NetworkAddonsConfig`.

@@ -195,6 +195,7 @@ impl<'a> NodeNetwork<'a> {
 
     /// Ends a node's handler as the kubelet does; its pod is replaced.
     pub(crate) fn stop_handler(&self, node: &str) {
+        self.stage.disturb();
         let pid = self.handler(node);
         let pod = self.handler_pod(node);
         let delete = ["-n", OPERATOR_NAMESPACE, "delete", "pod", &pod, "--wait=false"];

@@ -14,6 +14,7 @@ use serde_json::Value;
 /// Watches that run from the beginning of a test to its end. They are not restarted: a record ends with the first watch
 /// that ends, such as when a test kills the API server.
 pub struct Record {
+    began: Instant,
     watches: Vec<Child>,
     readers: Vec<JoinHandle<()>>,
     notes: Arc<Mutex<Notes>>,
@@ -29,6 +30,7 @@ impl Record {
     pub fn start(kubectl: &Kubectl) -> Self {
         let began = Instant::now();
         let mut record = Self {
+            began,
             watches: Vec::new(),
             readers: Vec::new(),
             notes: Arc::default(),
@@ -59,6 +61,18 @@ impl Record {
     pub fn has_begun(&self) -> bool {
         let is_configuration = |event: &Event| matches!(event.news, News::Configuration(_));
         lock(&self.notes).events.iter().any(is_configuration)
+    }
+
+    /// Notes that the test breaks something now. Its place is behind all that the watches have reported.
+    pub fn disturb(&self) {
+        let mut notes = lock(&self.notes);
+        let revisions = notes.events.iter().map(|event| event.revision);
+        let revision = revisions.max().unwrap_or_default();
+        notes.events.push(Event {
+            revision,
+            at: self.began.elapsed(),
+            news: News::Disturbance,
+        });
     }
 
     /// Ends it, and returns what was recorded.

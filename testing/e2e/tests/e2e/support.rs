@@ -449,7 +449,13 @@ impl Stage {
             .collect()
     }
 
+    /// Notes that the test breaks something now, so that availability may end at any moment.
+    pub fn disturb(&self) {
+        self.record.disturb();
+    }
+
     pub fn kill_9(&self, pid: u32) {
+        self.disturb();
         // It may be gone by now.
         let _ = run::output(Command::new("kill").args(["-9", &pid.to_string()]));
     }
