@@ -54,8 +54,10 @@ fn kinds() -> [(&'static str, LinkKind<'static>, KindState); 7] {
 fn every_kind_is_made_in_another_namespace_or_what_the_kernel_lacks_is_named() {
     alone("kinds of links", || {
         let mut here = Socket::open().unwrap();
-        let parent = neighbourhood(&mut here, "parent").outer;
-        here.set_up(&parent).unwrap();
+        // The end of its namespace would be that of the parent.
+        let neighbour = neighbourhood(&mut here, "parent");
+        let parent = &neighbour.outer;
+        here.set_up(parent).unwrap();
         for (name, kind, state) in kinds() {
             let away = NetNs::create_anonymous().unwrap();
             let mut there = away.run(Socket::open).unwrap().unwrap();
@@ -91,24 +93,27 @@ fn a_link_moves_and_is_renamed_in_one_step() {
     alone("moving links", || {
         let home = NetNs::current().unwrap();
         let mut here = Socket::open().unwrap();
-        let device = neighbourhood(&mut here, "device").outer;
+        // The end of its namespace would be that of the device.
+        let neighbour = neighbourhood(&mut here, "device");
+        let device = &neighbour.outer;
         let away = NetNs::create_anonymous().unwrap();
         let mut there = away.run(Socket::open).unwrap().unwrap();
-        here.set_up(&device).unwrap();
+        here.set_up(device).unwrap();
         let alias = LinkChange {
             alias: Some("device"),
             ..LinkChange::default()
         };
-        here.change_link(&device, "set alias of link", &alias).unwrap();
-        here.move_link(&device, away.as_fd(), "net1").unwrap();
+        here.change_link(device, "set alias of link", &alias).unwrap();
+        here.move_link(device, away.as_fd(), "net1").unwrap();
         assert_eq!(here.find_link("device").unwrap(), None);
         let moved = there.link_by_name("net1").unwrap();
         assert_eq!(moved.alias.as_deref(), Some("device"));
         assert!(!moved.is_up());
 
         // The name is taken there, and the old one too: it stays.
-        let second = neighbourhood(&mut here, "net1").outer;
-        let taken = here.move_link(&second, away.as_fd(), "net1").unwrap_err();
+        let other = neighbourhood(&mut here, "net1");
+        let second = &other.outer;
+        let taken = here.move_link(second, away.as_fd(), "net1").unwrap_err();
         assert!(taken.is_exists(), "{taken}");
         assert_eq!(here.link_by_name("net1").unwrap().index, second.index);
 
