@@ -21,7 +21,7 @@ use tower::{BoxError, ServiceBuilder, service_fn};
 use crate::metrics::Requests;
 
 /// First part of every component's user agent. API servers use it as the field manager of updates.
-pub(crate) const PRODUCT: &str = "weft";
+pub const PRODUCT: &str = "weft";
 
 /// Longer than the longest silence of a healthy watch (290 s and a margin of 5 s), so that it only ever ends requests
 /// whose answer was lost.

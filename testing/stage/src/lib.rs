@@ -50,6 +50,7 @@ mod task;
 
 use std::{fmt::Display, path::Path, time::Duration};
 
+use axum::http::{HeaderValue, header};
 use k8s_openapi::ByteString;
 use kube::{
     Config,
@@ -81,7 +82,12 @@ pub async fn config(kubeconfig: &Path, account: Option<&str>) -> Config {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .expect("a configuration");
-    config.auth_info.impersonate = account.map(str::to_owned);
+    if let Some(account) = account {
+        config.auth_info.impersonate = Some(account.to_owned());
+        // Programs of the product write under its name as field manager.
+        let agent = HeaderValue::from_static(kube_kit::client::PRODUCT);
+        config.headers.push((header::USER_AGENT, agent));
+    }
     config
 }
 

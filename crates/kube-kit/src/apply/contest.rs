@@ -4,6 +4,7 @@
 //! without delay, then with growing pauses, until it stays.
 
 use serde_json::{Map, Value};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -118,11 +119,12 @@ fn manager<'a>(live: &'a Value, path: &str) -> Option<&'a str> {
         .iter()
         .filter(|entry| text(entry, "subresource").is_empty());
     let last = entries.max_by_key(|entry| {
-        let owns = entry
+        let owned = entry
             .get("fieldsV1")
-            .is_some_and(|fields| owns(fields, live, path));
+            .and_then(|fields| uncovered(fields, live, path));
         // Times have seconds. Within the same second, prefer the other client.
-        (owns, text(entry, "time"), text(entry, "manager") != PRODUCT)
+        let is_other = text(entry, "manager") != PRODUCT;
+        (owned.map(Reverse), text(entry, "time"), is_other)
     })?;
     Some(text(last, "manager")).filter(|manager| !manager.is_empty())
 }
@@ -131,36 +133,40 @@ fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
     entry.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether `fieldsV1` has the field at this path of the object. Keys and indices are joined by full stops, and keys may
-/// contain some themselves.
-fn owns(fields: &Value, live: &Value, path: &str) -> bool {
-    let Some(fields) = fields.as_object() else {
-        return false;
+/// How much of this path of the object the closest field of `fieldsV1` leaves uncovered: nothing for the field itself,
+/// more for an owner of something above it. `None` when there is no such field. Keys and indices are joined by full
+/// stops, and keys may contain some themselves.
+///
+/// A manager that owns an object as a whole and one that owns nothing but its existence look alike: `"f:data": {}`.
+fn uncovered(fields: &Value, live: &Value, path: &str) -> Option<usize> {
+    let below = |fields: &Value, inner: &Value, rest: &str| {
+        // A field that is owned as a whole has no children.
+        if rest.is_empty() || fields.as_object().is_none_or(Map::is_empty) {
+            return Some(rest.len());
+        }
+        uncovered(fields, inner, rest)
     };
-    fields.iter().any(|(field, below)| {
+    let fields = fields.as_object()?.iter();
+    let covering = fields.filter_map(|(field, children)| {
         if let Some(key) = field.strip_prefix("f:") {
-            let Some(rest) = path.strip_prefix(key) else {
-                return false;
+            let rest = path.strip_prefix(key)?;
+            let rest = if rest.is_empty() {
+                rest
+            } else {
+                rest.strip_prefix('.')?
             };
-            // A field that is owned as a whole has no children.
-            let is_whole = below.as_object().is_none_or(Map::is_empty);
-            let inner = live.get(key).unwrap_or(&Value::Null);
-            return rest.is_empty()
-                || rest
-                    .strip_prefix('.')
-                    .is_some_and(|rest| is_whole || owns(below, inner, rest));
+            return below(children, live.get(key).unwrap_or(&Value::Null), rest);
         }
         let (index, rest) = path.split_once('.').unwrap_or((path, ""));
-        let element = index.parse::<usize>().ok().and_then(|index| live.get(index));
-        let (Some(element), Some(keys)) = (element, field.strip_prefix("k:")) else {
-            return false;
-        };
-        let keys: Value = serde_json::from_str(keys).unwrap_or_default();
-        let is_meant = keys
-            .as_object()
-            .is_some_and(|keys| keys.iter().all(|(key, value)| element.get(key) == Some(value)));
-        is_meant && (rest.is_empty() || owns(below, element, rest))
-    })
+        let element = live.get(index.parse::<usize>().ok()?)?;
+        let keys: Value = serde_json::from_str(field.strip_prefix("k:")?).unwrap_or_default();
+        let mut keys = keys.as_object()?.iter();
+        if !keys.all(|(key, value)| element.get(key) == Some(value)) {
+            return None;
+        }
+        below(children, element, rest)
+    });
+    covering.min()
 }
 
 #[cfg(test)]
@@ -234,6 +240,8 @@ mod tests {
                 { "manager": "weft", "time": "2026-01-01T00:00:02Z", "fieldsV1": {
                     "f:metadata": { "f:labels": { "f:app.kubernetes.io/name": {} } },
                     "f:spec": { "f:containers": { "k:{\"name\":\"a\"}": { "f:image": {} } } },
+                    // The map exists because of this manager, which owns none of its keys.
+                    "f:data": {},
                 } },
                 { "manager": "argocd", "time": "2026-01-01T00:00:01Z", "fieldsV1": {
                     "f:spec": { "f:containers": { "k:{\"name\":\"b\"}": { "f:image": {} } } },
