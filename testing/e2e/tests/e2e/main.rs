@@ -15,6 +15,7 @@
 )]
 
 mod attach;
+mod cluster_network;
 mod crash;
 mod dump;
 mod hot_plug;
