@@ -35,6 +35,7 @@ mod ipam;
 mod iptables;
 mod ipvlan;
 pub mod lint;
+mod lock;
 pub mod loopback;
 mod macvlan;
 pub mod mark;

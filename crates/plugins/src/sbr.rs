@@ -12,7 +12,7 @@
 mod config;
 mod plan;
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use cni::{
     Error,
@@ -28,7 +28,6 @@ use linux::{
     routes::{MAIN_TABLE, Route},
     rules::Rule,
 };
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -37,6 +36,7 @@ use self::{
 };
 use crate::{
     chained, check,
+    lock::{self, PATIENCE},
     messages::{Explain, SBR_NOT_CHAINED},
     names::SBR,
     pod::Pod,
@@ -90,7 +90,7 @@ impl Plugin for Sbr {
             )));
         }
         let mut pod = Pod::open(call)?;
-        lock(&pod)?;
+        lock(&pod.ns, &pod.path, PATIENCE)?;
         let (records, key) = (Records::of(SBR, call), AttachmentId::of(call));
         let mut journal = chained::begin(&records, &key, |taken| {
             let socket = &mut pod.socket;
@@ -121,7 +121,7 @@ impl Plugin for Sbr {
         let taken: Option<Taken<Step>> = records.taken(&key)?;
         // Whatever was made is in the namespace, and gone with it.
         if let Some(mut pod) = Pod::find_remaining(call)? {
-            lock(&pod)?;
+            lock(&pod.ns, &pod.path, PATIENCE)?;
             let ifname = &call.request.ifname;
             let socket = &mut pod.socket;
             let link = socket
@@ -159,18 +159,12 @@ impl Plugin for Sbr {
     }
 }
 
-/// Calls for one container that choose tables take turns, also with established plugins.
-fn lock(pod: &Pod) -> Result<(), Error> {
-    loop {
-        match flock(&pod.ns, FlockOperation::LockExclusive) {
-            Err(linux::Errno::INTR) => {}
-            locked => {
-                return locked.map_err(|errno| {
-                    Error::internal(format!("failed to lock netns \"{}\": {errno}", pod.path))
-                });
-            }
-        }
-    }
+/// Locks the namespace, so that calls for one container which choose tables take turns, also with established plugins.
+fn lock(namespace: &NetNs, path: &str, patience: Duration) -> Result<(), Error> {
+    lock::wait_for(namespace, patience).map_err(|error| {
+        let text = format!("failed to lock netns \"{path}\": {error}");
+        Error::new(lock::code(&error), text)
+    })
 }
 
 /// The rules, the tables that are in use, and the routes of the interface.
@@ -347,4 +341,28 @@ fn collect(key: &AttachmentId, taken: &Taken<Step>) -> Result<(), Error> {
         take_back(&mut socket, link.as_ref(), std::slice::from_ref(step))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cni::error::code;
+
+    use super::*;
+
+    #[test]
+    fn lock_of_a_namespace_that_is_held_fails_with_try_again_later() {
+        // cni-plugins#72
+        let path = "/proc/thread-self/ns/net";
+        let open = || NetNs::open(Path::new(path)).unwrap();
+        let (held, wanted) = (open(), open());
+        lock(&held, path, Duration::ZERO).unwrap();
+        let error = lock(&wanted, path, Duration::from_millis(30)).unwrap_err();
+        assert_eq!(error.code, code::TRY_AGAIN_LATER);
+        let begin = format!("failed to lock netns \"{path}\": another process holds the lock");
+        assert!(error.msg.starts_with(&begin), "{error:?}");
+        drop(held);
+        lock(&wanted, path, PATIENCE).unwrap();
+    }
 }

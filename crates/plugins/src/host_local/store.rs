@@ -15,16 +15,14 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read as _, Write as _},
     net::IpAddr,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
 };
 
-use cni::{Error, config::ValidAttachment, error::code, files};
+use cni::{Error, config::ValidAttachment, files};
 use linux::files::{Links, open_directory, open_or_create_regular, open_regular};
 
 use super::{
@@ -32,6 +30,7 @@ use super::{
     owner::Owner,
     range::parse_ip,
 };
+use crate::lock;
 
 const DIRECTORY_MODE: u32 = 0o755;
 const LOCK: &str = "lock";
@@ -40,10 +39,6 @@ const FILE_MODE: u32 = 0o600;
 const LAST_RESERVED: &str = "last_reserved_ip";
 /// More than a lease can have, in bytes.
 const LEASE_LIMIT: u64 = 4096;
-/// How long others may hold the lock, which they do for milliseconds, and the pauses between looks at it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(30);
-const FIRST_PAUSE: Duration = Duration::from_micros(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The leases of a network, locked.
 #[derive(Debug)]
@@ -92,7 +87,7 @@ impl Store {
     fn lock(path: PathBuf, network: &str, index: &Path) -> io::Result<Self> {
         let directory = open_directory(&path)?;
         let lock = open_lock(&path)?;
-        wait_for(&lock, LOCK_PATIENCE)?;
+        lock::wait_for(&lock, lock::PATIENCE)?;
         let metadata = directory.metadata()?;
         let index = Index::new(index, network, &metadata);
         let mut store = Self {
@@ -335,30 +330,6 @@ fn open_lock(directory: &Path) -> io::Result<File> {
     }
 }
 
-/// Waits for the lock as long as others may reasonably hold it: the directory may be a pod's own. The kernel has no lock
-/// with a time limit.
-fn wait_for(lock: &File, patience: Duration) -> io::Result<()> {
-    let begun = Instant::now();
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match lock.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) => {}
-        }
-        if begun.elapsed() >= patience {
-            let text = format!(
-                "another process holds the lock for more than {} s",
-                patience.as_secs()
-            );
-            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-        }
-        thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
 /// The files of a directory that are named after an address.
 fn addresses(directory: &Path) -> io::Result<BTreeSet<IpAddr>> {
     let mut found = BTreeSet::new();
@@ -374,30 +345,6 @@ fn addresses(directory: &Path) -> io::Result<BTreeSet<IpAddr>> {
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
-    let code = match error.kind() {
-        io::ErrorKind::TimedOut => code::TRY_AGAIN_LATER,
-        _ => code::INTERNAL,
-    };
-    Error::new(code, format!("failed to {what} {}: {error}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_that_another_keeps_is_waited_for_in_vain_for_a_while_only() {
-        // cni-plugins#72
-        let path = std::env::temp_dir().join(format!("weft-lock-{}", std::process::id()));
-        create_directory(&path).unwrap();
-        let (held, wanted) = (open_lock(&path).unwrap(), open_lock(&path).unwrap());
-        held.lock().unwrap();
-        let error = wait_for(&wanted, Duration::from_millis(30)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(failed("open", &path, &error).code, code::TRY_AGAIN_LATER);
-        let waiting = thread::spawn(move || wait_for(&wanted, LOCK_PATIENCE));
-        drop(held);
-        waiting.join().unwrap().unwrap();
-        fs::remove_dir_all(&path).unwrap();
-    }
+    let text = format!("failed to {what} {}: {error}", path.display());
+    Error::new(lock::code(error), text)
 }
