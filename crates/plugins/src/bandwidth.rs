@@ -25,7 +25,7 @@ use crate::{
     messages::{BANDWIDTH_NO_INTERFACES, BANDWIDTH_NO_PEER, Explain, NOT_CHAINED},
     names::{BANDWIDTH, IFB_PREFIX, kind},
     pod::Pod,
-    record::{Attachment, AttachmentId, Journal, Records, Taken},
+    record::{Attachment, AttachmentId, Journal, Records, Taken, gc},
 };
 
 /// Longest name of a link.
@@ -141,12 +141,14 @@ impl Plugin for Bandwidth {
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
-        let Some(valid) = chained::valid(call)? else {
+        let Some(valid) = gc::valid(call)? else {
             return Ok(());
         };
         let mut host = Socket::open().map_err(cni::error::internal)?;
         let records = Records::of(BANDWIDTH, call);
-        chained::collect(call, &records, &valid, |_, taken| take_back(&mut host, taken)).map(drop)
+        records
+            .collect(call, &valid, |_, taken| take_back(&mut host, taken))
+            .map(drop)
     }
 }
 

@@ -1,22 +1,19 @@
 //! What plugins share that are chained after the one that made the interface: the result that comes in and goes out,
-//! and the records of what they did.
+//! and the records of what they did. GC by these records is [`crate::record::gc`].
 //!
 //! ```text
 //! prevResult ──> begin(record) ──> what the plugin does ──> prevResult
-//! DEL, GC    ──> record ──> undo ──> forget
+//! DEL        ──> record ──> undo ──> forget
 //! ```
-
-use std::collections::BTreeSet;
 
 use cni::{
     Error,
-    note::Level,
     plugin::Call,
     result::{CniResult, IpConfig},
 };
 use serde::de::DeserializeOwned;
 
-use crate::record::{AttachmentId, Journal, Records, Taken, valid_attachments};
+use crate::record::{AttachmentId, Journal, Records, Taken};
 
 /// The result of the plugins before; without one the error is `missing`.
 pub(crate) fn previous(call: &Call, missing: &str) -> Result<CniResult, Error> {
@@ -55,64 +52,7 @@ pub(crate) fn begin<S: DeserializeOwned>(
 /// Forgets an attachment that was taken back. Whether it was the last of the network.
 pub(crate) fn forget(call: &Call, records: &Records, key: &AttachmentId) -> Result<bool, Error> {
     records.remove(key)?;
-    Ok(is_last(call, records))
-}
-
-fn is_last(call: &Call, records: &Records) -> bool {
-    records.remove_if_empty().unwrap_or_else(|error| {
-        call.note(Level::Warn, error);
-        false
-    })
-}
-
-/// The attachments that GC must leave alone; `None`, with a note, where the config does not say.
-pub(crate) fn valid(call: &Call) -> Result<Option<BTreeSet<AttachmentId>>, Error> {
-    let Some(valid) = valid_attachments(call)? else {
-        return Ok(None);
-    };
-    let id = |attachment: cni::config::ValidAttachment| AttachmentId {
-        container_id: attachment.container_id,
-        ifname: attachment.ifname,
-    };
-    Ok(Some(valid.into_iter().map(id).collect()))
-}
-
-/// Takes back what recorded attachments of the network did that are not valid any more. Whether none is left; an error
-/// of one keeps no other from being taken back.
-pub(crate) fn collect<S: DeserializeOwned>(
-    call: &Call,
-    records: &Records,
-    valid: &BTreeSet<AttachmentId>,
-    mut undo: impl FnMut(&AttachmentId, &Taken<S>) -> Result<(), Error>,
-) -> Result<bool, Error> {
-    let mut outcome = Ok(());
-    for key in records.keys()?.iter().filter(|key| !valid.contains(key)) {
-        let collected = records.taken::<S>(key).and_then(|taken| match taken {
-            Some(taken) => {
-                undo(key, &taken)?;
-                forget_collected(call, records, key, taken.is_whole)
-            }
-            // There was a DEL meanwhile.
-            None => Ok(()),
-        });
-        outcome = outcome.and(collected);
-    }
-    let last = is_last(call, records);
-    outcome.map(|()| last)
-}
-
-fn forget_collected(call: &Call, records: &Records, key: &AttachmentId, is_whole: bool) -> Result<(), Error> {
-    if is_whole {
-        return records.remove(key);
-    }
-    let AttachmentId { container_id, ifname } = key;
-    call.note(
-        Level::Warn,
-        format_args!(
-            "the record of {ifname} of {container_id} has steps of a later version and stays for it"
-        ),
-    );
-    Ok(())
+    Ok(records.is_last(call))
 }
 
 #[cfg(test)]

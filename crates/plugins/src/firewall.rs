@@ -37,7 +37,7 @@ use crate::{
         FIREWALL_TEAR_DOWN,
     },
     names::{FIREWALL, IPTABLES_FILTER},
-    record::{Attachment, AttachmentId, Journal, Records, Taken},
+    record::{Attachment, AttachmentId, Journal, Records, Taken, gc},
     ruleset::Ruleset,
 };
 
@@ -159,13 +159,13 @@ impl Plugin for Firewall {
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
-        let Some(valid) = chained::valid(call)? else {
+        let Some(valid) = gc::valid(call)? else {
             return Ok(());
         };
         let network = call.config.name();
         let records = Records::of(FIREWALL, call);
         let mut rules = Ruleset::of(call);
-        let recorded = chained::collect(call, &records, &valid, |key, taken| {
+        let recorded = records.collect(call, &valid, |key, taken| {
             take_back(call, &mut rules, key.to(network), taken)
         });
         let hashes = valid.iter().map(|id| id.to(network).hash()).collect();

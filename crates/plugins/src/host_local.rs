@@ -35,7 +35,7 @@ use ipnet::IpNet;
 use self::{config::Config, owner::Owner, range::RangeSet, search::Search, store::Store};
 use crate::{
     names::{HOST_LOCAL, STATE},
-    record::valid_attachments,
+    record::gc::valid_attachments,
 };
 
 /// How many addresses are tried before the names of all leases are read. Mostly the first is free; reading

@@ -38,7 +38,7 @@ use crate::{
     masquerade::{Backend, Choice},
     messages::{Explain, NOT_CHAINED, PORTMAP_CHECK, PORTMAP_COLLECT, PORTMAP_SET_UP, PORTMAP_TEAR_DOWN},
     names::PORTMAP,
-    record::{Attachment, AttachmentId, Journal, Records, Taken},
+    record::{Attachment, AttachmentId, Journal, Records, Taken, gc},
     ruleset::Ruleset,
 };
 
@@ -150,13 +150,13 @@ impl Plugin for Portmap {
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
-        let Some(valid) = chained::valid(call)? else {
+        let Some(valid) = gc::valid(call)? else {
             return Ok(());
         };
         let network = call.config.name();
         let records = Records::of(PORTMAP, call);
         let mut rules = Ruleset::of(call);
-        let recorded = chained::collect(call, &records, &valid, |key, taken| {
+        let recorded = records.collect(call, &valid, |key, taken| {
             take_back(&mut rules, key.to(network), taken)
         });
         let hashes = valid.iter().map(|id| id.to(network).hash()).collect();

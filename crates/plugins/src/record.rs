@@ -11,6 +11,8 @@
 //! has to be atomic, and none has to reach a disk: the folder is in memory, like what it describes, and both are
 //! gone after a reboot.
 
+pub(crate) mod gc;
+
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
@@ -18,13 +20,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cni::{Error, config::ValidAttachment, files, note::Level, plugin::Call};
+use cni::{Error, files, plugin::Call};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{
-    messages::NO_VALID_ATTACHMENTS,
-    names::{RECORD_SEPARATOR, STATE},
-};
+use crate::names::{RECORD_SEPARATOR, STATE};
 
 /// Limit of attempts to create a folder that DELs remove at the same moment.
 const FOLDER_ATTEMPTS: usize = 100;
@@ -87,17 +86,6 @@ impl AttachmentId {
             ifname: &self.ifname,
         }
     }
-}
-
-/// The attachments that GC must leave alone. `None`, with a note, where the config has no list of them: the runtime did not
-/// say what is in use, and GC removes nothing. An empty list says that nothing is in use.
-pub(crate) fn valid_attachments(call: &Call) -> Result<Option<Vec<ValidAttachment>>, Error> {
-    if !call.config.has_valid_attachments() {
-        call.note(Level::Warn, NO_VALID_ATTACHMENTS);
-        return Ok(None);
-    }
-    let failed = |error| Error::internal(format!("failed to load netconf: {error}"));
-    call.config.valid_attachments().map(Some).map_err(failed)
 }
 
 /// What a record says.
@@ -185,7 +173,7 @@ impl Records {
     ///
     /// Of DELs at the same time, the one that removes the last record sees that it did: each removes its own before it
     /// looks.
-    pub(crate) fn remove_if_empty(&self) -> Result<bool, Error> {
+    fn remove_if_empty(&self) -> Result<bool, Error> {
         match fs::remove_dir(&self.folder) {
             Ok(()) => Ok(true),
             Err(error) if files::is_absent(&error) => Ok(true),

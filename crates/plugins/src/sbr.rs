@@ -40,7 +40,7 @@ use crate::{
     messages::{Explain, SBR_NOT_CHAINED},
     names::SBR,
     pod::Pod,
-    record::{AttachmentId, Records, Taken},
+    record::{AttachmentId, Records, Taken, gc},
 };
 
 /// The keys of a config.
@@ -151,11 +151,11 @@ impl Plugin for Sbr {
     }
 
     fn gc(&self, call: &Call) -> Result<(), Error> {
-        let Some(valid) = chained::valid(call)? else {
+        let Some(valid) = gc::valid(call)? else {
             return Ok(());
         };
         let records = Records::of(SBR, call);
-        chained::collect(call, &records, &valid, collect).map(drop)
+        records.collect(call, &valid, collect).map(drop)
     }
 }
 

@@ -1,7 +1,5 @@
 //! DEL and GC: from an attachment, or what a crash left of one, to nothing (cni-plugins §3.3, §16).
 
-use std::collections::BTreeSet;
-
 use cni::{Error, note::Level, plugin::Call};
 use linux::route::Socket;
 use serde::Deserialize;
@@ -12,7 +10,7 @@ use super::{
 };
 use crate::{
     ipam, masquerade,
-    record::{Attachment, AttachmentId, Records, Taken, valid_attachments},
+    record::{Attachment, AttachmentId, Records, Taken, gc},
     ruleset::Ruleset,
     spoof_check,
 };
@@ -43,7 +41,6 @@ impl Rules {
 /// What DEL and GC work with.
 struct Removal<'a> {
     call: &'a Call,
-    records: Records,
     rules: Ruleset,
     /// What the config says of the rules.
     wanted: Rules,
@@ -53,10 +50,11 @@ struct Removal<'a> {
 pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     let key = AttachmentId::of(call);
     let owner = key.to(call.config.name());
+    let records = Records::of(plugin.name(), call);
     let mut removal = Removal::new(plugin, call);
     // A record that tells of no link is one of a call that was killed early, or one that this version cannot read.
     let tells = |taken: &Taken<Step>| taken.steps.iter().any(Step::is_link);
-    let taken = removal.records.taken(&key)?.filter(tells);
+    let taken = records.taken(&key)?.filter(tells);
     let left = if let Some(taken) = &taken {
         removal.undo(&mut open()?, owner, taken)?
     } else {
@@ -69,8 +67,8 @@ pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
         call.note(Level::Error, error);
         return Ok(());
     }
-    removal.records.remove(&key)?;
-    if removal.is_empty() {
+    records.remove(&key)?;
+    if records.is_last(call) {
         let mut used = removal.wanted;
         used.add(taken.iter().flat_map(|taken| &taken.steps));
         removal.remove_unused_rules(used);
@@ -82,31 +80,19 @@ pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
 /// attributed and is left alone. Without a list IPAM is not asked either: a plugin of others could take its absence for an
 /// empty list.
 pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
-    let Some(valid) = valid_attachments(call)? else {
+    let Some(valid) = gc::valid(call)? else {
         return Ok(());
     };
-    let valid: BTreeSet<AttachmentId> = valid
-        .into_iter()
-        .map(|attachment| AttachmentId {
-            container_id: attachment.container_id,
-            ifname: attachment.ifname,
-        })
-        .collect();
     let mut host = open()?;
+    let records = Records::of(plugin.name(), call);
     let mut removal = Removal::new(plugin, call);
     let mut used = removal.wanted;
-    let mut outcome = Ok(());
-    for key in removal.records.keys()?.iter().filter(|key| !valid.contains(key)) {
-        // Without a record there was a DEL meanwhile.
-        let collected = removal.records.taken::<Step>(key).and_then(|taken| match taken {
-            Some(taken) => {
-                used.add(&taken.steps);
-                removal.collect(key, &taken, &mut host)
-            }
-            None => Ok(()),
-        });
-        outcome = outcome.and(collected);
-    }
+    let collected = records.collect(call, &valid, |key, taken| {
+        used.add(&taken.steps);
+        removal.undo(&mut host, key.to(call.config.name()), taken)?
+    });
+    let is_last = matches!(collected, Ok(true));
+    let mut outcome = collected.map(drop);
     if used.ip_masq {
         outcome = outcome.and(masquerade::collect(
             &mut removal.rules,
@@ -116,7 +102,7 @@ pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
         // Which removed those without a user, too.
         used.ip_masq = false;
     }
-    if removal.is_empty() {
+    if is_last {
         removal.remove_unused_rules(used);
     }
     // One attachment that cannot be removed keeps nobody else's addresses from being collected.
@@ -127,7 +113,6 @@ impl<'a> Removal<'a> {
     fn new(plugin: &'a dyn LinkPlugin, call: &'a Call) -> Self {
         Removal {
             call,
-            records: Records::of(plugin.name(), call),
             rules: Ruleset::of(call),
             wanted: plugin.rules(call),
         }
@@ -145,30 +130,6 @@ impl<'a> Removal<'a> {
             return Ok(left);
         }
         Ok(left.and(self.remove_unrecorded_rules(owner)))
-    }
-
-    /// Takes an attachment back. Its record stays if a later version has to take back more.
-    fn collect(&mut self, key: &AttachmentId, taken: &Taken<Step>, host: &mut Socket) -> Result<(), Error> {
-        self.undo(host, key.to(self.call.config.name()), taken)??;
-        if taken.is_whole {
-            return self.records.remove(key);
-        }
-        self.call.note(
-            Level::Warn,
-            format_args!(
-                "the record of {} of {} has steps of a later version and stays for it",
-                key.ifname, key.container_id
-            ),
-        );
-        Ok(())
-    }
-
-    /// Whether the network has no attachment any more.
-    fn is_empty(&self) -> bool {
-        self.records.remove_if_empty().unwrap_or_else(|error| {
-            self.call.note(Level::Warn, error);
-            false
-        })
     }
 
     /// Removes rules of an attachment, which are known by their comments.

@@ -18,7 +18,7 @@ use linux::{
 use serde::{Deserialize, Serialize};
 
 use super::config::Settings;
-use crate::{pod::Pod, record::valid_attachments};
+use crate::{pod::Pod, record::gc::valid_attachments};
 
 /// Mode of the files, and of the directory that they are in.
 const MODE: u32 = 0o600;
