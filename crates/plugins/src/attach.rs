@@ -29,7 +29,7 @@ use cni::{
 use linux::{link::Link, route::Socket};
 
 pub(crate) use add::{NewLink, Stage};
-pub(crate) use child::Child;
+pub(crate) use child::{Child, mode};
 pub(crate) use parent::{Parent, status as parent_status};
 pub(crate) use remove::Rules;
 pub(crate) use steps::{Sandbox, Step};
@@ -108,6 +108,16 @@ pub(crate) struct Settings {
     pub(crate) masquerade: Option<Choice>,
     /// The container's link stays down; there are no addresses.
     pub(crate) leave_down: bool,
+}
+
+impl Settings {
+    /// Those of a plugin that takes the config's resolver settings, and no others.
+    pub(crate) fn with_dns(dns: &Dns) -> Self {
+        Settings {
+            dns: Some(dns.clone()),
+            ..Settings::default()
+        }
+    }
 }
 
 /// The attachment that a config asks for.
@@ -236,10 +246,4 @@ impl Plugin for Driven {
     fn gc(&self, call: &Call) -> Result<(), Error> {
         remove::gc(self.0, call)
     }
-}
-
-/// A config as a plugin's own type.
-pub(crate) fn read_config<T: serde::de::DeserializeOwned>(call: &Call) -> Result<T, Error> {
-    let failed = |error| Error::internal(format!("failed to load netconf: {error}"));
-    call.config.read().map_err(failed)
 }

@@ -51,7 +51,7 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
-pub struct Bandwidth;
+pub(crate) struct Bandwidth;
 
 /// A step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -55,7 +55,7 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
-pub struct Firewall;
+pub(crate) struct Firewall;
 
 /// Who is told which packets may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

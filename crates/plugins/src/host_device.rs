@@ -20,7 +20,8 @@ use serde::Deserialize;
 
 use self::find::{Device, Wire as DeviceKeys};
 use crate::{
-    attach::{LinkPlugin, Made, Sandbox, Settings, Stage, Step, Wish, read_config},
+    attach::{LinkPlugin, Made, Sandbox, Settings, Stage, Step, Wish},
+    config::read_config,
     messages::Explain as _,
     names::HOST_DEVICE,
     pod::Pod,
@@ -104,10 +105,7 @@ impl LinkPlugin for HostDevice {
 
 impl Wish for Move {
     fn settings(&self) -> Settings {
-        Settings {
-            dns: Some(self.dns.clone()),
-            ..Settings::default()
-        }
+        Settings::with_dns(&self.dns)
     }
 
     fn kind(&self) -> Option<&'static str> {

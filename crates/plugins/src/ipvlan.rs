@@ -7,11 +7,12 @@ use cni::{
     plugin::Call,
     result::{CniResult, Dns},
 };
-use linux::link::{InvalidMode, IpVlanMode, IpVlanSharing, KindState, LinkKind};
+use linux::link::{IpVlanMode, IpVlanSharing, KindState, LinkKind};
 use serde::Deserialize;
 
 use crate::{
-    attach::{Child, LinkPlugin, Parent, Wish, parent_status, read_config},
+    attach::{Child, LinkPlugin, Parent, Wish, mode, parent_status},
+    config::read_config,
     messages::NO_SINGLE_INTERFACE,
     names::IPVLAN,
 };
@@ -41,12 +42,7 @@ impl LinkPlugin for IpVlan {
 
     fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
         let wire: Wire = read_config(call)?;
-        let mode = match wire.mode.as_str() {
-            "" => IpVlanMode::L2,
-            named => named
-                .parse()
-                .map_err(|InvalidMode(mode)| Error::internal(format!("unknown ipvlan mode: \"{mode}\"")))?,
-        };
+        let mode = mode(IPVLAN, &wire.mode, IpVlanMode::L2)?;
         // To CHECK it is the plugin's own result.
         let previous = match call.request.verb {
             Verb::Add => call.config.prev_result()?,

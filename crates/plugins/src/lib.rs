@@ -19,13 +19,14 @@
 //! own environment, so that a daemon can run it on a thread as well.
 
 mod attach;
-pub mod bandwidth;
+mod bandwidth;
 mod bridge;
 mod chained;
 mod check;
 mod comment;
+mod config;
 mod dummy;
-pub mod firewall;
+mod firewall;
 mod forwarding;
 mod hash;
 mod host_device;
@@ -46,12 +47,12 @@ pub mod multus_shim;
 pub mod names;
 pub mod passthru;
 mod pod;
-pub mod portmap;
+mod portmap;
 mod program;
 mod ptp;
 mod record;
 mod ruleset;
-pub mod sbr;
+mod sbr;
 mod spoof_check;
 pub mod static_ipam;
 mod tap;
@@ -65,26 +66,26 @@ mod vrf;
 use cni::plugin::Plugin;
 
 use attach::{Driven, LinkPlugin};
+use bandwidth::Bandwidth;
 use bridge::Bridge;
 use dummy::Dummy;
+use firewall::Firewall;
 use host_device::HostDevice;
 use ipvlan::IpVlan;
 use macvlan::MacVlan;
+use portmap::Portmap;
 use ptp::Ptp;
+use sbr::Sbr;
 use tap::Tap;
 use vlan::Vlan;
+use vrf::Vrf;
 
-pub use bandwidth::Bandwidth;
-pub use firewall::Firewall;
 pub use host_local::HostLocal;
 pub use loopback::Loopback;
 pub use multus_shim::MultusShim;
 pub use passthru::Passthru;
-pub use portmap::Portmap;
-pub use sbr::Sbr;
 pub use static_ipam::StaticIpam;
 pub use tuning::Tuning;
-pub use vrf::Vrf;
 
 /// The plugins that give a container a link.
 const LINK_PLUGINS: &[&dyn LinkPlugin] =

@@ -1,11 +1,12 @@
 //! `macvlan`: gives a container another Ethernet address on a link of the host (cni-plugins §9).
 
 use cni::{Error, json, plugin::Call, result::Dns};
-use linux::link::{InvalidMode, KindState, LinkKind, MacVlanMode};
+use linux::link::{KindState, LinkKind, MacVlanMode};
 use serde::Deserialize;
 
 use crate::{
-    attach::{Child, LinkPlugin, Parent, WireMac, Wish, mac, parent_status, read_config},
+    attach::{Child, LinkPlugin, Parent, WireMac, Wish, mac, mode, parent_status},
+    config::read_config,
     names::MACVLAN,
 };
 
@@ -38,12 +39,7 @@ impl LinkPlugin for MacVlan {
 
     fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error> {
         let wire: Wire = read_config(call)?;
-        let mode = match wire.mode.as_str() {
-            "" => MacVlanMode::Bridge,
-            named => named
-                .parse()
-                .map_err(|InvalidMode(mode)| Error::internal(format!("unknown macvlan mode: \"{mode}\"")))?,
-        };
+        let mode = mode(MACVLAN, &wire.mode, MacVlanMode::Bridge)?;
         Ok(Box::new(Child {
             what: MACVLAN,
             kind: LinkKind::MacVlan {

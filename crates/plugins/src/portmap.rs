@@ -54,7 +54,7 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
-pub struct Portmap;
+pub(crate) struct Portmap;
 
 /// A step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

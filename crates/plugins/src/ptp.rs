@@ -22,8 +22,9 @@ use linux::{
 use serde::Deserialize;
 
 use crate::{
-    attach::{Inspection, LinkPlugin, Made, Rules, Settings, Stage, Step, WireDns, Wish, read_config},
+    attach::{Inspection, LinkPlugin, Made, Rules, Settings, Stage, Step, WireDns, Wish},
     check,
+    config::read_config,
     forwarding::enable_forwarding,
     ipam,
     masquerade::Choice,

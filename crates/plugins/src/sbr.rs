@@ -55,7 +55,7 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
-pub struct Sbr;
+pub(crate) struct Sbr;
 
 /// A step of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,8 @@ use linux::{
 use serde::Deserialize;
 
 use crate::{
-    attach::{Inspection, LinkPlugin, Made, Sandbox, Settings, Stage, Step, WireMac, Wish, mac, read_config},
+    attach::{Inspection, LinkPlugin, Made, Sandbox, Settings, Stage, Step, WireMac, Wish, mac},
+    config::read_config,
     messages::Explain as _,
     names::{TAP, kind},
 };
@@ -74,10 +75,7 @@ impl LinkPlugin for Tap {
 
 impl Wish for Device {
     fn settings(&self) -> Settings {
-        Settings {
-            dns: Some(self.dns.clone()),
-            ..Settings::default()
-        }
+        Settings::with_dns(&self.dns)
     }
 
     /// The kernel's name for it says less than [`KindState::Tap`].

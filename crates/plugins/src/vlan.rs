@@ -5,7 +5,8 @@ use linux::link::{KindState, LinkKind};
 use serde::Deserialize;
 
 use crate::{
-    attach::{Child, LinkPlugin, Parent, Wish, parent_status, read_config},
+    attach::{Child, LinkPlugin, Parent, Wish, parent_status},
+    config::read_config,
     ipam,
     messages::{IPAM_DELEGATE, NO_MASTER, NO_PLUGIN_NAME},
     names::VLAN,

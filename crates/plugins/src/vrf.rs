@@ -26,7 +26,8 @@ use linux::{
 use serde::Deserialize;
 
 use crate::{
-    attach::read_config,
+    chained,
+    config::read_config,
     messages::{Explain as _, NO_EARLIER_RESULT, NO_VRF_NAME},
     names::{VRF, kind},
     pod::Pod,
@@ -41,7 +42,7 @@ const EVERYWHERE: u8 = 0;
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
-pub struct Vrf;
+pub(crate) struct Vrf;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -105,7 +106,7 @@ impl Plugin for Vrf {
 
     fn check(&self, call: &Call) -> Result<(), Error> {
         let wire = read(call)?;
-        require_previous(call)?;
+        chained::previous(call, NO_EARLIER_RESULT)?;
         let mut pod = Pod::open(call)?;
         let (vrf, _) = find_vrf(&mut pod.socket, &wire)?
             .ok_or_else(|| Error::internal(format!("VRF {} not found", wire.name)))?;
@@ -122,7 +123,7 @@ impl Plugin for Vrf {
 
 fn add(call: &Call) -> Result<CniResult, Error> {
     let wire = read(call)?;
-    let previous = require_previous(call)?;
+    let previous = chained::previous(call, NO_EARLIER_RESULT)?;
     let mut pod = Pod::open(call)?;
     let socket = &mut pod.socket;
     let link = interface(socket, &call.request.ifname)?;
@@ -222,11 +223,6 @@ fn remove_unused(socket: &mut Socket, name: &str) -> Result<(), Error> {
         Err(error) if error.is_not_found() => Ok(()),
         done => done.explain(failed),
     }
-}
-
-fn require_previous(call: &Call) -> Result<CniResult, Error> {
-    let previous = call.config.prev_result()?;
-    previous.ok_or_else(|| Error::internal(NO_EARLIER_RESULT))
 }
 
 fn find(socket: &mut Socket, name: &str) -> Result<Option<Link>, Error> {

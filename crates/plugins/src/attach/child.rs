@@ -1,5 +1,7 @@
 //! A link in the container that stands on another one: what macvlan, ipvlan and vlan ask for (cni-plugins §9, §15).
 
+use std::str::FromStr;
+
 use cni::{
     Error,
     plugin::Call,
@@ -7,7 +9,7 @@ use cni::{
 };
 use linux::{
     arp,
-    link::{KindState, Link, LinkKind, Mac},
+    link::{InvalidMode, KindState, Link, LinkKind, Mac},
 };
 
 use super::{Inspection, Made, NewLink, Parent, Settings, Stage, Wish};
@@ -37,12 +39,18 @@ pub(crate) struct Child {
     pub(crate) ipam_failed: Option<&'static str>,
 }
 
+/// The mode of a config, which may name none. `what` is the kind of link, for the error.
+pub(crate) fn mode<T: FromStr<Err = InvalidMode>>(what: &str, named: &str, default: T) -> Result<T, Error> {
+    if named.is_empty() {
+        return Ok(default);
+    }
+    let invalid = |InvalidMode(mode)| Error::internal(format!("unknown {what} mode: \"{mode}\""));
+    named.parse().map_err(invalid)
+}
+
 impl Wish for Child {
     fn settings(&self) -> Settings {
-        Settings {
-            dns: Some(self.dns.clone()),
-            ..Settings::default()
-        }
+        Settings::with_dns(&self.dns)
     }
 
     fn kind(&self) -> Option<&'static str> {
@@ -100,5 +108,20 @@ impl Wish for Child {
             )));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::link::MacVlanMode;
+
+    use super::*;
+
+    #[test]
+    fn mode_of_a_config_is_the_default_the_named_one_or_an_error() {
+        let read = |named| mode("macvlan", named, MacVlanMode::Bridge).map_err(|error| error.msg);
+        assert_eq!(read(""), Ok(MacVlanMode::Bridge));
+        assert_eq!(read("vepa"), Ok(MacVlanMode::Vepa));
+        assert_eq!(read("other"), Err("unknown macvlan mode: \"other\"".into()));
     }
 }

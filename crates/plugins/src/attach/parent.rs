@@ -10,8 +10,8 @@ use linux::{
 };
 use serde::Deserialize;
 
-use super::read_config;
 use crate::{
+    config::read_config,
     messages::{Explain as _, NO_DEFAULT_INTERFACE},
     pod::Pod,
 };

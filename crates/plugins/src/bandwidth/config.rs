@@ -4,8 +4,9 @@ use cni::{Error, json, note::Level, plugin::Call};
 use linux::traffic::TokenBucket;
 use serde::Deserialize;
 
-use crate::messages::{
-    BANDWIDTH_BURST_ALONE, BANDWIDTH_LARGE_BURST, BANDWIDTH_RATE_ALONE, BANDWIDTH_SUBNETS,
+use crate::{
+    config::read_config,
+    messages::{BANDWIDTH_BURST_ALONE, BANDWIDTH_LARGE_BURST, BANDWIDTH_RATE_ALONE, BANDWIDTH_SUBNETS},
 };
 
 /// How long what waits may take to leave.
@@ -68,11 +69,7 @@ pub(super) fn warn_of_subnets(call: &Call) {
 impl Config {
     /// Reads and validates the config of an ADD or CHECK.
     pub(super) fn read(call: &Call) -> Result<Self, Error> {
-        let wire = call
-            .config
-            .read()
-            .map_err(|error: json::Error| Error::internal(format!("failed to load netconf: {error}")))?;
-        Config::new(&wire)
+        Config::new(&read_config(call)?)
     }
 
     /// Nothing is limited.

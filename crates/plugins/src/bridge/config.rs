@@ -9,7 +9,8 @@ use super::{
     vlans::{TrunkItem, Vlans},
 };
 use crate::{
-    attach::{WireDns, WireMac, read_config},
+    attach::{WireDns, WireMac},
+    config::read_config,
     ipam,
     masquerade::Choice,
     messages::{HAIRPIN_AND_PROMISC, IPAM_WITHOUT_INTERFACE, MAKE_VETH},

@@ -4,7 +4,10 @@ use cni::{Error, json, plugin::Call};
 use serde::Deserialize;
 
 use super::Backend;
-use crate::names::firewall::{ADMIN, ZONE};
+use crate::{
+    config::read_config,
+    names::firewall::{ADMIN, ZONE},
+};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -66,11 +69,7 @@ pub(super) fn keys() -> &'static [&'static str] {
 impl Config {
     /// Reads and validates a config.
     pub(super) fn read(call: &Call) -> Result<Self, Error> {
-        let wire = call
-            .config
-            .read()
-            .map_err(|error: json::Error| Error::internal(format!("failed to load netconf: {error}")))?;
-        Config::new(wire)
+        Config::new(read_config(call)?)
     }
 
     fn new(wire: Wire) -> Result<Self, Error> {

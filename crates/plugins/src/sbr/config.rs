@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use cni::{Error, json, plugin::Call};
 use serde::Deserialize;
 
-use crate::messages::SBR_GATEWAYS;
+use crate::{config::read_config, messages::SBR_GATEWAYS};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -34,11 +34,7 @@ pub(super) fn keys() -> &'static [&'static str] {
 impl Config {
     /// Reads and validates the config of an ADD or CHECK.
     pub(super) fn read(call: &Call) -> Result<Self, Error> {
-        let wire = call
-            .config
-            .read()
-            .map_err(|error: json::Error| Error::internal(format!("failed to load netconf: {error}")))?;
-        Config::new(&wire)
+        Config::new(&read_config(call)?)
     }
 
     fn new(wire: &Wire) -> Result<Self, Error> {

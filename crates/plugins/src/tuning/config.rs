@@ -10,6 +10,8 @@ use serde::{
 };
 
 use crate::{
+    attach::WireMac,
+    config::read_config,
     messages::DUPLICATE_SYSCTLS,
     names::{TUNING_DATA, arg},
 };
@@ -27,12 +29,6 @@ struct Wire {
     data_dir: String,
     runtime_config: WireMac,
     args: WireArgs,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireMac {
-    mac: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -125,11 +121,7 @@ impl Config {
                 "Interface name ({ifname}) contains an invalid character /"
             )));
         }
-        let wire = call
-            .config
-            .read()
-            .map_err(|error: json::Error| Error::internal(format!("failed to load netconf: {error}")))?;
-        Config::new(wire, &call.args()?)
+        Config::new(read_config(call)?, &call.args()?)
     }
 
     fn new(wire: Wire, args: &CniArgs) -> Result<Self, Error> {
