@@ -38,7 +38,7 @@ use crate::{
     },
     names::{FIREWALL, IPTABLES_FILTER},
     record::{Attachment, AttachmentId, Journal, Records, Taken, gc},
-    ruleset::Ruleset,
+    ruleset::{Ruleset, unless_unsupported},
 };
 
 const VERSIONS: [Version; 3] = [Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
@@ -168,10 +168,9 @@ impl Plugin for Firewall {
         let recorded = records.collect(call, &valid, |key, taken| {
             take_back(call, &mut rules, key.to(network), taken)
         });
-        let hashes = valid.iter().map(|id| id.to(network).hash()).collect();
         let collected = rules
             .socket()
-            .and_then(|socket| nftables::collect(socket, network, &hashes));
+            .and_then(|socket| nftables::collect(socket, network, &valid));
         let collected = unless_unsupported(collected).explain(|| FIREWALL_COLLECT.to_owned());
         recorded.map(drop).and(collected).and(sweep(&mut rules))
     }
@@ -187,14 +186,6 @@ fn addresses(result: &CniResult) -> Vec<IpAddr> {
         }
     }
     addresses
-}
-
-/// What a kernel cannot do was never done.
-fn unless_unsupported(outcome: linux::Result<()>) -> linux::Result<()> {
-    match outcome {
-        Err(error) if error.is_unsupported() => Ok(()),
-        outcome => outcome,
-    }
 }
 
 /// What an ADD is to do.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     messages::{Explain, MASQUERADE_CHECK, MASQUERADE_COLLECT, MASQUERADE_SET_UP, MASQUERADE_TEAR_DOWN},
     record::{Attachment, AttachmentId},
-    ruleset::Ruleset,
+    ruleset::{Ruleset, unless_unsupported},
 };
 
 /// A way to masquerade.
@@ -105,11 +105,7 @@ pub(crate) fn tear_down(
             .socket()
             .and_then(|socket| nftables::search_and_remove(socket, attachment)),
     };
-    let removed = match removed {
-        // Nothing can be there, and an error of what is not in use counts for nothing.
-        Err(error) if error.is_unsupported() => Ok(()),
-        outcome => outcome.explain(|| MASQUERADE_TEAR_DOWN.to_owned()),
-    };
+    let removed = unless_unsupported(removed).explain(|| MASQUERADE_TEAR_DOWN.to_owned());
     if let Some((Backend::Nftables, _)) = known {
         return removed;
     }
@@ -162,10 +158,9 @@ pub(crate) fn collect(
     network: &str,
     valid: &BTreeSet<AttachmentId>,
 ) -> Result<(), Error> {
-    let valid = valid.iter().map(|id| id.to(network).hash()).collect();
     let collected = rules
         .socket()
-        .and_then(|socket| nftables::collect(socket, network, &valid));
+        .and_then(|socket| nftables::collect(socket, network, valid));
     match collected {
         Err(error) if error.is_unsupported() => Ok(()),
         outcome => outcome

@@ -39,7 +39,7 @@ use crate::{
     messages::{Explain, NOT_CHAINED, PORTMAP_CHECK, PORTMAP_COLLECT, PORTMAP_SET_UP, PORTMAP_TEAR_DOWN},
     names::PORTMAP,
     record::{Attachment, AttachmentId, Journal, Records, Taken, gc},
-    ruleset::Ruleset,
+    ruleset::{Ruleset, unless_unsupported},
 };
 
 /// The keys of a config.
@@ -159,20 +159,11 @@ impl Plugin for Portmap {
         let recorded = records.collect(call, &valid, |key, taken| {
             take_back(&mut rules, key.to(network), taken)
         });
-        let hashes = valid.iter().map(|id| id.to(network).hash()).collect();
         let collected = rules
             .socket()
-            .and_then(|socket| nftables::collect(socket, network, &hashes));
+            .and_then(|socket| nftables::collect(socket, network, &valid));
         let collected = unless_unsupported(collected).explain(|| PORTMAP_COLLECT.to_owned());
         recorded.map(drop).and(collected).and(remove_unused(&mut rules))
-    }
-}
-
-/// What a kernel cannot do was never done.
-fn unless_unsupported(outcome: linux::Result<()>) -> linux::Result<()> {
-    match outcome {
-        Err(error) if error.is_unsupported() => Ok(()),
-        outcome => outcome,
     }
 }
 

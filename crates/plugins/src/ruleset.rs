@@ -72,6 +72,14 @@ impl Ruleset {
     }
 }
 
+/// No error where the kernel lacks nftables: then there is nothing to remove.
+pub(crate) fn unless_unsupported(outcome: linux::Result<()>) -> linux::Result<()> {
+    match outcome {
+        Err(error) if error.is_unsupported() => Ok(()),
+        outcome => outcome,
+    }
+}
+
 /// The error of a kernel that has no chains which translate addresses. Here it is the table that is missing: kernels say
 /// both in the same way.
 #[cfg(test)]

@@ -27,7 +27,7 @@ use crate::{
         PORTS_COMMENT, RULE_COMMENT, TABLE_NAME,
     },
     record::Attachment,
-    ruleset::Ruleset,
+    ruleset::{Ruleset, unless_unsupported},
 };
 
 const TABLE: Table = Table {
@@ -113,10 +113,8 @@ pub(crate) fn tear_down(
     owner: Attachment<'_>,
     known: Option<Port<'_>>,
 ) -> Result<(), Error> {
-    match rules.socket().and_then(|socket| remove(socket, owner, known)) {
-        Err(error) if error.is_unsupported() => Ok(()),
-        outcome => outcome.explain(|| SPOOF_CHECK_TEAR_DOWN.to_owned()),
-    }
+    let removed = rules.socket().and_then(|socket| remove(socket, owner, known));
+    unless_unsupported(removed).explain(|| SPOOF_CHECK_TEAR_DOWN.to_owned())
 }
 
 /// Removes rule, sets and chain if no port is guarded any more. They stay if others refer to them.

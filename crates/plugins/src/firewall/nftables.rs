@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use linux::nft::{
-    ESTABLISHED_OR_RELATED, Element, Expression, Family, Header, Hook, HookPoint, Key, KeyPart, Meta,
-    Register, Rule, SetSpec, Socket, Table, Transaction, Value, Verdict,
+    ESTABLISHED_OR_RELATED, Expression, Family, Header, Hook, HookPoint, Key, KeyPart, Meta, Register, Rule,
+    SetSpec, Socket, Table, Transaction, Value, Verdict,
 };
 
 use super::config::{Config, Policy};
 use crate::{
-    comment::{self, network_hash},
+    comment,
     iptables::Version,
     matches::{self, Side, compare, protocol},
     names::{
@@ -22,7 +22,7 @@ use crate::{
             TABLE_NAME, UNMARK,
         },
     },
-    record::Attachment,
+    record::{Attachment, AttachmentId},
 };
 
 const TABLE: Table = Table {
@@ -32,8 +32,6 @@ const TABLE: Table = Table {
 /// What iptables have in their own table is at 0: bridges are kept apart and packets marked before, and unmarked behind.
 const HOOKS: [(&str, i32); 3] = [(ISOLATION, -2), (FORWARD, -1), (UNMARK, 1)];
 const IPTABLES_HOOK: Hook = hook(0);
-/// A garbage collection takes its time: what is too long for one message to the kernel is done in several.
-const COLLECT_AT_ONCE: usize = 500;
 const ADDRESSES: [&str; 2] = [ADDRESSES_IPV4, ADDRESSES_IPV6];
 /// `struct xt_mark_mtinfo1` of iptables, with the room at its end that the kernel wants.
 const MARK_MATCH: (&str, u32, usize) = ("mark", 1, 16);
@@ -474,32 +472,26 @@ pub(super) fn is_isolated(socket: &mut Socket, policy: Policy, bridge: &str) -> 
     Ok(true)
 }
 
-/// Removes what belongs to attachments of the network whose hash is not in `valid`.
-pub(super) fn collect(socket: &mut Socket, network: &str, valid: &BTreeSet<String>) -> linux::Result<()> {
-    let of_network = format!("{}-", network_hash(network));
-    let is_stale = |element: &Element| {
-        let comment = &element.comment;
-        comment.starts_with(&of_network) && !valid.iter().any(|hash| comment.starts_with(hash))
-    };
-    let mut more = true;
-    while more {
-        more = false;
-        socket.update(|socket| {
-            more = false;
-            let mut changes = Transaction::new();
-            for set in ADDRESSES {
-                let mut stale = socket.elements(TABLE, set)?;
-                stale.retain(is_stale);
-                let room = COLLECT_AT_ONCE.saturating_sub(changes.len());
-                more |= stale.len() > room;
-                for element in stale.iter().take(room) {
-                    changes.delete_element(TABLE, set, &element.key);
-                }
-            }
-            Ok(changes)
-        })?;
-    }
-    Ok(())
+/// Removes everything of the network's attachments that are not in `valid`.
+pub(super) fn collect(
+    socket: &mut Socket,
+    network: &str,
+    valid: &BTreeSet<AttachmentId>,
+) -> linux::Result<()> {
+    let is_stale = comment::is_stale(network, valid);
+    comment::collect(socket, |socket, _| {
+        let mut stale = Vec::new();
+        for set in ADDRESSES {
+            let mut elements = socket.elements(TABLE, set)?;
+            elements.retain(|element| is_stale(&element.comment));
+            stale.extend(
+                elements
+                    .into_iter()
+                    .map(|element| (TABLE, set.to_owned(), element.key)),
+            );
+        }
+        Ok(stale)
+    })
 }
 
 /// Forgets bridges that are gone, and removes our table if nothing is in it any more.

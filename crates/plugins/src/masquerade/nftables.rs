@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use linux::nft::{
-    Element, Expression, Family, Hook, HookPoint, Key, KeyPart, Register, Rule, SetSpec, Socket, Table,
-    Transaction, Value, Verdict,
+    Expression, Family, Hook, HookPoint, Key, KeyPart, Register, Rule, SetSpec, Socket, Table, Transaction,
+    Value, Verdict,
 };
 
-use super::Attachment;
 use crate::{
     comment::{self, network_hash},
     matches::{self, Side, protocol, within},
@@ -16,6 +15,7 @@ use crate::{
         CHECKS, CHECKS_COMMENT, MULTICAST_IPV4, MULTICAST_IPV6, POSTROUTING, SET_PREFIX, TABLE_COMMENT,
         TABLE_NAME,
     },
+    record::{Attachment, AttachmentId},
 };
 
 const TABLE: Table = Table {
@@ -28,8 +28,6 @@ const HOOK: Hook = Hook {
     point: HookPoint::Postrouting,
     priority: 100,
 };
-/// A garbage collection takes its time: what is too long for one message to the kernel is done in several.
-const COLLECT_AT_ONCE: usize = 500;
 
 /// An address with what is made for it.
 struct Place {
@@ -196,40 +194,29 @@ pub(super) fn missing(
     Ok(None)
 }
 
-/// Removes what belongs to attachments of the network whose hash is not in `valid`.
-pub(super) fn collect(socket: &mut Socket, network: &str, valid: &BTreeSet<String>) -> linux::Result<()> {
+/// Removes everything of the network's attachments that are not in `valid`.
+pub(super) fn collect(
+    socket: &mut Socket,
+    network: &str,
+    valid: &BTreeSet<AttachmentId>,
+) -> linux::Result<()> {
     let prefix = set_prefix(network);
-    let of_network = format!("{}-", network_hash(network));
-    let is_stale = |comment: &str| {
-        comment.starts_with(&of_network) && !valid.iter().any(|hash| comment.starts_with(hash))
-    };
-    let mut more = true;
-    while more {
-        more = false;
-        socket.update(|socket| {
-            more = false;
-            let mut changes = Transaction::new();
-            let checks = socket.rules(TABLE, CHECKS)?;
-            delete_rules(&checks, |rule| is_stale(&rule.comment), &mut changes);
-            for set in socket.sets(TABLE)? {
-                if !set.starts_with(&prefix) {
-                    continue;
-                }
-                let elements = socket.elements(TABLE, &set)?;
-                let stale: Vec<&Element> = elements
-                    .iter()
-                    .filter(|element| is_stale(&element.comment))
-                    .collect();
-                let room = COLLECT_AT_ONCE.saturating_sub(changes.len());
-                more |= stale.len() > room;
-                for element in stale.into_iter().take(room) {
-                    changes.delete_element(TABLE, &set, &element.key);
-                }
-            }
-            Ok(changes)
-        })?;
-    }
-    Ok(())
+    let is_stale = comment::is_stale(network, valid);
+    comment::collect(socket, |socket, changes| {
+        let checks = socket.rules(TABLE, CHECKS)?;
+        delete_rules(&checks, |rule| is_stale(&rule.comment), changes);
+        let mut stale = Vec::new();
+        for set in socket.sets(TABLE)?.iter().filter(|set| set.starts_with(&prefix)) {
+            let mut elements = socket.elements(TABLE, set)?;
+            elements.retain(|element| is_stale(&element.comment));
+            stale.extend(
+                elements
+                    .into_iter()
+                    .map(|element| (TABLE, set.clone(), element.key)),
+            );
+        }
+        Ok(stale)
+    })
 }
 
 /// Removes sets of the network that are empty, with their rules, and the chains where no network has a rule any more. The

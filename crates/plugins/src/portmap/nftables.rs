@@ -13,13 +13,13 @@ use super::{
     forward::{Forward, Masquerade},
 };
 use crate::{
-    comment::{self, network_hash},
+    comment,
     matches::{self, Side, compare},
     names::portmap::{
         ALL_HOSTPORTS, COMMENT, HOSTIP_HOSTPORTS, HOSTIP_PORTS, HOSTPORTS, MASQUERADED, MASQUERADED_COMMENT,
         MASQUERADED_FROM, MASQUERADING, OUTPUT, PORTS, PORTS_COMMENT, PREROUTING, TABLE_COMMENT, TABLE_NAME,
     },
-    record::Attachment,
+    record::{Attachment, AttachmentId},
 };
 
 const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
@@ -28,8 +28,6 @@ const DESTINATIONS: i32 = -100;
 const SOURCES: i32 = 100;
 /// Where headers of all protocols with ports have the destination's, and its length.
 const DESTINATION_PORT: (u32, u32) = (2, 2);
-/// A garbage collection takes its time: what is too long for one message to the kernel is done in several.
-const COLLECT_AT_ONCE: usize = 500;
 
 fn table(family: Family) -> Table {
     Table {
@@ -460,32 +458,26 @@ fn is_established(
     )
 }
 
-/// Removes what belongs to attachments of the network whose hash is not in `valid`.
-pub(super) fn collect(socket: &mut Socket, network: &str, valid: &BTreeSet<String>) -> linux::Result<()> {
-    let of_network = format!("{}-", network_hash(network));
-    let is_stale = |comment: &str| {
-        comment.starts_with(&of_network) && !valid.iter().any(|hash| comment.starts_with(hash))
-    };
-    let mut more = true;
-    while more {
-        more = false;
-        socket.update(|socket| {
-            more = false;
-            let mut changes = Transaction::new();
-            for family in FAMILIES {
-                let table = table(family);
-                let mut stale = elements(socket, table)?;
-                stale.retain(|(_, element)| is_stale(&element.comment));
-                let room = COLLECT_AT_ONCE.saturating_sub(changes.len());
-                more |= stale.len() > room;
-                for (set, element) in stale.iter().take(room) {
-                    changes.delete_element(table, set, &element.key);
-                }
-            }
-            Ok(changes)
-        })?;
-    }
-    Ok(())
+/// Removes everything of the network's attachments that are not in `valid`.
+pub(super) fn collect(
+    socket: &mut Socket,
+    network: &str,
+    valid: &BTreeSet<AttachmentId>,
+) -> linux::Result<()> {
+    let is_stale = comment::is_stale(network, valid);
+    comment::collect(socket, |socket, _| {
+        let mut stale = Vec::new();
+        for table in FAMILIES.map(table) {
+            let mut elements = elements(socket, table)?;
+            elements.retain(|(_, element)| is_stale(&element.comment));
+            stale.extend(
+                elements
+                    .into_iter()
+                    .map(|(set, element)| (table, set, element.key)),
+            );
+        }
+        Ok(stale)
+    })
 }
 
 /// Removes maps for conditions that no port has any more, with their rules. All else stays, as with established plugins.

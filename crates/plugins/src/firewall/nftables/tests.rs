@@ -118,10 +118,11 @@ fn an_address_that_changed_hands_stays() {
     alone("firewall and reuse", || {
         let mut socket = Socket::open().unwrap();
         let (config, addresses) = (config(), addresses());
-        let other = Attachment {
-            container_id: "two",
-            ..ATTACHMENT
+        let id = AttachmentId {
+            container_id: "two".to_owned(),
+            ifname: ATTACHMENT.ifname.to_owned(),
         };
+        let other = id.to(ATTACHMENT.network);
         admit(&mut socket, &config, ATTACHMENT, &addresses).unwrap();
         admit(&mut socket, &config, other, &addresses).unwrap();
         remove(&mut socket, ATTACHMENT, &addresses).unwrap();
@@ -131,7 +132,7 @@ fn an_address_that_changed_hands_stays() {
             missing(&mut socket, &config, ATTACHMENT, &addresses).unwrap(),
             Some(addresses[0])
         );
-        let valid = [other.hash()].into();
+        let valid = [id.clone()].into();
         collect(&mut socket, "unit-test", &valid).unwrap();
         collect(&mut socket, "other-net", &BTreeSet::new()).unwrap();
         assert_eq!(missing(&mut socket, &config, other, &addresses).unwrap(), None);
