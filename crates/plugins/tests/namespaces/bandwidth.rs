@@ -207,7 +207,7 @@ fn the_hosts_end_is_the_peer_among_others() {
     });
 }
 
-// cni-plugins#92
+// cni-plugins#84
 #[test]
 fn links_of_attachments_without_an_end_are_collected() {
     on_a_host("GC of bandwidth", |host| {

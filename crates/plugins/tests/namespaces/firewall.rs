@@ -193,7 +193,7 @@ fn established(address: &str) {
     }
 }
 
-// cni-plugins#94
+// cni-plugins#86
 #[test]
 fn rules_of_the_established_plugin_are_recognised_and_removed() {
     for variant in ["nft", "legacy"] {
@@ -228,7 +228,7 @@ fn rules_of_the_established_plugin_are_recognised_and_removed() {
     }
 }
 
-// cni-plugins#94
+// cni-plugins#86
 #[test]
 fn what_has_no_attachment_is_collected() {
     on_a_host("GC of firewall", |host| {

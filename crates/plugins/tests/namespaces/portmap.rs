@@ -315,7 +315,7 @@ fn chain(id: &str) -> String {
     format!("CNI-DN-{}", &text[..21])
 }
 
-// cni-plugins#93
+// cni-plugins#85
 #[test]
 fn rules_of_established_plugins_are_recognised_and_removed() {
     on_a_host("established portmap", |host| {
@@ -357,7 +357,7 @@ fn rules_of_established_plugins_are_recognised_and_removed() {
     });
 }
 
-// cni-plugins#93
+// cni-plugins#85
 #[test]
 fn ports_without_a_record_are_found_and_those_without_an_attachment_collected() {
     on_a_host("GC of portmap", |host| {

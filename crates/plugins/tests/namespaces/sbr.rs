@@ -87,7 +87,7 @@ fn with_two_networks(host: &mut Host) -> (Pod, Value, Value) {
     (pod, config, result)
 }
 
-// cni-plugins#52, sbr with several addresses; cni-plugins#91
+// cni-plugins#52, sbr with several addresses; cni-plugins#83
 #[test]
 fn what_is_sent_leaves_by_the_interface_of_its_address() {
     on_a_host("sbr", |host| {
@@ -190,7 +190,7 @@ fn gateways_hints_and_a_table_are_as_the_config_says() {
     });
 }
 
-// cni-plugins#91
+// cni-plugins#83
 #[test]
 fn sources_of_an_attachment_that_is_not_valid_are_forgotten() {
     on_a_host("GC of sbr", |host| {
