@@ -265,8 +265,8 @@ impl Applier {
     }
 
     /// Writes an object as it is, once, and returns what it became: over the one whose `resourceVersion` it carries, or
-    /// as a new one. For what depends on what is live, so that only its writer can say what to do after a conflict, and
-    /// asks [`Self::upkeep`] before it repairs what another client may revert.
+    /// as a new one. For objects whose content depends on the live state: only their writer knows how to resolve a
+    /// conflict. The writer asks [`Self::upkeep`] before a repair that another client may revert.
     ///
     /// # Errors
     /// When the API server refuses or does not answer; also when somebody else wrote the object meanwhile.

@@ -122,7 +122,7 @@ pub(crate) fn admit(
 #[error("too many addresses wait for their objects to be created, try again in a few minutes")]
 pub(crate) struct TooManyUnseen;
 
-/// What to say about an explicit address that other managed objects have; nothing when nobody else has it.
+/// The warning about an explicit address that other managed objects have; nothing when no other object has it.
 pub(crate) fn used_by_others(
     pool: &Pool,
     context: &Context<'_>,

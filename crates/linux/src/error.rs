@@ -1,4 +1,4 @@
-//! What went wrong, with what, and what the kernel is missing.
+//! Errors: the failed operation, its object, and the feature that the kernel is missing.
 
 use std::fmt;
 
@@ -80,7 +80,7 @@ enum Cause {
     Kernel { errno: Errno, words: Option<String> },
     /// The kernel's answer cannot be read.
     Answer(String),
-    /// What was asked for would not be a valid request.
+    /// The request would not be valid.
     Request(String),
 }
 

@@ -114,7 +114,7 @@ impl fmt::Display for OperState {
     }
 }
 
-/// What a bridge says about itself.
+/// Settings of a bridge, as the kernel reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BridgeState {
     /// VLAN filtering is on.
@@ -123,7 +123,7 @@ pub struct BridgeState {
     pub default_vlan: Option<u16>,
 }
 
-/// What a port of a bridge says about itself.
+/// Settings of a port of a bridge, as the kernel reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PortState {
     /// Frames may leave by the port they came in.
@@ -159,7 +159,7 @@ pub struct Link {
     pub promiscuity: u32,
     /// A text that people and programs keep at the link (`IFLA_IFALIAS`).
     pub alias: Option<String>,
-    /// What it says about its kind.
+    /// Settings of its kind.
     pub kind_state: KindState,
     /// Present on bridges.
     pub bridge: Option<BridgeState>,

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rustix::mm::{Advice, madvise};
 
-/// What the kernel says about each mapping of this process.
+/// The kernel's figures for each mapping of this process.
 const MAPPINGS: &str = "/proc/self/smaps";
 
 /// Lets all threads share one heap, from now on. The C library gives threads heaps of their own otherwise, which they

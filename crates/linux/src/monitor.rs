@@ -35,7 +35,7 @@ struct Subscription {
     doing: &'static str,
 }
 
-/// What reading a subscription yields.
+/// The outcome of reading a subscription.
 enum Received {
     /// One datagram is in the buffer.
     Datagram,
@@ -252,7 +252,7 @@ impl AddressMonitor {
         if !self.0.wait(Some(deadline))? {
             return Ok(false);
         }
-        // What changed is read from the kernel afterwards; here it is enough to empty the queue.
+        // The caller reads the changes from the kernel afterwards; here it is enough to empty the queue.
         while !matches!(self.0.receive()?, Received::Nothing) {}
         Ok(true)
     }

@@ -63,7 +63,7 @@ pub struct NetNs {
 
 impl NetNs {
     /// Opens the namespace at `path` (a bind mount, or a file below `/proc/<pid>/ns`). Others may have chosen the path, and
-    /// the open of a pipe waits: the file system is looked at before, and once more when the file is open.
+    /// the open of a pipe waits: the file system is checked before the open, and once more afterwards.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let failed = |errno| OpenError::Statfs {
             path: path.to_owned(),

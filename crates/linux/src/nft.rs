@@ -99,7 +99,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// What went over a socket so far, bytes.
+/// Traffic of a socket so far, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// To the kernel.
@@ -135,7 +135,7 @@ impl Socket {
         })
     }
 
-    /// What went over this socket so far.
+    /// The traffic of this socket so far.
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
@@ -271,7 +271,7 @@ impl Socket {
             self.receive(request)?;
             let mut outcome = None;
             walk(&self.receive, |answer| {
-                // What an earlier, abandoned conversation left behind has another number.
+                // Remains of an earlier, abandoned conversation have another number.
                 if outcome.is_some() || answer.sequence_number() != self.sequence {
                     return;
                 }

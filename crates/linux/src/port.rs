@@ -17,7 +17,7 @@ const HAIRPIN: u16 = 4;
 /// `IFLA_BRPORT_ISOLATED`: no frames to other isolated ports.
 const ISOLATED: u16 = 33;
 
-/// What to set on a port of a bridge. What is `None` stays.
+/// Changes of a port of a bridge. `None` leaves a value alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortChange {
     /// Frames may leave by the port they came in.

@@ -1,4 +1,4 @@
-//! What has to happen in a child between fork and exec, or on a thread that works as a child would.
+//! Work of a child between fork and exec, or of a thread in place of a child.
 
 use std::{
     fs::{File, OpenOptions},
@@ -92,7 +92,7 @@ struct WayBack {
 
 impl Drop for WayBack {
     fn drop(&mut self) {
-        // What was started meanwhile shares root and directory until then.
+        // Threads that were started meanwhile share root and directory until then.
         let done = thread::unshare(Own::Directories)
             .and_then(|()| fchdir(&self.root))
             .and_then(|()| chroot("."))

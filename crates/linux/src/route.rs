@@ -171,7 +171,7 @@ impl Socket {
             while !rest.is_empty() {
                 let answer = NetlinkBuffer::new_checked(rest).map_err(|e| request.unreadable(e))?;
                 let length = (answer.length() as usize).next_multiple_of(4).min(rest.len());
-                // What an earlier, abandoned conversation left behind has another number.
+                // Remains of an earlier, abandoned conversation have another number.
                 if answer.sequence_number() == self.sequence {
                     interrupted |= answer.flags() & NLM_F_DUMP_INTR != 0;
                     match answer.message_type() {

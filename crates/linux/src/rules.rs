@@ -21,8 +21,8 @@ const RULE_HEADER: usize = 12;
 const SOURCE_LENGTH: usize = 2;
 const TABLE: usize = 4;
 
-/// Attribute numbers of `<linux/fib_rules.h>`. Reading by number keeps a foreign rule with an attribute that nobody
-/// foresaw from hiding all the others.
+/// Attribute numbers of `<linux/fib_rules.h>`. They are read by number: a foreign rule with an unknown attribute
+/// must not hide all the others.
 mod attribute {
     pub(super) const SOURCE: u16 = 2;
     pub(super) const TABLE: u16 = 15;
@@ -31,7 +31,7 @@ mod attribute {
 /// A rule, as far as it is about sources and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// What packets come from; from anywhere without one.
+    /// The source of the packets; any without one.
     pub source: Option<IpNet>,
     /// The table that routes them; 0 where the rule names none.
     pub table: u32,

@@ -23,7 +23,7 @@ pub fn is_lost() -> bool {
     LOST.get()
 }
 
-/// What a thread panics with that can't return.
+/// The panic of a thread that can't return.
 const NO_WAY_BACK: &str = "no way back to where this thread was";
 
 /// For a thread that can't return, which must not go on as if it had: the process ends, or the thread alone if it [is

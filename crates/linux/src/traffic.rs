@@ -60,7 +60,7 @@ const MIRROR_LINK: usize = 24;
 pub struct TokenBucket {
     /// Bytes a second.
     pub rate: u64,
-    /// What may wait, bytes.
+    /// Limit of the queue, bytes.
     pub limit: u32,
     /// How long the bucket takes to fill, in ticks of 64 nanoseconds.
     pub buffer: u32,
@@ -119,7 +119,7 @@ fn message(link: LinkRef<'_>, handle: TcHandle, parent: TcHandle, kind: &str) ->
     message
 }
 
-/// What is in an answer about one link: where it is, its kind and its options.
+/// An answer about one link: its place, kind and options.
 struct Found<'a> {
     parent: TcHandle,
     kind: String,

@@ -1,4 +1,4 @@
-//! What all plugins do that give the container a link: one driver, from an ADD to its DEL or GC.
+//! The driver of all plugins that give the container a link, from an ADD to its DEL or GC.
 //!
 //! ```text
 //!                 LinkPlugin::read ──> Wish: the link that the config asks for, and what is special about it
@@ -99,7 +99,7 @@ impl Made {
     }
 }
 
-/// What the driver does for all plugins alike, where a config has a say.
+/// Choices of a config about the work that the driver does for all plugins alike.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Resolver settings that replace IPAM's.
@@ -122,7 +122,7 @@ impl Settings {
 
 /// The attachment that a config asks for.
 pub(crate) trait Wish {
-    /// What the driver does for it.
+    /// Choices about the driver's work for it.
     fn settings(&self) -> Settings;
 
     /// Kind of the container's link, as the kernel names it; `None` where it may be any.
@@ -201,7 +201,7 @@ pub(crate) trait Wish {
     }
 }
 
-/// What CHECK looks at.
+/// Everything that CHECK looks at.
 pub(crate) struct Inspection<'a> {
     /// The call.
     pub(crate) call: &'a Call,
@@ -209,7 +209,7 @@ pub(crate) struct Inspection<'a> {
     pub(crate) host: Socket,
     /// The container.
     pub(crate) pod: Pod,
-    /// What ADD returned.
+    /// The result of ADD.
     pub(crate) previous: CniResult,
     /// Rules of the host.
     pub(crate) rules: crate::ruleset::Ruleset,

@@ -6,7 +6,7 @@
 //!          └──> bwp0123456789ab    sends at egressRate: what the container sends
 //! ```
 //!
-//! A chained plugin: the pair is another one's. What is on the host's end goes with it, the link beside it is recorded.
+//! A chained plugin: the pair is another one's. Limits of the host's end go with it, the link beside it is recorded.
 
 mod config;
 
@@ -276,7 +276,7 @@ fn take_back(host: &mut Socket, taken: &Taken<Step>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends the limits of the host's end. What it receives is perhaps somebody else's by now.
+/// Ends the limits of the host's end. Another plugin may have redirected its received frames since.
 fn unlimit(host: &mut Socket, port: &Link, ifb: Option<&str>) -> linux::Result<()> {
     host.unshape(port)?;
     let Some(name) = ifb else { return Ok(()) };
@@ -287,8 +287,8 @@ fn unlimit(host: &mut Socket, port: &Link, ifb: Option<&str>) -> linux::Result<(
     Ok(())
 }
 
-/// Removes what an established plugin made, or an ADD whose record is lost. What another attachment of the container has
-/// on record stays.
+/// Removes what an established plugin made, or an ADD whose record is lost. Links on record of
+/// another attachment of the container stay.
 fn delete_unrecorded(
     call: &Call,
     records: &Records,

@@ -1,5 +1,5 @@
-//! What plugins share that are chained after the one that made the interface: the result that comes in and goes out,
-//! and the records of what they did. GC by these records is [`crate::record::gc`].
+//! Common parts of the plugins that are chained after the one that made the interface: the result that comes in and goes
+//! out, and the records. GC by these records is [`crate::record::gc`].
 //!
 //! ```text
 //! prevResult ──> begin(record) ──> what the plugin does ──> prevResult
@@ -30,7 +30,7 @@ pub(crate) fn addresses<'a>(result: &'a CniResult, ifname: &'a str) -> impl Iter
     })
 }
 
-/// Begins the record of an attachment. What an ADD before did, which ended or was killed, is taken back first.
+/// Begins the record of an attachment. The steps of an earlier ADD, which ended or was killed, are taken back first.
 pub(crate) fn begin<S: DeserializeOwned>(
     records: &Records,
     key: &AttachmentId,

@@ -1,4 +1,4 @@
-//! What CHECK looks at in the container, for every plugin that attaches an interface (cni-plugins §2.6).
+//! Comparisons of CHECK in the container, for every plugin that attaches an interface (cni-plugins §2.6).
 
 use cni::{
     Error,

@@ -14,13 +14,13 @@ const HASH_LENGTH: usize = 16;
 /// Limit of elements that one message to the kernel deletes.
 const COLLECT_AT_ONCE: usize = 500;
 
-/// What comments about a network's attachments begin with, and a dash.
+/// The beginning of comments about a network's attachments, before a dash.
 pub(crate) fn network_hash(network: &str) -> String {
     hashed(HASH_LENGTH, "", network)
 }
 
 impl Attachment<'_> {
-    /// What comments about the attachment begin with.
+    /// The beginning of comments about the attachment.
     pub(crate) fn hash(&self) -> String {
         let instance = hashed(HASH_LENGTH, "", &format!("{}:{}", self.ifname, self.container_id));
         format!("{}-{instance}", network_hash(self.network))

@@ -57,7 +57,7 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Firewall;
 
-/// Who is told which packets may pass.
+/// The owner of the rules that let packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Backend {
@@ -146,7 +146,7 @@ impl Plugin for Firewall {
             owner: key.to(call.config.name()),
             addresses: addresses(&result),
         };
-        // What ADD took, also if another would be taken today.
+        // The backend of ADD counts, also if the host would have another one today.
         let taken: Option<Taken<Step>> = Records::of(FIREWALL, call).taken(&key)?;
         let recorded = taken
             .and_then(|taken| taken.steps.into_iter().last())
@@ -188,7 +188,7 @@ fn addresses(result: &CniResult) -> Vec<IpAddr> {
     addresses
 }
 
-/// What an ADD is to do.
+/// The work of an ADD.
 struct Wanted<'a> {
     config: &'a Config,
     owner: Attachment<'a>,

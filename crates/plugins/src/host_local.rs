@@ -242,7 +242,7 @@ fn described(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
     })
 }
 
-/// What an attachment has: leases of its own, else ones that name its container alone. When the index knows of
+/// The leases of an attachment: its own, else those that name its container alone. When the index knows of
 /// none, all leases are read, so that none can be overlooked.
 fn find(store: &mut Store, owner: &Owner) -> Result<Option<(Owner, Vec<IpAddr>)>, Error> {
     let owners = [owner.clone(), owner.without_interface()];

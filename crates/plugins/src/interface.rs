@@ -25,7 +25,7 @@ use crate::{
 /// How long addresses may take to prove unique.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// What is to be done to an interface, decided from a result alone.
+/// Changes of an interface, decided from a result alone.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     addresses: Vec<IpNet>,

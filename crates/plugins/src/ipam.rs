@@ -1,4 +1,4 @@
-//! Who assigns addresses: our own IPAM plugins in this process, others by running them (cni-plugins §1.6).
+//! Calls of IPAM plugins: our own in this process, others by running them (cni-plugins §1.6).
 
 use cni::{
     Error,

@@ -239,7 +239,7 @@ fn remove_from_legacy(
     Ok(())
 }
 
-/// What `iptables-restore` is to do, from what `iptables -S` prints: delete the rules that lead to the chain, then
+/// Input for `iptables-restore`, from the output of `iptables -S`: deletes the rules that lead to the chain, then
 /// the chain. `None` if there is no such chain.
 fn removal(listing: &str, table: &str, from: &[&str], chain: &str) -> Option<String> {
     let declaration = format!("-N {chain}");

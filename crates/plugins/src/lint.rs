@@ -1,4 +1,4 @@
-//! What can be said of a config before anybody is attached by it: whether our plugins would refuse it, and what they
+//! Examines a config before any attachment: whether our plugins would refuse it, and which keys they
 //! would not look at.
 
 use cni::Version;
@@ -33,7 +33,7 @@ const INTERFACE: &str = "net1";
 /// The capability by which ranges come with the call.
 const IP_RANGES: &str = "ipRanges";
 
-/// What is to be said about the config of one plugin.
+/// Findings about the config of one plugin.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Lint {
     /// Why the plugin would refuse every attachment.

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub struct Loopback;
 
-/// What `lo` is reported to have: the first address of each family. An address from elsewhere is an error.
+/// The addresses to report: the first of each family. An address from elsewhere is an error.
 fn addresses(found: &[Address]) -> Result<Vec<IpConfig>, Error> {
     if let Some(foreign) = found.iter().find(|address| !address.net.addr().is_loopback()) {
         return Err(Error::internal(format!(

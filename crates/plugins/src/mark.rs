@@ -7,9 +7,9 @@ use std::io::{self, BufRead};
 
 /// The number of the sources: hexadecimal digits.
 const NUMBER: &str = env!("WEFT_PLUGINS_BUILD");
-/// What stands before the number. The two stand side by side in `weft-cni` alone.
+/// The text before the number. `weft-cni` alone has the two side by side.
 const BEFORE: &str = "weft-cni, build ";
-/// What stands around the mark; rare in programs.
+/// The byte around the mark, which is rare in programs.
 const DELIMITER: u8 = 7;
 
 /// The mark. Only for the program that it marks.

@@ -63,7 +63,7 @@ pub(crate) const MASQUERADE_COLLECT: &str = "failed to clean up masquerading";
 pub(crate) const SPOOF_CHECK_SET_UP: &str = "failed to setup spoof-check";
 pub(crate) const SPOOF_CHECK_TEAR_DOWN: &str = "failed to teardown spoof-check";
 
-/// What a failure of the kernel is called in a plugin's error: `what: <error>`, code 999; the kernel feature
+/// Turns a failure of the kernel into a plugin's error: `what: <error>`, code 999; the kernel feature
 /// that is probably missing in the details.
 pub(crate) trait Explain<T> {
     fn explain(self, what: impl FnOnce() -> String) -> Result<T, Error>;

@@ -138,14 +138,14 @@ impl Plugin for MultusShim {
     }
 }
 
-/// What the daemon answers to ADD.
+/// The daemon's answer to ADD.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(rename = "Result")]
     result: Box<RawValue>,
 }
 
-/// What the daemon is sent.
+/// A request to the daemon.
 #[derive(Serialize)]
 struct Request<'a> {
     env: &'a BTreeMap<String, String>,
@@ -328,7 +328,7 @@ fn post_until(
 /// Asks the daemon behind a socket whether it is ready; once.
 ///
 /// # Errors
-/// What it said, or why it can't be asked.
+/// The daemon's answer, or the reason why nobody answers.
 pub fn probe(socket: &Path) -> Result<(), Error> {
     match http::post(socket, "/readyz", b"null", ANSWER_TO_PROBE) {
         Ok(response) if response.status == 200 => Ok(()),

@@ -71,12 +71,12 @@ pub(crate) const TUNING_DATA: &str = "/run/cni/tuning";
 /// The node's list of sysctls that pods may set.
 pub(crate) const TUNING_ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
 
-/// What our plugins keep beside the established formats; in memory, as the attachments are.
+/// Files of our plugins beside the established formats; in memory, as the attachments are.
 pub(crate) const STATE: &str = "/run/cni/weft";
 /// Between the container's id and the interface in a record's name; neither can contain it.
 pub(crate) const RECORD_SEPARATOR: char = ':';
 
-/// What the MAC spoof check keeps in nftables (cni-plugins §4).
+/// Names of the MAC spoof check in nftables (cni-plugins §4).
 pub(crate) mod spoof_check {
     pub(crate) const TABLE_NAME: &str = "nat";
     pub(crate) const CHAIN: &str = "PREROUTING";
@@ -109,7 +109,7 @@ pub(crate) const PROGRAM_DIRECTORIES: [&str; 6] = [
     "/bin",
 ];
 
-/// What firewall keeps in nftables and iptables (cni-plugins §15.2).
+/// Names of firewall in nftables and iptables (cni-plugins §15.2).
 pub(crate) mod firewall {
     pub(crate) const TABLE_NAME: &str = "cni_firewall";
     pub(crate) const TABLE_COMMENT: &str = "CNI firewall plugin";
@@ -141,7 +141,7 @@ pub(crate) mod firewall {
     pub(crate) const ZONE: &str = "trusted";
 }
 
-/// What portmap keeps in nftables and iptables (cni-plugins §13). Chains and sets have names of their own each.
+/// Names of portmap in nftables and iptables (cni-plugins §13). Chains and sets have names of their own each.
 pub(crate) mod portmap {
     pub(crate) const TABLE_NAME: &str = "cni_hostport";
     pub(crate) const TABLE_COMMENT: &str = "CNI portmap plugin";
@@ -172,7 +172,7 @@ pub(crate) mod portmap {
     pub(crate) const IPTABLES_MASQUERADE_COMMENT: &str = "CNI portfwd requiring masquerade";
 }
 
-/// What masquerading keeps in nftables and iptables (cni-plugins §2.8).
+/// Names of masquerading in nftables and iptables (cni-plugins §2.8).
 pub(crate) mod masquerade {
     use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -64,7 +64,7 @@ enum Step {
     Forward {
         /// The backend that was tried.
         backend: Backend,
-        /// What leads where.
+        /// The ports and the addresses they lead to.
         forwards: Vec<Forward>,
     },
 }
@@ -77,7 +77,7 @@ impl Plugin for Portmap {
     fn add(&self, call: &Call) -> Result<CniResult, Error> {
         let config = Config::read(call)?;
         let result = chained::previous(call, NOT_CHAINED)?;
-        // What cannot be printed in the config's version fails before anything is changed.
+        // A result that the config's version cannot express fails before anything is changed.
         result.to_json(call.version)?;
         let forwards = config.forwards(&result, &call.request.ifname);
         if forwards.is_empty() {

@@ -1,4 +1,4 @@
-//! What an attachment consists of, written down before it is made, so that DEL and GC can take it back whatever
+//! The parts of an attachment, written down before they are made, so that DEL and GC can take them back whatever
 //! happened in between (cni-plugins §16).
 //!
 //! ```text
@@ -88,7 +88,7 @@ impl AttachmentId {
     }
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taken<S> {
     /// The steps, in the order in which they were taken.
@@ -154,7 +154,7 @@ impl Records {
         Err(failed("create", &path, &"its folder is removed again and again"))
     }
 
-    /// What was recorded of an attachment; `None` without a record.
+    /// The record of an attachment, if there is one.
     pub(crate) fn taken<S: DeserializeOwned>(&self, key: &AttachmentId) -> Result<Option<Taken<S>>, Error> {
         let path = self.folder.join(key.file_name());
         match fs::read(&path) {

@@ -80,7 +80,7 @@ impl Plugin for Sbr {
     fn add(&self, call: &Call) -> Result<CniResult, Error> {
         let config = Config::read(call)?;
         let result = chained::previous(call, SBR_NOT_CHAINED)?;
-        // What cannot be printed in the config's version fails before anything is changed.
+        // A result that the config's version cannot express fails before anything is changed.
         result.to_json(call.version)?;
         let ifname = &call.request.ifname;
         let ips: Vec<_> = chained::addresses(&result, ifname).collect();
@@ -119,7 +119,7 @@ impl Plugin for Sbr {
     fn del(&self, call: &Call) -> Result<(), Error> {
         let (records, key) = (Records::of(SBR, call), AttachmentId::of(call));
         let taken: Option<Taken<Step>> = records.taken(&key)?;
-        // Whatever was made is in the namespace, and gone with it.
+        // Rules and routes are in the namespace, and gone with it.
         if let Some(mut pod) = Pod::find_remaining(call)? {
             lock(&pod.ns, &pod.path, PATIENCE)?;
             let ifname = &call.request.ifname;

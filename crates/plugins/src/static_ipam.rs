@@ -76,7 +76,7 @@ pub(crate) fn examine(call: &Call) -> Result<(), Error> {
     read(call).map(drop)
 }
 
-/// What to assign, all sources taken together.
+/// The addresses, routes and resolver settings to assign, from all sources.
 #[derive(Debug, PartialEq, Eq)]
 struct Assignment {
     addresses: Vec<IpConfig>,

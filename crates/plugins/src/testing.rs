@@ -41,7 +41,7 @@ pub(crate) fn packages() -> &'static Packages {
     PACKAGES.get_or_init(|| Packages::ensure(&Home::from_env().unwrap(), &mut Quiet).unwrap())
 }
 
-/// What `nft` prints; `input` goes to its standard input.
+/// Runs `nft` with `input` and returns its output.
 pub(crate) fn nft(arguments: &[&str], input: &str) -> String {
     output(packages().command("usr/sbin/nft").args(arguments), input)
 }

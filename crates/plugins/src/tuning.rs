@@ -60,7 +60,7 @@ impl Plugin for Tuning {
         allow::check(Path::new(TUNING_ALLOW_LIST), config.sysctls.keys())?;
         let sysctls = sysctl::resolve(&config.sysctls, ifname)?;
         let mut result = check::previous(call)?;
-        // What cannot be printed in the config's version fails before anything is changed.
+        // A result that the config's version cannot express fails before anything is changed.
         result.to_json(call.version)?;
         let mut pod = Pod::open(call)?;
         let file = backup::path(&config.data_dir, &call.request.container_id, ifname);
@@ -137,7 +137,7 @@ impl Plugin for Tuning {
     }
 }
 
-/// What ADD is going to change, as it is.
+/// The values that ADD is going to change.
 struct Before {
     /// The interface, if it is to be changed.
     link: Option<Link>,

@@ -18,7 +18,7 @@ use crate::{
     pod::Pod,
 };
 
-/// What the ends are to be like.
+/// The wanted properties of the two ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish<'a> {
     /// Name of the container's end.

@@ -33,7 +33,7 @@ use crate::{
     pod::Pod,
 };
 
-/// What errors of ADD begin with.
+/// The beginning of errors of ADD.
 const ADD_FAILED: &str = "cmdAdd failed";
 /// How long addresses that are assigned again may take to be usable.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -238,7 +238,7 @@ fn interface(socket: &mut Socket, ifname: &str) -> Result<Link, Error> {
     find(socket, ifname)?.ok_or_else(|| Error::internal(format!("could not find link {ifname}")))
 }
 
-/// What an interface loses when it changes its table.
+/// The addresses and routes that an interface loses when it changes its table.
 struct Kept {
     /// IPv6 addresses that reach further than the link.
     addresses: Vec<Address>,

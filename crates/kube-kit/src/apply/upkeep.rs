@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub struct Upkeep {
     /// The hash of what the objects are kept for.
     purpose: u64,
-    /// When something has to be written even if nobody else writes; `None` before the objects were in order.
+    /// The time of the next write that is due even without a change by others; `None` before the objects were in order.
     due: Option<SystemTime>,
     repairs: Contest,
 }

@@ -34,7 +34,7 @@ fn stored(stage: &Stage) -> Value {
     stage.get(Kind::Machine, "vms", "vm").expect("it is there")
 }
 
-/// Waits until each interface of a virtual machine has its address, and nobody else has it.
+/// Waits until each interface of a virtual machine has its address, and no other object has that address.
 fn wait_until_held(manager: &Managing, vm: &Value) {
     let interfaces = vm.pointer(INTERFACES).and_then(Value::as_array);
     for interface in interfaces.expect("interfaces") {
@@ -83,7 +83,7 @@ fn removed(index: usize) -> [Value; 2] {
     [INTERFACES, NETWORKS].map(|list| json!({ "op": "remove", "path": format!("{list}/{index}") }))
 }
 
-/// What users are told who are about to create another virtual machine with this address.
+/// The warnings for users who are about to create another virtual machine with this address.
 fn warnings(stage: &Stage, mac: &str) -> Vec<String> {
     let other = machine("other", &[Nic::multus("net").with(mac)]);
     let answer = stage.create_dry(Kind::Machine, "vms", &other);

@@ -48,7 +48,7 @@ impl<'a> LinkSpec<'a> {
 
     fn message(&self) -> LinkMessage {
         let mut message = named(self.name, self.mtu);
-        // What a pod needs, and a fifth faster than a pair with a queue per processor.
+        // One queue is enough for a pod, and a fifth faster than a pair with a queue per processor.
         let queues = match self.kind {
             LinkKind::Veth { .. } => &ONE_QUEUE[..],
             _ => &[],

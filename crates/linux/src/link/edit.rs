@@ -40,7 +40,7 @@ impl<'a> From<&'a Link> for LinkRef<'a> {
     }
 }
 
-/// Changes to make to a link in one message. What is `None` stays.
+/// Changes to make to a link in one message. `None` leaves a value alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkChange<'a> {
     /// Administrative state.

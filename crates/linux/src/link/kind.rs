@@ -1,4 +1,4 @@
-//! What links of the simple kinds are told when they are made, and say about themselves afterwards.
+//! Settings of the simple kinds of links, for new links, and as the kernel reports them.
 
 use std::{fmt, str::FromStr};
 
@@ -32,7 +32,7 @@ pub struct InvalidMode(pub String);
 pub enum MacVlanMode {
     /// They exchange nothing.
     Private,
-    /// What they exchange goes out, and comes back from the switch outside.
+    /// Their frames to each other go out, and come back from the switch outside.
     Vepa,
     /// They exchange frames directly.
     Bridge,
@@ -88,7 +88,7 @@ impl FromStr for MacVlanMode {
     }
 }
 
-/// What an ipvlan shares with its parent: it has the parent's address.
+/// How an ipvlan shares the Ethernet address of its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IpVlanMode {
     /// Frames are delivered by their IP address, and ARP is answered in the container.
@@ -130,7 +130,7 @@ impl FromStr for IpVlanMode {
     }
 }
 
-/// What the ipvlans of one parent exchange with each other.
+/// The frames that the ipvlans of one parent exchange with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IpVlanSharing {
     /// Everything, directly.
@@ -138,7 +138,7 @@ pub enum IpVlanSharing {
     Bridge,
     /// Nothing.
     Private,
-    /// What the switch outside sends back.
+    /// Those that the switch outside sends back.
     Vepa,
 }
 
@@ -152,7 +152,7 @@ impl IpVlanSharing {
     }
 }
 
-/// The kind of a link to make, with what only this kind is told.
+/// The kind of a new link, with the settings of that kind alone.
 #[derive(Debug, Clone, Copy)]
 pub enum LinkKind<'a> {
     /// A bridge.
@@ -169,21 +169,21 @@ pub enum LinkKind<'a> {
     },
     /// Another address on a parent.
     MacVlan {
-        /// What it exchanges with its siblings.
+        /// Its traffic with its siblings.
         mode: MacVlanMode,
         /// Length of the parent's queue of broadcasts, packets; the kernel's default without one.
         broadcast_queue: Option<u32>,
     },
     /// A macvlan whose frames are those of a character device.
     MacVtap {
-        /// What it exchanges with its siblings.
+        /// Its traffic with its siblings.
         mode: MacVlanMode,
     },
     /// Another set of IP addresses on a parent.
     IpVlan {
-        /// What it shares with its parent.
+        /// The way it shares the parent's address.
         mode: IpVlanMode,
-        /// What it exchanges with its siblings.
+        /// Its traffic with its siblings.
         sharing: IpVlanSharing,
     },
     /// The frames of a parent with one 802.1Q tag.
@@ -229,7 +229,7 @@ impl LinkKind<'_> {
         }
     }
 
-    /// What a kernel lacks that refuses the kind.
+    /// The feature that a kernel lacks which refuses the kind.
     pub(super) fn feature(&self) -> Feature {
         match self {
             LinkKind::Bridge { vlan_filtering: true } => Feature::BridgeVlanFiltering,
@@ -244,7 +244,7 @@ impl LinkKind<'_> {
         }
     }
 
-    /// What the kernel is told of the kind; `peer` describes the other end of a pair.
+    /// The kind's attributes for the kernel; `peer` describes the other end of a pair.
     pub(super) fn link_info(&self, peer: impl FnOnce(&str) -> LinkMessage) -> Vec<LinkInfo> {
         let data = match *self {
             LinkKind::Bridge { vlan_filtering } => {
@@ -278,7 +278,7 @@ impl LinkKind<'_> {
     }
 }
 
-/// What a link says about its kind.
+/// Settings of a link's kind, as the kernel reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KindState {
     /// Nothing that is read here.

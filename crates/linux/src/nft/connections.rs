@@ -33,7 +33,7 @@ mod attribute {
     pub(super) const FILTER_REPLY: u16 = 2;
 }
 
-/// What the filter is about: the protocol's number and the destination's port.
+/// The fields of the filter: the protocol's number and the destination's port.
 const FILTERED: u32 = 1 << 3 | 1 << 5;
 const UDP: u8 = 17;
 
@@ -54,8 +54,8 @@ struct Connection {
 }
 
 impl Socket {
-    /// Forgets the UDP connections of a family to a destination: the next packet is looked at as the first one. Those
-    /// that end by themselves meanwhile are fine.
+    /// Forgets the UDP connections of a family to a destination: the next packet begins a new connection.
+    /// Connections that end by themselves meanwhile are fine.
     pub fn forget_udp(&mut self, family: Family, to: Destination) -> Result<()> {
         // The family is all that counts of it.
         let family = Table { family, name: "" };

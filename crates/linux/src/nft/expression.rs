@@ -106,7 +106,7 @@ impl Register {
     }
 }
 
-/// What is known about a packet beside its bytes.
+/// Knowledge about a packet beside its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meta {
     /// Name of the interface it came in by, 16 bytes.

@@ -1,4 +1,4 @@
-//! What is in the ruleset.
+//! Reads the ruleset.
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
 
@@ -17,7 +17,7 @@ use crate::{Result, route::Request};
 pub struct Rule {
     /// The kernel's number for it, by which it is removed.
     pub handle: u64,
-    /// What it does.
+    /// Its steps.
     pub expressions: Vec<Expression>,
     /// Its comment, empty if it has none.
     pub comment: String,

@@ -138,11 +138,11 @@ impl Key {
 pub struct SetSpec<'a> {
     /// Its name in the table.
     pub name: &'a str,
-    /// What its keys are made of.
+    /// The parts of its keys.
     pub key: &'a [KeyPart],
-    /// What a map has for each of them; nothing in a set.
+    /// The parts of a map's values; none in a set.
     pub data: &'a [KeyPart],
-    /// What it is for.
+    /// Its purpose, for people.
     pub comment: &'a str,
 }
 
@@ -151,7 +151,7 @@ pub struct SetSpec<'a> {
 pub struct Element {
     /// Its key.
     pub key: Key,
-    /// What a map has for it.
+    /// Its value in a map.
     pub data: Option<Key>,
     /// Its comment, empty if it has none.
     pub comment: String,

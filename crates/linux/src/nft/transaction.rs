@@ -66,7 +66,7 @@ impl Operation {
         }
     }
 
-    /// What is missing when the kernel does not find something that this operation itself does not name.
+    /// The feature that is missing when the kernel does not find something that this operation itself does not name.
     pub(super) fn needs(&self) -> Option<Feature> {
         self.needs
     }
@@ -314,7 +314,7 @@ impl Transaction {
     }
 }
 
-/// What a kernel may lack that knows rules as such.
+/// The feature of an expression, which a kernel with nftables may lack.
 fn needs(expression: &Expression) -> Option<Feature> {
     match expression {
         Expression::Masquerade => Some(Feature::NftablesMasquerade),

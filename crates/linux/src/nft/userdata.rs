@@ -1,4 +1,4 @@
-//! What nft keeps beside objects for itself, as libnftnl writes it: a byte of type, a byte of length, the value.
+//! The data that nft keeps beside objects for itself, as libnftnl writes it: a byte of type, a byte of length, the value.
 //! The kernel hands it back as it is.
 
 /// Longest comment that nft reads back, bytes.

@@ -129,7 +129,7 @@ impl Writer<'_> {
         let start = self.0.len();
         self.0.extend_from_slice(&[0; ATTRIBUTE_HEADER]);
         fill(self);
-        // What is too long for an attribute is refused by the kernel, as the lengths do not fit then.
+        // The kernel refuses a value that is too long for an attribute, as the lengths do not fit then.
         let length = u16::try_from(self.0.len() - start).unwrap_or(u16::MAX);
         self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
         self.0[start + 2..start + 4].copy_from_slice(&kind.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! What the kernel tells by itself, and what it tells the neighbours.
+//! Events of the kernel, and its messages to neighbours.
 
 use std::{
     net::IpAddr,

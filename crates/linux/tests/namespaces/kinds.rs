@@ -10,7 +10,7 @@ use linux::{
 
 use crate::support::{alone, neighbourhood};
 
-/// What each kind says of itself once it is there.
+/// The kernel's report of each kind of link.
 fn kinds() -> [(&'static str, LinkKind<'static>, KindState); 7] {
     [
         (

@@ -59,7 +59,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) rules: Ruleset,
     key: AttachmentId,
     journal: Journal,
-    /// What was done, in order, beside the addresses that IPAM has assigned.
+    /// The steps that were taken, in order. The addresses that IPAM has assigned are not among them.
     taken: Vec<Step>,
     leased: bool,
 }
@@ -79,7 +79,7 @@ pub(crate) struct NewLink<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Begins the attachment's record. What an ADD that was killed left under it is taken back first, unless the
+    /// Begins the attachment's record. Steps of an ADD that was killed are taken back first, unless the
     /// interface is there: then this is a second ADD, and the first one's work is not touched.
     fn begin_record(plugin: &dyn LinkPlugin, call: &'a Call, wish: &dyn Wish) -> Result<Self, Error> {
         let home = NetNs::current().explain(|| "failed to open netns of the host".to_owned())?;
@@ -310,8 +310,8 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Takes back what was done, as far as that is possible; the error of ADD stays the one that counts. What could
-    /// not be taken back stays recorded, for DEL and GC.
+    /// Takes the steps back, as far as that is possible; the error of ADD stays the one that counts. Steps that fail stay
+    /// recorded, for DEL and GC.
     fn roll_back(&mut self) {
         let owner = self.key.to(self.call.config.name());
         let undone = steps::undo(self.call, &mut self.host, &mut self.rules, owner, &self.taken);
@@ -331,7 +331,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What was assigned belongs to the interface of the result with index `container`.
+/// Gives the leased addresses to the interface of the result with index `container`.
 fn claim(leased: &mut CniResult, container: usize) -> Result<(), Error> {
     if leased.ips.is_empty() {
         return Err(Error::internal(NO_IPS));

@@ -21,9 +21,9 @@ pub(crate) struct Child {
     pub(crate) what: &'static str,
     /// Its kind.
     pub(crate) kind: LinkKind<'static>,
-    /// What it says of itself once it is there.
+    /// The state that the kernel reports of it afterwards.
     pub(crate) state: KindState,
-    /// What that is called where it is not so: `container macvlan mode`.
+    /// The name of that state in errors of CHECK: `container macvlan mode`.
     pub(crate) state_name: &'static str,
     /// The link below.
     pub(crate) parent: Parent,
@@ -35,7 +35,7 @@ pub(crate) struct Child {
     pub(crate) announces: bool,
     /// Addresses of the plugin before it in the chain, for a config without IPAM.
     pub(crate) inherited: Option<CniResult>,
-    /// What errors of IPAM are called.
+    /// The beginning of errors of IPAM.
     pub(crate) ipam_failed: Option<&'static str>,
 }
 

@@ -16,7 +16,7 @@ use crate::{
     pod::Pod,
 };
 
-/// What a config says of the link below.
+/// The link below, as a config names it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Parent {
     /// Its name; the link of the default route without one.

@@ -38,11 +38,11 @@ impl Rules {
     }
 }
 
-/// What DEL and GC work with.
+/// The means of DEL and GC.
 struct Removal<'a> {
     call: &'a Call,
     rules: Ruleset,
-    /// What the config says of the rules.
+    /// The kinds of rules that the config names.
     wanted: Rules,
 }
 
@@ -76,8 +76,8 @@ pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes what recorded attachments of this network left that are not valid any more. What has no record cannot be
-/// attributed and is left alone. Without a list IPAM is not asked either: a plugin of others could take its absence for an
+/// Removes recorded attachments of this network that are not valid any more. Links without a record belong to no known
+/// attachment and are left alone. Without a list IPAM is not asked either: a plugin of others could take its absence for an
 /// empty list.
 pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     let Some(valid) = gc::valid(call)? else {

@@ -159,8 +159,8 @@ fn delete_of_kind(call: &Call, socket: &mut Socket, name: &str, kind: &str) -> R
     }
 }
 
-/// Takes steps back. An error if the link is still there; else the first error of what is left and harms nobody
-/// without it. What is gone already is fine.
+/// Takes steps back. An error if the link is still there; else the first error about rules, which harm nobody without
+/// the link. Links and rules that are gone already are fine.
 ///
 /// A pair passes nothing any more before its rules go, so that no frame passes unchecked.
 pub(super) fn undo(

@@ -90,7 +90,7 @@ impl Config {
             own.egress_rate,
             own.egress_burst,
         ];
-        // What the config says counts as a whole.
+        // The config counts as a whole.
         let entry = if values.iter().any(Option::is_some) {
             own
         } else {

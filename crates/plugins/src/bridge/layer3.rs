@@ -1,4 +1,4 @@
-//! What the bridge plugin makes of IPAM's answer: pure decisions (cni-plugins §3.2 steps 7 and 8).
+//! Decides how the bridge plugin uses IPAM's answer (cni-plugins §3.2 steps 7 and 8).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! What counts on this node when a config does not say (cni-plugins §3.1).
+//! Defaults of this node for keys that a config does not have (cni-plugins §3.1).
 
 use std::{fs, io::ErrorKind, path::PathBuf};
 

@@ -19,7 +19,7 @@ struct Wire {
     ingress_policy: String,
 }
 
-/// Who may send to the containers of a bridge.
+/// The senders that the containers of a bridge hear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Policy {
     /// Everybody.

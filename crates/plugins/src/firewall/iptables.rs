@@ -35,7 +35,7 @@ fn commented(rule: &[&str], comment: &str) -> Vec<String> {
     all
 }
 
-/// What is said for an address: answers to it are accepted, and whatever comes from it.
+/// The rules for an address, which accept answers to it, and all packets from it.
 fn of_address(address: &IpAddr) -> [Vec<String>; 2] {
     let net = IpNet::from(*address).to_string();
     let answered = [

@@ -29,7 +29,7 @@ const TABLE: Table = Table {
     family: Family::Inet,
     name: TABLE_NAME,
 };
-/// What iptables have in their own table is at 0: bridges are kept apart and packets marked before, and unmarked behind.
+/// The rules of iptables are at 0: bridges are kept apart and packets marked before, and unmarked behind.
 const HOOKS: [(&str, i32); 3] = [(ISOLATION, -2), (FORWARD, -1), (UNMARK, 1)];
 const IPTABLES_HOOK: Hook = hook(0);
 const ADDRESSES: [&str; 2] = [ADDRESSES_IPV4, ADDRESSES_IPV6];
@@ -231,7 +231,7 @@ fn ensure(
     let mut missing: Vec<Wanted> = Vec::new();
     for rule in wanted {
         let there = socket.rules(rule.table, &rule.chain)?;
-        // What both families want is made once.
+        // A rule that both families want is made once.
         let is_known = missing
             .iter()
             .any(|other| other.table == rule.table && other.chain == rule.chain && other.rule == rule.rule);

@@ -1,4 +1,4 @@
-//! What a config asks for: ranges, requested addresses, where leases are kept (cni-plugins §6).
+//! The content of a config: ranges, requested addresses, the place of the leases (cni-plugins §6).
 
 use std::{net::IpAddr, path::PathBuf};
 

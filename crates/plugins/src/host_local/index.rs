@@ -1,4 +1,4 @@
-//! Who has which addresses, so that nobody has to read every lease to know.
+//! An index of owners and their addresses, so that a call need not read every lease.
 //!
 //! One symbolic link an owner, whose target is the owner's addresses: made and read by one system call each,
 //! and never there in half. One more, the stamp, holds the modification time that the leases' directory had
@@ -45,7 +45,7 @@ impl Index {
         fs::read_link(self.path(STAMP)).is_ok_and(|stamp| stamp == Path::new(&stamp_of(directory)))
     }
 
-    /// What an owner has, nothing included. An error means that the index cannot be used.
+    /// The addresses of an owner; none is an answer too. An error means that the index cannot be used.
     pub(super) fn get(&self, owner: &Owner) -> io::Result<Vec<IpAddr>> {
         let text = match fs::read_link(self.path(&owner.to_string())) {
             Ok(text) => text,

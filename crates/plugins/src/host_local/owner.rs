@@ -1,4 +1,4 @@
-//! Whose a lease is: what its file holds.
+//! The owner of a lease, which is the content of its file.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use cni::{
 /// Between container and interface in a lease.
 const SEPARATOR: &str = "\r\n";
 
-/// Whose a lease is.
+/// The owner of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
     container_id: String,

@@ -52,10 +52,10 @@ pub(super) struct Store {
     _lock: File,
 }
 
-/// What is known of who has which address.
+/// The knowledge of owners and their addresses.
 #[derive(Debug)]
 enum Known {
-    /// What the index says.
+    /// The index is complete.
     Index,
     /// Everything: all leases were read.
     Leases(Holdings),
@@ -106,7 +106,7 @@ impl Store {
         Ok(store)
     }
 
-    /// What an owner has.
+    /// The addresses of an owner.
     pub(super) fn leases_of(&mut self, owner: &Owner) -> Result<Vec<IpAddr>, Error> {
         if let Known::Index = self.known
             && let Ok(leases) = self.index.get(owner)
@@ -279,7 +279,7 @@ impl Store {
         Ok(holdings)
     }
 
-    /// Who has an address.
+    /// The owner of an address.
     fn holder(&self, ip: IpAddr) -> Option<Owner> {
         Owner::parse(&content(&self.path.join(ip.to_string()))?)
     }

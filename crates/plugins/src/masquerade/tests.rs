@@ -52,7 +52,7 @@ fn is_there(attachment: Attachment<'_>, addresses: &[&str]) -> bool {
     check(Backend::Nftables, attachment, &nets(addresses)).is_ok()
 }
 
-/// What an established plugin runs for an address.
+/// The commands of an established plugin for an address.
 fn established(comment: &str, address: &str, subnet: &str) -> String {
     let version = if address.contains(':') { "ip6" } else { "ip" };
     format!(

@@ -119,7 +119,7 @@ impl Write for Timed {
     }
 }
 
-/// What a socket says whose time is over.
+/// Whether the error of a socket means that its time is over.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

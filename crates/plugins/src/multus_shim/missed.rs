@@ -30,7 +30,7 @@ pub const MAX_CALLS: usize = 2048;
 /// Longest call that is kept or read, bytes: a configuration with what the runtime filled in has a few thousand.
 pub const MAX_CALL: usize = 256 * 1024;
 const MODE: u32 = 0o600;
-/// What the daemon reads of a call's variables.
+/// The variables of a call that the daemon reads.
 const VARIABLES: [&str; 5] = [CNI_COMMAND, CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME, CNI_ARGS];
 
 /// The directory below `cniDir`.

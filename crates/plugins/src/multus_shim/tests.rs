@@ -295,7 +295,7 @@ fn what_is_kept_is_bounded() {
     assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
     assert_eq!(kept(dir.path()).len(), missed::MAX_CALLS);
     assert!(!folder.join("c1:eth0").exists());
-    // What is there already is renewed.
+    // A file that is there already is renewed.
     std::fs::rename(folder.join("0"), folder.join("c1:eth0")).unwrap();
     assert_eq!(call(SHIM, "DEL", dir.path(), "1.1.0").code, 0);
     assert!(std::fs::metadata(folder.join("c1:eth0")).unwrap().len() > 0);

@@ -12,7 +12,7 @@ use crate::{
 /// Room of an interface name.
 const INTERFACE_NAME: usize = 16;
 
-/// Whose words they are; `None` without any.
+/// The backend that knows these words; `None` without any.
 pub(super) fn backend_of(conditions: &[String]) -> Option<Backend> {
     let first = conditions.first()?;
     Some(if first.starts_with(['-', '!']) {

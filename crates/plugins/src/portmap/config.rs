@@ -70,7 +70,7 @@ pub(super) struct Config {
 #[derive(Debug, Default)]
 struct Conditions {
     words: Vec<String>,
-    /// What words of nft come to.
+    /// Words of nft, parsed.
     steps: Vec<Expression>,
 }
 
@@ -143,7 +143,7 @@ impl Config {
         &self.conditions(is_ipv4).steps
     }
 
-    /// What leads to the addresses of a result: one of each family, and only what has ports.
+    /// The forwards to the addresses of a result: one of each family, and only those that have ports.
     pub(super) fn forwards(&self, result: &CniResult, ifname: &str) -> Vec<Forward> {
         let mut forwards = Vec::new();
         for is_ipv4 in [true, false] {

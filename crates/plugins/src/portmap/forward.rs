@@ -1,4 +1,4 @@
-//! What leads where.
+//! Ports of the host and the containers they lead to.
 
 use std::net::IpAddr;
 
@@ -68,13 +68,13 @@ pub(super) struct Mapping {
     pub(super) container_port: u16,
 }
 
-/// What gets the host's address on its way to the container, because its answers would not come back otherwise.
+/// The packets that get the host's address on their way to the container: without it no answer would come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Masquerade {
     /// Nothing.
     Nothing,
-    /// What the container sends to itself, and what the host sends from 127.0.0.1.
+    /// Packets of the container to itself, and of the host from 127.0.0.1.
     Inner,
     /// Everything.
     All,

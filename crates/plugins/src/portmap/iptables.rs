@@ -173,7 +173,7 @@ pub(super) fn set_up(
 ) -> Result<()> {
     for forward in forwards {
         let version = Version::of(&forward.address);
-        // What an earlier ADD left would come before what this one asks for.
+        // Rules of an earlier ADD would come before those of this one.
         let own = chain(attachment, IPTABLES_CHAIN_PREFIX);
         iptables::remove_chain(ruleset, version, IPTABLES_NAT, &[IPTABLES_ALL], &own)?;
         let tables = tables(ruleset, version);

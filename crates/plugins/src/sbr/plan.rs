@@ -14,7 +14,7 @@ use super::config::Config;
 /// Where the search for a free table begins.
 const FIRST_TABLE: u32 = 100;
 
-/// What is in the container.
+/// Routes and rules of the container.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     /// Index of the interface.
@@ -24,7 +24,7 @@ pub(super) struct Host {
     pub(super) routes: Vec<Route>,
 }
 
-/// What is to be done.
+/// Changes to make.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Sources, and the tables that route them.
@@ -121,7 +121,7 @@ fn way_out(gateway: IpAddr, link: u32) -> Route {
     }
 }
 
-/// What CHECK finds missing.
+/// The first thing that CHECK misses, as an error text.
 pub(super) fn missing(config: &Config, ips: &[&IpConfig], host: &Host, link: u32) -> Option<String> {
     for ip in ips {
         let source = ip.address.addr();

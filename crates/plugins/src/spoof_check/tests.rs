@@ -34,7 +34,7 @@ const OTHER_PORT: Port<'_> = Port {
     mac: Mac([2, 0, 0, 0, 0, 2]),
 };
 
-/// What nft prints, with these lines as elements.
+/// The output of nft with these lines as elements.
 fn expected(ports: &str, allowed: &str) -> String {
     format!(
         "table bridge nat {{

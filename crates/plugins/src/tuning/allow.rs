@@ -34,7 +34,7 @@ pub(super) fn retain(path: &Path, ifname: &str, settings: &mut BTreeMap<String, 
     });
 }
 
-/// What configs may call the setting at a path.
+/// The names that configs may have for the setting at a path.
 fn names(setting: &str, ifname: &str) -> Vec<String> {
     let steps: Vec<_> = setting.strip_prefix(ROOT).unwrap_or(setting).split('/').collect();
     let general: Vec<_> = steps

@@ -1,4 +1,4 @@
-//! What was before ADD, in a file until DEL.
+//! The values from before ADD, in a file until DEL.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,7 +59,7 @@ pub(super) struct Values {
     pub(super) sysctl: BTreeMap<String, String>,
 }
 
-/// Whose values they are: the base of GC, because all networks share the directory.
+/// The attachment and namespace of the values: the base of GC, because all networks share the directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Origin {
@@ -104,7 +104,7 @@ impl Origin {
 }
 
 impl Values {
-    /// What `settings` will change of `link`.
+    /// The values of `link` that `settings` will change.
     pub(super) fn of(settings: &Settings, link: &Link) -> Self {
         Values {
             mac: settings
@@ -203,7 +203,7 @@ fn text(backup: &Backup) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads the file, if there is one. What is no backup is [`io::ErrorKind::InvalidData`].
+/// Reads the file, if there is one. The error of a file that is no backup is [`io::ErrorKind::InvalidData`].
 fn read(path: &Path) -> io::Result<Option<Backup>> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     let file = match open_regular(path, Links::Refuse) {
@@ -219,7 +219,7 @@ fn read(path: &Path) -> io::Result<Option<Backup>> {
         .map_err(|error| invalid(error.to_string()))
 }
 
-/// What was before, if that is known; a file that tells nothing is taken away.
+/// The values from before, if they are known; a file that tells nothing is removed.
 pub(super) fn known(call: &Call, path: &Path) -> Option<Backup> {
     match read(path) {
         Ok(backup) => backup,

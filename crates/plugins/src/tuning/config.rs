@@ -78,7 +78,7 @@ impl<'de> Deserialize<'de> for Sysctls {
     }
 }
 
-/// What to change on the link. What is `None` stays.
+/// Changes of the link. `None` leaves a value alone.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) mac: Option<Mac>,

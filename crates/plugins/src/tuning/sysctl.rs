@@ -49,7 +49,7 @@ fn key(name: &str, ifname: &str) -> Result<Key, Error> {
     Key::new(&steps).map_err(|_| invalid())
 }
 
-/// What the settings are, by path. What cannot be read (a few are write-only) cannot be restored.
+/// The present values, by path. A setting that cannot be read (a few are write-only) cannot be restored.
 pub(super) fn read(settings: &[Setting]) -> BTreeMap<String, String> {
     settings
         .iter()

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Host, PLUGINS, Pod, l2, l3, on_a_host, with};
 
-/// What is sent through the limits.
+/// The bytes to send through the limits.
 const PARCEL: usize = 20_000;
 
 fn limits(rate: u32, burst: u32) -> Value {
@@ -256,7 +256,7 @@ fn a_failed_add_leaves_nothing() {
     on_a_host("bandwidth undone", |host| {
         let (pod, result) = attached(host);
         let config = bandwidth(&result, &limits(8000, 16000));
-        // Whoever caught what the end receives before keeps it.
+        // Frames that the end receives are redirected already, and stay so.
         let port = port(host, &pod);
         host.socket.create_ifb("foreign", 1500).unwrap();
         let foreign = host.link("foreign").unwrap();

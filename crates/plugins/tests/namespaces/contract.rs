@@ -1,4 +1,4 @@
-//! What every plugin keeps that gives a container a link, whatever the link is.
+//! Promises of every plugin that gives a container a link.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ pub(crate) fn holds_unless_killed(host: &mut Host, config: &Value) {
     goes_without_its_namespace(host, &leased);
 }
 
-/// What all attachments of a network share is there from the first one on.
+/// Everything that all attachments of a network share is there from the first one on.
 fn begin(host: &mut Host, config: &Value) {
     let first = host.pod();
     let leased = leased(config, &["10.1.2.0/24"]);

@@ -7,7 +7,7 @@ const SEED: &str = "WEFT_TEST_SEED";
 
 /// A generator (xorshift64).
 pub(crate) struct Dice {
-    /// What it began with.
+    /// The first number.
     pub(crate) seed: u64,
     state: u64,
 }

@@ -145,7 +145,7 @@ fn bridges_with_a_policy_are_kept_apart() {
             let hears = |from: &Pod, to: &Pod, address: &str| {
                 let receiver = to.udp();
                 from.udp().send_to(b"word", (address, 7777)).unwrap();
-                // What does get through comes before this, which goes no further than the container.
+                // A word that gets through comes before this one, which stays in the container.
                 to.udp_loopback("end");
                 let mut buffer = [0; 16];
                 let length = receiver.recv(&mut buffer).unwrap();
@@ -296,7 +296,7 @@ fn firewalld_is_told_where_it_runs() {
             assert_eq!(calls(), format!("--zone={zone} --add-source=10.1.2.3/32\n"));
             host.check(&pod, &config, &result).success();
             assert_eq!(calls(), format!("--zone={zone} --query-source=10.1.2.3/32\n"));
-            // What is on record counts.
+            // The record counts.
             host.del(&pod, &firewall(&result, &json!({})));
             assert_eq!(calls(), format!("--zone={zone} --remove-source=10.1.2.3/32\n"));
         }

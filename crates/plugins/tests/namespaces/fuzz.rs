@@ -1,4 +1,4 @@
-//! Whatever a plugin is given, it answers as the protocol says: a result, nothing, or an error with a code. It never
+//! Plugins answer any input as the protocol says: a result, nothing, or an error with a code. A plugin never
 //! panics, and it never ends the process, because that may be a daemon with other calls at work.
 //!
 //! The plugins run in this process, on a host with an empty root directory, so that no path leads to anything.

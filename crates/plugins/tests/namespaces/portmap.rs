@@ -265,7 +265,7 @@ fn bad_configs_change_nothing() {
         ] {
             let refused = host.call("ADD", &pod, &config).message();
             assert_eq!(refused, format!("failed to parse config: {text}"));
-            // Whatever it says, it keeps no pod from going.
+            // A refused config keeps no pod from going.
             host.del(&pod, &config);
         }
         let mut unchained = config.clone();
@@ -278,7 +278,7 @@ fn bad_configs_change_nothing() {
     });
 }
 
-/// What an established plugin has for a container.
+/// The rules of an established plugin for a container.
 fn established(id: &str, address: &str) -> String {
     format!(
         "table ip cni_hostport {{

@@ -1,4 +1,4 @@
-//! What every plugin says before it does anything.
+//! Answers of every plugin before it does anything.
 
 use std::os::unix::{ffi::OsStrExt as _, process::CommandExt as _};
 use std::process::Command;
@@ -16,7 +16,7 @@ fn plugins() -> impl Iterator<Item = (String, &'static str)> {
         .flat_map(|name| [(name.to_owned(), name), (format!("{PREFIX}{name}"), name)])
 }
 
-/// What a plugin supports: all versions, or those from one on.
+/// The versions that a plugin supports: all, or those from one on.
 fn versions(plugin: &str) -> &'static [&'static str] {
     let oldest = match plugin {
         "bandwidth" => "0.3.0",

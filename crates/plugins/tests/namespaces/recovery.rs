@@ -1,4 +1,4 @@
-//! What happens to attachments when the plugin is killed, or when nobody says DEL: nothing stays that a following
+//! Attachments whose plugin is killed, or whose runtime never says DEL: nothing stays that a following
 //! DEL or GC does not find.
 
 use std::{
@@ -328,7 +328,7 @@ fn many_attachments_at_once_share_nothing_and_leave_nothing() {
         const ATTACHMENTS: u64 = 200;
         const AT_ONCE: usize = 16;
         let config = everything();
-        // What all containers share is there from the first one on.
+        // Everything that all containers share is there from the first one on.
         let first = host.pod();
         host.add(&first, &config);
         host.del(&first, &config);

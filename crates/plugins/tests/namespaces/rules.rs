@@ -1,4 +1,4 @@
-//! What the bridge plugin asks of nftables, as the real `nft` sees it.
+//! Rules of the bridge plugin, as the real `nft` sees them.
 
 use serde_json::{Value, json};
 

@@ -38,7 +38,7 @@ pub(crate) const PLUGINS: &str = "/run/plugins";
 const RECORDS: &str = "/run/cni/weft";
 /// Where the bridge plugin keeps its own.
 const BRIDGE_RECORDS: &str = "/run/cni/weft/bridge";
-/// What is no record there.
+/// Files there that are no records.
 const INDEX: &str = "/run/cni/weft/host-local/";
 /// Where addresses that are taken are kept, in configs that say so.
 pub(crate) const LEASES: &str = "/run/leases";
@@ -72,7 +72,7 @@ pub(crate) struct Pod {
     pub(crate) socket: RefCell<Socket>,
 }
 
-/// What a plugin left.
+/// The end of a plugin's call.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: i32,
@@ -402,7 +402,7 @@ pub(crate) fn variables<'a>(
     ]
 }
 
-/// What a plugin that was started left.
+/// Waits for the end of a plugin that was started.
 pub(crate) fn finish(child: Child) -> Outcome {
     let output = child.wait_with_output().unwrap();
     Outcome {
@@ -495,7 +495,7 @@ fn network(socket: &mut Socket) -> Vec<String> {
             link.promiscuity
         ));
         for address in socket.addresses(&link, None).unwrap() {
-            // What the kernel gives a link of its own accord comes and goes with the link's state.
+            // Addresses that the kernel gives by itself come and go with the link's state.
             if address.global {
                 lines.push(format!("  address {}", address.net));
             }

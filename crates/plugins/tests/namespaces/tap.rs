@@ -49,7 +49,7 @@ fn a_device_has_what_the_config_says() {
             result,
             json!({ "cniVersion": "1.1.0", "interfaces": [interface], "dns": { "domain": "example" } })
         );
-        // What is mounted shows the links of the namespace that it was mounted in.
+        // A sysfs shows the links of the namespace that it was mounted in.
         let read = |file: &str| {
             let show = || {
                 linux::process::unshare_mounts().unwrap();

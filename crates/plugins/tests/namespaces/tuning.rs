@@ -28,7 +28,7 @@ fn backup(pod: &Pod, folder: &str) -> String {
     format!("{folder}/{}_net1.json", pod.id)
 }
 
-/// What a backup of a container says, in this order: the values, and whose they are.
+/// The content of a container's backup, in this order: the values, and their owner.
 fn content(pod: &Pod, values: &str) -> String {
     let cookie = pod.ns.cookie().expect("a kernel that numbers namespaces");
     format!(

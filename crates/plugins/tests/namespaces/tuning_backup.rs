@@ -1,4 +1,4 @@
-//! What tuning remembers of before ADD: through repetitions, kills and lost namespaces.
+//! Backups of tuning: through repetitions, kills and lost namespaces.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use crate::{
     tuning::{attached, tuning},
 };
 
-/// What tuning can change.
+/// Everything that tuning can change.
 #[derive(Debug, PartialEq)]
 struct State {
     mac: String,
@@ -70,7 +70,7 @@ fn a_repeated_add_keeps_what_was_before_the_first() {
         host.add(&pod, &tuning(&result, &json!({})));
         assert_eq!(pod.net1().mtu, 1200);
 
-        // One that fails takes back its own changes, and what the first one remembered stays.
+        // An ADD that fails takes back its own changes, and the first one's backup stays.
         let failing = tuning(&result, &json!({ "txQLen": 5, "mtu": 100_000 }));
         host.call("ADD", &pod, &failing).message();
         assert_eq!((pod.net1().mtu, pod.net1().tx_queue_len), (1200, 77));

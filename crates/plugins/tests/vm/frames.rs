@@ -1,4 +1,4 @@
-//! Who hears whom.
+//! Frames between containers: the ports that receive them, and those that do not.
 
 use std::net::UdpSocket;
 
@@ -16,8 +16,8 @@ fn hears(socket: &UdpSocket) -> String {
     String::from_utf8_lossy(&text[..length]).into_owned()
 }
 
-/// Tells everybody in the subnet, this socket too. Who does not hear it would have before anything that is sent
-/// afterwards.
+/// Tells everybody in the subnet, this socket too. A socket that hears it does so before anything that is
+/// sent afterwards.
 fn broadcast(socket: &UdpSocket, text: &str) {
     socket.send_to(text.as_bytes(), "10.1.2.255:7777").unwrap();
     assert_eq!(hears(socket), text);
@@ -58,7 +58,7 @@ fn a_preserved_default_vlan_reaches_the_port_untagged() {
         assert_eq!(hears(&both), "from 1");
         broadcast(&alone, "from 100");
         assert_eq!(hears(&both), "from 100");
-        // What it says itself belongs to its own VLAN.
+        // Its own frames belong to its own VLAN.
         broadcast(&both, "mine");
         assert_eq!(hears(&alone), "mine");
     });

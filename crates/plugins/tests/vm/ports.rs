@@ -149,7 +149,7 @@ fn a_trunk_may_carry_every_vlan() {
 fn the_default_vlan_is_the_one_of_the_bridge() {
     in_the_vm("default VLANs", |host| {
         bridge(host, true);
-        // What is mounted shows the links of the namespace that it was mounted in.
+        // A sysfs shows the links of the namespace that it was mounted in.
         mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).unwrap();
         set_default(5);
         let preserved = with(&access(100), "preserveDefaultVlan", true.into());

@@ -283,7 +283,7 @@ fn no_config_makes_it_panic() {
                     *old = value;
                 }
             }
-            // Whatever it says, it says it of the leases here.
+            // Every config is about the leases here.
             if config["ipam"].is_object() {
                 config["ipam"]["dataDir"] = DATA.into();
             } else {

@@ -1,4 +1,4 @@
-//! What is read for a call, and what happens when the index is wrong or cannot be.
+//! Files that a call reads, and calls with an index that is wrong or cannot be written.
 
 use std::{fs, mem::MaybeUninit, os::fd::OwnedFd};
 
@@ -21,7 +21,7 @@ impl Watch {
         Watch(watch)
     }
 
-    /// What was opened since the last call; the directory itself is `.`.
+    /// The files opened since the last call; the directory itself is `.`.
     fn opened(&self) -> Vec<String> {
         let mut buffer = [MaybeUninit::uninit(); 16384];
         let mut reader = Reader::new(&self.0, &mut buffer);
@@ -147,7 +147,7 @@ fn without_an_index_everything_works() {
             mount("tmpfs", "/run/cni", "tmpfs", MountFlags::empty(), Some(options)).unwrap();
             let mut pod = host.pod();
             let config = subnet("10.1.2.0/24");
-            // What an index says that cannot be changed any more.
+            // The content of an index that cannot be changed any more.
             assert_eq!(add(host, &pod, "net0", &config), ["10.1.2.2"]);
             if lock {
                 mount_remount("/run/cni", MountFlags::RDONLY, "").unwrap();
