@@ -1,5 +1,5 @@
-//! Programs that come from Debian packages: those of the nodes, what a virtual machine is made of, Prometheus and
-//! NetworkManager.
+//! Programs that come from Debian packages: those of the nodes, what a virtual machine is made of, Prometheus,
+//! NetworkManager and Open vSwitch.
 //!
 //! They are unpacked into the cache, each set in a folder of its own, so that nobody waits for what he does not use:
 //! nothing is installed on the host and no service of theirs is ever started there. Those of the nodes are laid over
@@ -61,6 +61,17 @@ const NETWORK_MANAGER: Set = Set {
     programs: &[
         ("usr/sbin/NetworkManager", "network-manager"),
         ("usr/bin/dbus-daemon", "dbus"),
+    ],
+    apart: &[],
+    for_root: false,
+};
+
+/// The database and the switch of Open vSwitch, with the programs that configure them.
+const OPEN_VSWITCH: Set = Set {
+    folder: "debian-open-vswitch",
+    programs: &[
+        ("usr/sbin/ovsdb-server", "openvswitch-common"),
+        ("usr/lib/openvswitch-switch/ovs-vswitchd", "openvswitch-switch"),
     ],
     apart: &[],
     for_root: false,
@@ -168,6 +179,11 @@ impl Packages {
     /// Brings in NetworkManager and the D-Bus daemon.
     pub fn ensure_network_manager(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         NETWORK_MANAGER.ensure(home, progress)
+    }
+
+    /// Brings in the daemons of Open vSwitch and `usr/bin/ovs-vsctl`.
+    pub fn ensure_open_vswitch(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        OPEN_VSWITCH.ensure(home, progress)
     }
 }
 

@@ -17,6 +17,7 @@
 //! * [`NameServer`] answers the nodes' questions for names,
 //! * [`Kubectl`], [`Helm`] and [`wait`] help to use both,
 //! * [`NetworkManager`] is a host that NetworkManager configures,
+//! * [`OpenVswitch`] is Open vSwitch in a namespace of a test,
 //! * [`image`] makes container images without a container engine.
 
 pub mod image;
@@ -38,6 +39,7 @@ mod name_server;
 mod network;
 mod network_manager;
 mod node;
+mod open_vswitch;
 mod pki;
 mod process;
 mod progress;
@@ -52,5 +54,6 @@ pub use home::Home;
 pub use kubectl::{Kubectl, is_ready};
 pub use name_server::NameServer;
 pub use network_manager::NetworkManager;
+pub use open_vswitch::OpenVswitch;
 pub use process::Process;
 pub use progress::{Progress, Quiet, Steps};

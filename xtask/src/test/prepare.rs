@@ -96,6 +96,12 @@ fn packages(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
     if is_root() {
         Packages::ensure(&home, lane)?;
     }
+    if tiers.contains(&Tier::Namespaces) || tiers.contains(&Tier::Api) {
+        match Packages::ensure_open_vswitch(&home, lane) {
+            Err(cluster::Error::Missing(_)) if !is_root() => {}
+            other => drop(other?),
+        }
+    }
     if tiers.contains(&Tier::Namespaces) || tiers.contains(&Tier::E2e) {
         match Packages::ensure_network_manager(&home, lane) {
             Err(cluster::Error::Missing(_)) if !is_root() => {}

@@ -1,0 +1,222 @@
+//! Open vSwitch in a directory and in the network namespace of the thread that starts it.
+//!
+//! ```text
+//! test ──> db.sock ── ovsdb-server ── conf.db
+//!                          └── ovs-vswitchd   taps and veths of the namespace, packets in user space
+//! ```
+//!
+//! It needs no module of the kernel but `tun`: bridges of type `netdev` forward packets in user space.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::debian::Packages;
+use crate::error::{At, Error, Result};
+use crate::home::Home;
+use crate::progress::Quiet;
+use crate::run;
+use crate::wait;
+
+/// How long a start or a command may take; machines differ by a factor of ten.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+const SERVER: &str = "usr/sbin/ovsdb-server";
+const SWITCH: &str = "usr/lib/openvswitch-switch/ovs-vswitchd";
+const TOOL: &str = "usr/bin/ovsdb-tool";
+const CONTROL: &str = "usr/bin/ovs-vsctl";
+const SCHEMA: &str = "usr/share/openvswitch/vswitch.ovsschema";
+
+/// Names of files in the directory.
+const DATABASE: &str = "conf.db";
+const SOCKET: &str = "db.sock";
+
+/// Variables by which the programs find their directories.
+const DIRECTORIES: [&str; 4] = ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"];
+
+/// A running Open vSwitch. Dropping it, or the end of the thread that started it, kills its daemons.
+#[derive(Debug)]
+pub struct OpenVswitch {
+    packages: Packages,
+    dir: PathBuf,
+    server: Option<Child>,
+    switch: Option<Child>,
+}
+
+impl OpenVswitch {
+    /// Starts both daemons with an empty database in `dir`, which should have a short path: it will hold unix sockets.
+    /// Interfaces that are added to bridges have to be in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// Without root, and when the packages can't be brought in.
+    pub fn start(dir: &Path) -> Result<Self> {
+        let mut here = Self::start_database(dir)?;
+        let socket = format!("unix:{}", here.socket().display());
+        here.switch = Some(here.spawn(SWITCH, &["--disable-system", &socket])?);
+        Ok(here)
+    }
+
+    /// Starts the database server alone with an empty database in `dir`: configuration is stored, and nothing happens.
+    ///
+    /// # Errors
+    /// When the packages can't be brought in.
+    pub fn start_database(dir: &Path) -> Result<Self> {
+        let packages = Packages::ensure_open_vswitch(&Home::from_env()?, &mut Quiet)?;
+        let mut here = Self {
+            packages,
+            dir: dir.to_owned(),
+            server: None,
+            switch: None,
+        };
+        let schema = here.packages.file(SCHEMA);
+        run::output(
+            here.command(TOOL)
+                .arg("create")
+                .args([&dir.join(DATABASE), &schema]),
+        )?;
+        here.start_database_again()?;
+        run::output(here.control().args(["--no-wait", "init"]))?;
+        Ok(here)
+    }
+
+    /// Kills the database server as a crash does. The socket goes too, the database stays.
+    ///
+    /// # Errors
+    /// When the socket can't be removed.
+    pub fn kill_database(&mut self) -> Result<()> {
+        end(self.server.take());
+        let socket = self.socket();
+        fs::remove_file(&socket).at("remove", &socket)
+    }
+
+    /// Starts the database server after [`Self::kill_database`], and waits until it listens.
+    ///
+    /// # Errors
+    /// When it ends at once; the error shows its log.
+    pub fn start_database_again(&mut self) -> Result<()> {
+        let remote = format!("--remote=punix:{}", self.socket().display());
+        let database = self.dir.join(DATABASE).display().to_string();
+        let mut server = self.spawn(SERVER, &[&database, &remote])?;
+        let started = wait::until("ovsdb-server to listen", PATIENCE, || {
+            if self.socket().exists() {
+                return Ok(Ok(()));
+            }
+            match server.try_wait() {
+                Ok(Some(status)) => Ok(Err(Error::Missing(format!(
+                    "ovsdb-server ended ({status}){}",
+                    run::tail(&self.log())
+                )))),
+                _ => Err(run::tail(&self.log())),
+            }
+        });
+        self.server = Some(server);
+        started?
+    }
+
+    /// The unix socket of the database server.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(SOCKET)
+    }
+
+    /// Adds a bridge that forwards packets in user space.
+    ///
+    /// # Errors
+    /// When `ovs-vsctl` fails; the error carries what it printed and the log.
+    pub fn add_bridge(&self, name: &str) -> Result<()> {
+        let arguments = [
+            "add-br",
+            name,
+            "--",
+            "set",
+            "bridge",
+            name,
+            "datapath_type=netdev",
+        ];
+        self.vsctl(arguments).map(drop)
+    }
+
+    /// Runs `ovs-vsctl` and returns what it prints. Where `ovs-vswitchd` runs, the change has taken effect then.
+    ///
+    /// # Errors
+    /// When it fails; the error carries what it printed and the log.
+    pub fn vsctl<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
+        let mut control = self.control();
+        if self.switch.is_none() {
+            control.arg("--no-wait");
+        }
+        run::output(control.args(arguments)).inspect_err(|_| eprintln!("{}", self.log()))
+    }
+
+    /// What both daemons logged.
+    pub fn log(&self) -> String {
+        [SERVER, SWITCH]
+            .map(|program| fs::read_to_string(self.log_of(program)).unwrap_or_default())
+            .concat()
+    }
+
+    fn control(&self) -> Command {
+        let mut command = self.command(CONTROL);
+        command
+            .arg(format!("--db=unix:{}", self.socket().display()))
+            .arg(format!("--timeout={}", PATIENCE.as_secs()));
+        command
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = self.packages.command(program);
+        command.envs(DIRECTORIES.map(|name| (name, &self.dir)));
+        command
+    }
+
+    fn spawn(&self, program: &str, arguments: &[&str]) -> Result<Child> {
+        let log = self.log_of(program);
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .at("open", &log)?;
+        let copy = file.try_clone().at("write", &log)?;
+        let daemon = self.command(program);
+        let variables = daemon.get_envs();
+        let variables = variables.filter_map(|(name, value)| Some((name, value?)));
+        Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(daemon.get_program())
+            .arg("--no-chdir")
+            .arg(format!(
+                "--unixctl={}.ctl",
+                self.dir.join(name(program)).display()
+            ))
+            .args(arguments)
+            .envs(variables)
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(copy)
+            .spawn()
+            .at("start", Path::new(program))
+    }
+
+    fn log_of(&self, program: &str) -> PathBuf {
+        self.dir.join(format!("{}.log", name(program)))
+    }
+}
+
+impl Drop for OpenVswitch {
+    fn drop(&mut self) {
+        end(self.switch.take());
+        end(self.server.take());
+    }
+}
+
+fn end(child: Option<Child>) {
+    if let Some(mut child) = child {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// The name of a program without its folder.
+fn name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
