@@ -78,6 +78,8 @@ const LINKS: &[(&str, &str)] = &[
     ("/usr/bin/bash", "/weft"),
     ("/usr/bin/cat", "/weft"),
     ("/dynamic-networks-controller", "/weft"),
+    // The OVS marker.
+    ("/marker", "/weft"),
     // What probes of the established dynamic networks controller call, and no more than that.
     ("/usr/bin/curl", "/weft"),
     ("/usr/src/multus-cni/bin/multus", "/weft"),
@@ -288,6 +290,7 @@ mod tests {
             "kubeconfig_generator",
             "cert-approver",
             "dynamic-networks-controller",
+            "marker",
             "usr/bin/curl",
             "manager",
             "weft-nmstate",

@@ -5,22 +5,21 @@
 //! to repair what somebody else changed. Nothing to change means no request.
 
 mod bridges;
-mod marker;
-mod messages;
 mod names;
-pub mod plan;
 mod settings;
 
 pub use bridges::Bridges;
 pub use settings::{InvalidSettings, Settings};
 
+use crate::marker::{Marker, Target};
+use crate::names::{RECONCILE_INTERVAL, UPDATE_INTERVAL};
 use anyhow::Context;
+use bridges::Following;
 use clap::Args as ClapArgs;
 use kube_kit::client;
 use kube_kit::kube::Client;
 use kube_kit::serve::{self, Readiness, Server};
 use kube_kit::shutdown::Shutdown;
-use marker::Marker;
 use program::glog;
 use std::path::PathBuf;
 
@@ -35,11 +34,11 @@ pub struct Args {
     pub node_name: Option<String>,
 
     /// Longest pause before a failed request is repeated, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = names::UPDATE_INTERVAL)]
+    #[arg(long, value_name = "SECONDS", default_value_t = UPDATE_INTERVAL)]
     pub update_interval: u64,
 
     /// How long somebody else's change of the node's capacity may stay, in minutes
-    #[arg(long, value_name = "MINUTES", default_value_t = names::RECONCILE_INTERVAL)]
+    #[arg(long, value_name = "MINUTES", default_value_t = RECONCILE_INTERVAL)]
     pub reconcile_interval: u64,
 
     /// Port of GET /healthz, 1 to 65535
@@ -83,5 +82,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 /// # Errors
 /// Only when the kernel refuses link events.
 pub async fn mark(settings: &Settings, client: Client, bridges: Bridges) -> anyhow::Result<()> {
-    Marker::new(settings, client).run(bridges).await
+    let target = Target {
+        node: &settings.node,
+        prefix: names::RESOURCE_PREFIX,
+        update_interval: settings.update_interval,
+        reconcile_interval: settings.reconcile_interval,
+    };
+    Marker::new(target, client)
+        .run(Following::try_from(bridges)?)
+        .await
 }

@@ -1,11 +1,20 @@
 //! Marks a node with what it offers, so that pods are scheduled where their network is.
 //!
 //! ```text
-//! rtnetlink link events ──> bridges present ──┐
-//!                                             ├─ plan ──> PATCH nodes/<name>/status capacity
+//! rtnetlink link events ──┐
+//! OVSDB updates ──────────┴> bridges present ──┐
+//!                                              ├─ plan ──> PATCH nodes/<name>/status capacity
 //! GET nodes/<name>, now and then ─> advertised ┘
 //! ```
 //!
-//! [`bridge`] advertises one extended resource per Linux bridge (cni-plugins.md §12).
+//! * [`bridge`] advertises one extended resource per Linux bridge (cni-plugins.md §12),
+//! * [`ovs`] one per bridge of Open vSwitch (§10.9).
+
+mod marker;
+mod messages;
+mod names;
+mod plan;
+mod source;
 
 pub mod bridge;
+pub mod ovs;

@@ -7,7 +7,7 @@ use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
 /// probes of the established deployment execute.
-const NAMES: [(&str, &str); 13] = [
+const NAMES: [(&str, &str); 15] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
@@ -18,6 +18,8 @@ const NAMES: [(&str, &str); 13] = [
     ("cert-approver", "cert-approver"),
     ("install_multus", "install-multus"),
     ("bridge-marker", "bridge-marker"),
+    ("marker", "ovs-marker"),
+    ("ovs-marker", "ovs-marker"),
     ("dynamic-networks-controller", "dynamic-networks"),
     ("curl", "curl"),
     ("manager", "kubemacpool"),
@@ -93,6 +95,24 @@ mod tests {
         assert_eq!(
             rewritten(&["/usr/bin/bridge-marker", "-node-name", "n"])[1..],
             ["bridge-marker", "--node-name", "n"]
+        );
+        assert_eq!(
+            rewritten(&[
+                "/marker",
+                "-v",
+                "3",
+                "-ovs-socket",
+                "unix:/s",
+                "-healthcheck-interval=60"
+            ])[1..],
+            [
+                "ovs-marker",
+                "-v",
+                "3",
+                "--ovs-socket",
+                "unix:/s",
+                "--healthcheck-interval=60"
+            ]
         );
         assert_eq!(
             rewritten(&["/manager", "-v=production", "-wait-time", "300"])[1..],

@@ -88,6 +88,7 @@ enum Command {
     InstallMultus(installer::multus::Args),
     InstallPlugins(installer::plugins::Args),
     BridgeMarker(markers::bridge::Args),
+    OvsMarker(markers::ovs::Args),
     /// Give virtual machines and pods MAC addresses that nobody else has
     Kubemacpool(kubemacpool::Args),
 }
@@ -181,6 +182,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::BridgeMarker(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(markers::bridge::run(args))?
+        }
+        Command::OvsMarker(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(markers::ovs::run(args))?
         }
         Command::Kubemacpool(args) => {
             let (format, level) = logging::zap(args.production());

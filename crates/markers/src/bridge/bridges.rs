@@ -1,7 +1,7 @@
 //! The bridges of a network namespace, kept by the kernel's events.
 
 use super::names::BRIDGE;
-use super::plan::BridgeName;
+use crate::source::Source;
 use linux::link::Link;
 use linux::monitor::{LinkEvent, LinkMonitor};
 use linux::route::Socket;
@@ -65,20 +65,17 @@ impl TryFrom<Bridges> for Following {
     }
 }
 
-impl Following {
-    /// The bridges as of the last event, by name.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.known.0.values().map(String::as_str)
+impl Source for Following {
+    fn names(&self) -> Option<BTreeSet<String>> {
+        Some(self.known.0.values().cloned().collect())
     }
 
-    /// Lists the bridges anew, in case an event was missed.
-    pub(super) fn list(&mut self) -> linux::Result<()> {
+    fn list(&mut self) -> anyhow::Result<()> {
         self.known = Known::of(self.socket.links()?);
         Ok(())
     }
 
-    /// Waits until a bridge came, went or was renamed.
-    pub(super) async fn changed(&mut self) -> anyhow::Result<()> {
+    async fn changed(&mut self) -> anyhow::Result<()> {
         loop {
             let mut ready = self.monitor.readable_mut().await?;
             let before = self.known.clone();
@@ -126,23 +123,6 @@ impl Known {
     }
 }
 
-/// Splits names into those that can be advertised and those that can't.
-pub(super) fn sort<'a>(names: impl Iterator<Item = &'a str>) -> (BTreeSet<BridgeName>, BTreeSet<String>) {
-    let mut valid = BTreeSet::new();
-    let mut invalid = BTreeSet::new();
-    for name in names {
-        match BridgeName::new(name) {
-            Some(bridge) => {
-                valid.insert(bridge);
-            }
-            None => {
-                invalid.insert(name.to_owned());
-            }
-        }
-    }
-    (valid, invalid)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,12 +159,5 @@ mod tests {
         known.follow(LinkEvent::Gone(Box::new(link(2, "renamed", Some("bridge")))));
         assert_eq!(names(&known), ["br2"]);
         assert!(known.follow(LinkEvent::Lost));
-    }
-
-    #[test]
-    fn names_are_sorted_into_usable_and_not() {
-        let (valid, invalid) = sort(["br1", "br~1"].into_iter());
-        assert_eq!(valid.iter().map(ToString::to_string).collect::<Vec<_>>(), ["br1"]);
-        assert_eq!(invalid.iter().map(String::as_str).collect::<Vec<_>>(), ["br~1"]);
     }
 }

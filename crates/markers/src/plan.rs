@@ -1,19 +1,19 @@
 //! What to change on the node: pure.
 
-use super::names::{CANONICAL_CAPACITY, CAPACITY, RESOURCE_PREFIX};
+use crate::names::{CANONICAL_CAPACITY, CAPACITY};
 use kube_kit::patch::{Operation, escape};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A bridge whose name can be that of a resource: at most 63 letters, digits, `-`, `_` and `.`, beginning and ending
-/// with a letter or digit. The kernel allows more.
+/// with a letter or digit. The kernel and Open vSwitch allow more.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BridgeName(String);
+pub(crate) struct BridgeName(String);
 
 impl BridgeName {
     /// `None` when the API server would refuse the resource, and with it everything else in the same patch.
-    pub fn new(name: &str) -> Option<Self> {
+    pub(crate) fn new(name: &str) -> Option<Self> {
         let bytes = name.as_bytes();
         let (first, last) = (bytes.first()?, bytes.last()?);
         let inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -23,11 +23,6 @@ impl BridgeName {
             && bytes.iter().all(inner);
         valid.then(|| Self(name.to_owned()))
     }
-
-    /// The resource that stands for the bridge.
-    fn resource(&self) -> String {
-        format!("{RESOURCE_PREFIX}{}", self.0)
-    }
 }
 
 impl fmt::Display for BridgeName {
@@ -36,22 +31,39 @@ impl fmt::Display for BridgeName {
     }
 }
 
-/// The bridges that a node's capacity lists: name after the prefix, and quantity.
-pub type Advertised = BTreeMap<String, String>;
+/// Splits names into those that can be advertised and those that can't.
+pub(crate) fn sort(names: impl IntoIterator<Item = String>) -> (BTreeSet<BridgeName>, BTreeSet<String>) {
+    let mut valid = BTreeSet::new();
+    let mut invalid = BTreeSet::new();
+    for name in names {
+        match BridgeName::new(&name) {
+            Some(bridge) => {
+                valid.insert(bridge);
+            }
+            None => {
+                invalid.insert(name);
+            }
+        }
+    }
+    (valid, invalid)
+}
 
-/// Picks the bridges out of a node's capacity.
-pub fn advertised(capacity: &BTreeMap<String, String>) -> Advertised {
+/// The bridges that a node's capacity lists: name after the prefix, and quantity.
+pub(crate) type Advertised = BTreeMap<String, String>;
+
+/// Picks the resources with the prefix out of a node's capacity.
+pub(crate) fn advertised(prefix: &str, capacity: &BTreeMap<String, String>) -> Advertised {
     capacity
         .iter()
         .filter_map(|(key, quantity)| {
-            let bridge = key.strip_prefix(RESOURCE_PREFIX)?;
+            let bridge = key.strip_prefix(prefix)?;
             Some((bridge.to_owned(), quantity.clone()))
         })
         .collect()
 }
 
 /// What a node's capacity lists when it is right.
-pub fn wanted(bridges: &BTreeSet<BridgeName>) -> Advertised {
+pub(crate) fn wanted(bridges: &BTreeSet<BridgeName>) -> Advertised {
     bridges
         .iter()
         .map(|bridge| (bridge.0.clone(), CAPACITY.to_owned()))
@@ -60,16 +72,16 @@ pub fn wanted(bridges: &BTreeSet<BridgeName>) -> Advertised {
 
 /// What to change, so that the node's capacity lists exactly the bridges that exist.
 #[derive(Debug, PartialEq, Eq)]
-pub struct CapacityPatch {
+pub(crate) struct CapacityPatch {
     /// Bridges that are not listed, or with another quantity.
-    pub add: BTreeSet<BridgeName>,
+    pub(crate) add: BTreeSet<BridgeName>,
     /// Listed names of bridges that do not exist.
-    pub remove: BTreeSet<String>,
+    pub(crate) remove: BTreeSet<String>,
 }
 
 /// Compares the bridges of the host with those that the node advertises. `None` when nothing changes: then nothing is
 /// written.
-pub fn plan(bridges: &BTreeSet<BridgeName>, advertised: &Advertised) -> Option<CapacityPatch> {
+pub(crate) fn plan(bridges: &BTreeSet<BridgeName>, advertised: &Advertised) -> Option<CapacityPatch> {
     let right = |bridge: &&BridgeName| {
         matches!(
             advertised.get(&bridge.0).map(String::as_str),
@@ -85,13 +97,14 @@ pub fn plan(bridges: &BTreeSet<BridgeName>, advertised: &Advertised) -> Option<C
 
 impl CapacityPatch {
     /// The JSON patch of the node's status.
-    pub fn operations(&self) -> Vec<Operation> {
-        let path = |resource: &str| format!("/status/capacity/{}", escape(resource));
-        let remove = self.remove.iter().map(|name| Operation::Remove {
-            path: path(&format!("{RESOURCE_PREFIX}{name}")),
-        });
+    pub(crate) fn operations(&self, prefix: &str) -> Vec<Operation> {
+        let path = |name: &str| format!("/status/capacity/{}", escape(&format!("{prefix}{name}")));
+        let remove = self
+            .remove
+            .iter()
+            .map(|name| Operation::Remove { path: path(name) });
         let add = self.add.iter().map(|bridge| Operation::Add {
-            path: path(&bridge.resource()),
+            path: path(&bridge.0),
             value: json!(CAPACITY),
         });
         remove.chain(add).collect()
@@ -101,6 +114,8 @@ impl CapacityPatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PREFIX: &str = "bridge.network.kubevirt.io/";
 
     fn set(names: &[&str]) -> BTreeSet<BridgeName> {
         names
@@ -117,7 +132,7 @@ mod tests {
     }
 
     fn body(patch: &CapacityPatch) -> String {
-        serde_json::to_string(&patch.operations()).expect("JSON")
+        serde_json::to_string(&patch.operations(PREFIX)).expect("JSON")
     }
 
     #[test]
@@ -161,7 +176,7 @@ mod tests {
             ("bridge.network.kubevirt.io/br1", "1k"),
             ("ovs-cni.network.kubevirt.io/br2", "1k"),
         ]);
-        assert_eq!(advertised(&capacity), listed(&[("br1", "1k")]));
+        assert_eq!(advertised(PREFIX, &capacity), listed(&[("br1", "1k")]));
     }
 
     #[test]
@@ -172,5 +187,12 @@ mod tests {
         for invalid in ["", "-br", "br-", "br~1", "br%1", "bré", "br 1", "a:b", ".br"] {
             assert!(BridgeName::new(invalid).is_none(), "{invalid}");
         }
+    }
+
+    #[test]
+    fn names_are_sorted_into_usable_and_not() {
+        let (valid, invalid) = sort(["br1", "br~1"].map(str::to_owned));
+        assert_eq!(valid.iter().map(ToString::to_string).collect::<Vec<_>>(), ["br1"]);
+        assert_eq!(invalid.iter().map(String::as_str).collect::<Vec<_>>(), ["br~1"]);
     }
 }

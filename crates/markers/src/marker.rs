@@ -1,9 +1,8 @@
 //! The edge: observes the bridges and the node, and carries the plan out.
 
-use super::bridges::{Bridges, Following, sort};
-use super::messages;
-use super::plan::{self, Advertised, CapacityPatch};
-use super::settings::Settings;
+use crate::messages;
+use crate::plan::{self, Advertised, CapacityPatch, sort};
+use crate::source::Source;
 use kube_kit::kube::Client;
 use kube_kit::kube::core::{Request, params::GetParams};
 use kube_kit::{client, object, patch};
@@ -33,9 +32,22 @@ struct Status {
     capacity: Option<BTreeMap<String, String>>,
 }
 
+/// Which part of which node a marker keeps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    /// The node.
+    pub(crate) node: &'a str,
+    /// How the names of the resources begin.
+    pub(crate) prefix: &'static str,
+    /// Longest pause before a failed request is repeated.
+    pub(crate) update_interval: Duration,
+    /// Within which time the node is read again.
+    pub(crate) reconcile_interval: Duration,
+}
+
 /// Keeps one node's capacity.
-pub(super) struct Marker<'a> {
-    settings: &'a Settings,
+pub(crate) struct Marker<'a> {
+    target: Target<'a>,
     client: Client,
     /// What the node advertises as far as we know.
     advertised: Option<Advertised>,
@@ -48,9 +60,9 @@ pub(super) struct Marker<'a> {
 }
 
 impl<'a> Marker<'a> {
-    pub(super) fn new(settings: &'a Settings, client: Client) -> Self {
+    pub(crate) fn new(target: Target<'a>, client: Client) -> Self {
         Self {
-            settings,
+            target,
             client,
             advertised: None,
             read_at: Instant::now(),
@@ -60,19 +72,22 @@ impl<'a> Marker<'a> {
     }
 
     /// Turns for ever: at once, whenever a bridge comes or goes, when a failed request is to be repeated, and when the
-    /// node is to be read again.
-    pub(super) async fn run(mut self, bridges: Bridges) -> anyhow::Result<()> {
-        let mut bridges = Following::try_from(bridges)?;
+    /// node is to be read again. Nothing happens before the source knows the bridges.
+    pub(crate) async fn run(mut self, mut bridges: impl Source) -> anyhow::Result<()> {
         loop {
             if Instant::now() >= self.read_at {
                 bridges.list()?;
             }
-            let next = if self.turn(&bridges).await.is_ok() {
+            let Some(names) = bridges.names() else {
+                bridges.changed().await?;
+                continue;
+            };
+            let next = if self.turn(names).await.is_ok() {
                 self.failures = 0;
                 self.read_at
             } else {
                 self.failures = self.failures.saturating_add(1);
-                Instant::now() + pause(self.failures, self.settings.update_interval)
+                Instant::now() + pause(self.failures, self.target.update_interval)
             };
             tokio::select! {
                 changed = bridges.changed() => changed?,
@@ -82,13 +97,13 @@ impl<'a> Marker<'a> {
     }
 
     /// Makes the node advertise the bridges. What fails is logged, and is to be tried again.
-    async fn turn(&mut self, bridges: &Following) -> Result<(), ()> {
+    async fn turn(&mut self, names: BTreeSet<String>) -> Result<(), ()> {
         let read = if Instant::now() >= self.read_at {
             self.read().await
         } else {
             Ok(())
         };
-        let (bridges, refused) = sort(bridges.names());
+        let (bridges, refused) = sort(names);
         for name in refused.difference(&self.refused) {
             tracing::warn!(
                 bridge = name,
@@ -122,16 +137,16 @@ impl<'a> Marker<'a> {
     /// Reads what the node advertises. A failure leaves what is known.
     async fn read(&mut self) -> Result<(), ()> {
         let found = match self.get().await {
-            Ok(Some(capacity)) => plan::advertised(&capacity),
+            Ok(Some(capacity)) => plan::advertised(self.target.prefix, &capacity),
             Ok(None) => {
                 tracing::info!(
-                    node = self.settings.node,
+                    node = self.target.node,
                     "the kubelet has not reported a capacity yet"
                 );
                 return Err(());
             }
             Err(error) => {
-                tracing::error!(node = self.settings.node, error, "cannot read the node");
+                tracing::error!(node = self.target.node, error, "cannot read the node");
                 return Err(());
             }
         };
@@ -141,16 +156,16 @@ impl<'a> Marker<'a> {
             .as_ref()
             .is_some_and(|cached| names(cached) != names(&found))
         {
-            tracing::info!("{}", messages::reported_bridges_differ(&self.settings.node));
+            tracing::info!("{}", messages::reported_bridges_differ(self.target.node));
         }
         self.advertised = Some(found);
-        self.read_at = Instant::now() + jittered(self.settings.reconcile_interval);
+        self.read_at = Instant::now() + jittered(self.target.reconcile_interval);
         Ok(())
     }
 
     async fn get(&self) -> Result<Option<BTreeMap<String, String>>, String> {
         let request = Request::new(object::NODE.path(None))
-            .get(&self.settings.node, &GetParams::default())
+            .get(self.target.node, &GetParams::default())
             .map_err(|error| error.to_string())?;
         match tokio::time::timeout(PATIENCE, self.client.request::<Node>(request)).await {
             Ok(Ok(node)) => Ok(node.status.and_then(|status| status.capacity)),
@@ -160,15 +175,15 @@ impl<'a> Marker<'a> {
     }
 
     async fn patch(&self, change: &CapacityPatch) -> Result<(), patch::Error> {
-        let path = format!("{}/{}/status", object::NODE.path(None), self.settings.node);
-        patch::apply::<IgnoredAny>(&self.client, &path, &change.operations())
+        let path = format!("{}/{}/status", object::NODE.path(None), self.target.node);
+        patch::apply::<IgnoredAny>(&self.client, &path, &change.operations(self.target.prefix))
             .await
             .map(|_| ())
     }
 }
 
 /// The pause after so many failures in a row.
-fn pause(failures: u32, longest: Duration) -> Duration {
+pub(crate) fn pause(failures: u32, longest: Duration) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     FIRST_PAUSE.saturating_mul(1 << doublings).min(longest)
 }

@@ -1,0 +1,168 @@
+//! The bridges of Open vSwitch, kept by the updates of its database.
+
+use super::Settings;
+use crate::marker::pause;
+use crate::source::Source;
+use anyhow::Context;
+use ovsdb::{Address, Client, Error};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The table and its column.
+const TABLE: &str = "Bridge";
+const NAME: &str = "name";
+
+/// How long connecting and each request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the server may be silent before it is asked for a sign of life.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// The bridges of a database, which a thread follows until this is dropped; it notices that within a minute.
+#[derive(Debug)]
+pub struct Bridges {
+    names: watch::Receiver<Option<BTreeSet<String>>>,
+}
+
+impl Bridges {
+    /// Starts the thread. The bridges are unknown until it has connected.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn follow(settings: &Settings) -> anyhow::Result<Self> {
+        let (seen, names) = watch::channel(None);
+        let (address, longest) = (settings.socket.clone(), settings.update_interval);
+        thread::Builder::new()
+            .name("ovsdb".to_owned())
+            .spawn(move || follow(&address, longest, &seen))
+            .context("cannot start a thread that follows the database of Open vSwitch")?;
+        Ok(Self { names })
+    }
+}
+
+impl Source for Bridges {
+    fn names(&self) -> Option<BTreeSet<String>> {
+        self.names.borrow().clone()
+    }
+
+    fn list(&mut self) -> anyhow::Result<()> {
+        // The server loses no update: it ends the connection instead, and a new one begins with all rows.
+        Ok(())
+    }
+
+    async fn changed(&mut self) -> anyhow::Result<()> {
+        let changed = self.names.changed().await;
+        changed.context("the thread that follows the database of Open vSwitch has ended")
+    }
+}
+
+/// Connects again and again, after pauses that grow, until nobody listens any more.
+fn follow(address: &Address, longest: Duration, seen: &watch::Sender<Option<BTreeSet<String>>>) {
+    let mut failures = 0_u32;
+    let mut told = String::new();
+    while !seen.is_closed() {
+        let mut connected = || {
+            tracing::info!(%address, "following the bridges of Open vSwitch");
+            failures = 0;
+            told.clear();
+        };
+        if let Err(error) = session(address, seen, &mut connected) {
+            let error = error.to_string();
+            // The same failure at every try is one line in the log.
+            if error != told {
+                tracing::warn!(
+                    error,
+                    "cannot follow the bridges of Open vSwitch, the node keeps what it advertises; \
+                     check that ovsdb-server runs on this node and that its socket is mounted"
+                );
+                told = error;
+            }
+        }
+        failures = failures.saturating_add(1);
+        thread::sleep(pause(failures, longest));
+    }
+}
+
+/// Follows the bridges over one connection, until it fails or nobody listens any more.
+fn session(
+    address: &Address,
+    seen: &watch::Sender<Option<BTreeSet<String>>>,
+    connected: &mut dyn FnMut(),
+) -> Result<(), Error> {
+    let mut client = Client::connect(address, PATIENCE)?;
+    let columns = json!({TABLE: {"columns": [NAME]}});
+    let mut known = Known::default();
+    known.follow(&client.monitor(columns)?);
+    connected();
+    while !seen.is_closed() {
+        let names = Some(known.names());
+        seen.send_if_modified(|seen| {
+            let is_new = *seen != names;
+            *seen = names;
+            is_new
+        });
+        match client.next_update(Some(SILENCE))? {
+            Some(update) => known.follow(&update),
+            None => client.echo()?,
+        }
+    }
+    Ok(())
+}
+
+/// Names of bridges by row.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Known(BTreeMap<String, String>);
+
+impl Known {
+    /// Takes the rows of the start, or of an update, in.
+    fn follow(&mut self, update: &Value) {
+        for (row, change) in update.get(TABLE).and_then(Value::as_object).into_iter().flatten() {
+            match change.get("new").and_then(|columns| columns.get(NAME)?.as_str()) {
+                Some(name) => self.0.insert(row.clone(), name.to_owned()),
+                None => self.0.remove(row),
+            };
+        }
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        self.0.values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(known: &Known) -> Vec<String> {
+        known.names().into_iter().collect()
+    }
+
+    #[test]
+    fn updates_add_rename_and_remove_bridges() {
+        let mut known = Known::default();
+        known.follow(&json!({"Bridge": {"a": {"new": {"name": "br1"}}, "b": {"new": {"name": "br2"}}}}));
+        assert_eq!(names(&known), ["br1", "br2"]);
+        known.follow(&json!({"Bridge": {"a": {"old": {"name": "br1"}, "new": {"name": "br3"}}}}));
+        assert_eq!(names(&known), ["br2", "br3"]);
+        known.follow(&json!({"Bridge": {"b": {"old": {"name": "br2"}}}}));
+        assert_eq!(names(&known), ["br3"]);
+    }
+
+    #[test]
+    fn updates_without_bridges_change_nothing() {
+        let mut known = Known::default();
+        known.follow(&json!({"Bridge": {"a": {"new": {"name": "br1"}}}}));
+        for update in [
+            json!({}),
+            json!({"Port": {"a": {}}}),
+            json!({"Bridge": []}),
+            json!(1),
+        ] {
+            known.follow(&update);
+            assert_eq!(names(&known), ["br1"]);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The OVS marker, on the real database server of Open vSwitch. There is no switch: the marker needs the database alone.
+
+use super::node::{Node, Watched};
+use cluster::OpenVswitch;
+use markers::ovs::{self, Bridges, Settings};
+use serde_json::json;
+use std::path::Path;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn new_node(name: &'static str) -> Node {
+    Node::new(name, "ovs-cni.network.kubevirt.io/", "ovs-marker")
+}
+
+/// Runs the marker of the node with the database of a directory while `test` runs.
+fn mark(node: &Node, dir: &Path, reconcile: Duration, test: impl AsyncFnOnce(&Node, Watched)) {
+    let settings = Settings {
+        node: node.name.to_owned(),
+        socket: dir
+            .join("db.sock")
+            .to_str()
+            .expect("text")
+            .parse()
+            .expect("an address"),
+        update_interval: Duration::from_secs(1),
+        reconcile_interval: reconcile,
+        health_interval: HOUR,
+    };
+    let bridges = Bridges::follow(&settings).expect("a thread");
+    node.beside(async |client| ovs::mark(&settings, client, bridges).await, test);
+}
+
+/// Asserts that the marker has written so often, after the audit log has it all.
+async fn assert_patches(node: &Node, times: usize) {
+    let is_patch = |(verb, _): &(String, u64)| verb == "patch";
+    node.asked(times, is_patch).await;
+    let requests = node.requests();
+    let found = requests.iter().filter(|request| is_patch(request)).count();
+    assert_eq!(found, times, "{requests:?}");
+}
+
+#[test]
+fn bridges_are_advertised_as_they_come_and_go() {
+    // cni-plugins#65, cni-plugins#62 (bridges of Open vSwitch)
+    let dir = tempfile::tempdir().expect("a directory");
+    let database = OpenVswitch::start_database(dir.path()).expect("a database");
+    database.add_bridge("br1").expect("a bridge");
+    let node = new_node("ovs-come-and-go");
+    node.register();
+    mark(&node, dir.path(), HOUR, async |node, mut seen| {
+        node.advertises(&mut seen, &["br1"]).await;
+        database.add_bridge("br-2").expect("a bridge");
+        node.advertises(&mut seen, &["br-2", "br1"]).await;
+        database.vsctl(["del-br", "br1"]).expect("deleted");
+        node.advertises(&mut seen, &["br-2"]).await;
+        // Only the name matters of what a bridge has.
+        database
+            .vsctl(["set", "bridge", "br-2", "external_ids:a=b"])
+            .expect("set");
+        database.vsctl(["add-port", "br-2", "p1"]).expect("a port");
+        database.add_bridge("br3").expect("a bridge");
+        node.advertises(&mut seen, &["br-2", "br3"]).await;
+        assert_patches(node, 4).await;
+    });
+}
+
+#[test]
+fn a_database_that_is_absent_at_the_start_is_waited_for() {
+    // cni-plugins#65
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = new_node("ovs-late");
+    node.register();
+    node.patch(&json!({"ovs-cni.network.kubevirt.io/old": "1k"}));
+    mark(&node, dir.path(), HOUR, async |node, mut seen| {
+        node.advertises(&mut seen, &["old"]).await;
+        let database = OpenVswitch::start_database(dir.path()).expect("a database");
+        node.advertises(&mut seen, &[]).await;
+        database.add_bridge("br1").expect("a bridge");
+        node.advertises(&mut seen, &["br1"]).await;
+    });
+}
+
+#[test]
+fn a_database_that_restarts_withdraws_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut database = OpenVswitch::start_database(dir.path()).expect("a database");
+    database.add_bridge("br1").expect("a bridge");
+    let node = new_node("ovs-restarted");
+    node.register();
+    mark(&node, dir.path(), HOUR, async |node, mut seen| {
+        node.advertises(&mut seen, &["br1"]).await;
+        database.kill_database().expect("killed");
+        database.start_database_again().expect("a database");
+        database.add_bridge("br2").expect("a bridge");
+        node.advertises(&mut seen, &["br1", "br2"]).await;
+        // One patch for each bridge: br1 stayed all the time.
+        assert_patches(node, 2).await;
+    });
+}
+
+#[test]
+fn nothing_is_written_when_nothing_changes_and_others_changes_are_repaired() {
+    // cni-plugins#63 (bridges of Open vSwitch)
+    let dir = tempfile::tempdir().expect("a directory");
+    let database = OpenVswitch::start_database(dir.path()).expect("a database");
+    database.add_bridge("br1").expect("a bridge");
+    let node = new_node("ovs-repaired");
+    node.register();
+    node.patch(&json!({"ovs-cni.network.kubevirt.io/br1": "1k"}));
+    mark(
+        &node,
+        dir.path(),
+        Duration::from_secs(1),
+        async |node, mut seen| {
+            node.asked(2, |(verb, _)| verb == "get").await;
+            let requests = node.requests();
+            assert!(requests.iter().all(|(verb, _)| verb == "get"), "{requests:?}");
+            node.patch(&json!({
+                "ovs-cni.network.kubevirt.io/br1": null,
+                "ovs-cni.network.kubevirt.io/gone": "1k",
+            }));
+            node.advertises(&mut seen, &["br1"]).await;
+        },
+    );
+}
