@@ -93,6 +93,18 @@ impl Error {
 /// # Errors
 /// When no kubeconfig says where the cluster is, or it is unusable.
 pub async fn connect(flags: &Flags) -> Result<Client, Error> {
+    prepared(flags, Some(PATIENCE)).await
+}
+
+/// The same for calls whose answer comes when a program in a pod ends. The caller limits how long that takes.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_for_exec(flags: &Flags) -> Result<Client, Error> {
+    prepared(flags, None).await
+}
+
+async fn prepared(flags: &Flags, patience: Option<Duration>) -> Result<Client, Error> {
     let options = KubeConfigOptions {
         context: flags.context.clone(),
         ..KubeConfigOptions::default()
@@ -115,7 +127,7 @@ pub async fn connect(flags: &Flags) -> Result<Client, Error> {
     };
     let mut config = config?;
     config.connect_timeout = Some(PATIENCE);
-    config.read_timeout = Some(PATIENCE);
+    config.read_timeout = patience;
     config.reset_reader_on_write = true;
     Client::try_from(config).map_err(|error| Error::Kubeconfig(client::message(&error)))
 }

@@ -11,7 +11,7 @@ mod decide;
 mod facts;
 mod gather;
 mod report;
-mod text;
+pub(crate) mod text;
 
 use crate::net_conf;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};

@@ -32,7 +32,9 @@ use cni::{
 };
 use ipnet::IpNet;
 
-use self::{config::Config, owner::Owner, range::RangeSet, search::Search, store::Store};
+pub(crate) use owner::Owner;
+
+use self::{config::Config, range::RangeSet, search::Search, store::Store};
 use crate::{
     names::{HOST_LOCAL, STATE},
     record::gc::valid_attachments,

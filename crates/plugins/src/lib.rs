@@ -58,6 +58,7 @@ pub mod static_ipam;
 mod tap;
 #[cfg(test)]
 mod testing;
+pub mod traces;
 pub mod tuning;
 mod veth;
 mod vlan;

@@ -57,7 +57,8 @@ impl AttachmentId {
         format!("{}{RECORD_SEPARATOR}{}", self.container_id, self.ifname)
     }
 
-    fn from_file_name(name: &str) -> Option<Self> {
+    /// The attachment whose record has this name.
+    pub(crate) fn from_file_name(name: &str) -> Option<Self> {
         let (container_id, ifname) = name.split_once(RECORD_SEPARATOR)?;
         Some(AttachmentId {
             container_id: container_id.to_owned(),

@@ -22,6 +22,8 @@ Looks at the network add-ons of a cluster, and at what their operator does
   kubectl weft diff -f cr.yaml     what a NetworkAddonsConfig would change
   kubectl weft render -f cr.yaml   what it means, without a cluster
   kubectl weft explain pod NAME    which networks a pod gets, and what came of it
+  kubectl weft doctor [NODE]       whether attachments are as they were made, and
+                                   what is left over on nodes
   kubectl weft macpool who MAC     which objects have a MAC address
   kubectl weft macpool usage       how full the range of MAC addresses is
   kubectl weft nmstate preview -f policy.yaml
@@ -34,10 +36,22 @@ pub(crate) enum Command {
     Operator(operator::cli::Command),
     /// Show which networks a pod gets, from where, and what came of it
     Explain(multus::explain::Args),
+    /// Check the attachments of a node, and find what is left over
+    Doctor(multus::doctor::Args),
     /// Show who has a MAC address, and how full the pool is
     Macpool(kubemacpool::cli::Args),
     /// Show what a policy would change on the nodes
     Nmstate(nmstate::Args),
+}
+
+impl Command {
+    /// The command as a plugin of kubectl means it.
+    fn of_cluster(self) -> Self {
+        match self {
+            Self::Doctor(args) => Self::Doctor(args.of_cluster()),
+            other => other,
+        }
+    }
 }
 
 /// The commands alone.
@@ -65,7 +79,7 @@ pub(crate) fn is_meant(argv: &[OsString]) -> bool {
 /// Runs the program as a plugin of kubectl.
 pub(crate) fn plugin(argv: Vec<OsString>) -> ExitCode {
     match Plugin::try_parse_from(argv) {
-        Ok(plugin) => run(plugin.command),
+        Ok(plugin) => run(plugin.command.of_cluster()),
         Err(error) => refuse(&error),
     }
 }
@@ -89,6 +103,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
         }
         Command::Explain(args) => {
             let answer = multus::explain::answer(args);
+            terminal::answer(&answer.text, &answer.remarks, answer.code)
+        }
+        Command::Doctor(args) => {
+            let answer = multus::doctor::answer(&args);
             terminal::answer(&answer.text, &answer.remarks, answer.code)
         }
         Command::Macpool(args) => {

@@ -9,15 +9,13 @@
 use super::Daemon;
 use super::gc::AT_ONCE;
 use crate::cluster::ClusterView;
-use crate::names;
 use crate::net_conf::MultusConfig;
 use crate::records::{Record, Records};
+use crate::runtime;
 use futures::StreamExt as _;
-use kube_kit::cri::{self, Cri};
-use kube_kit::grpc;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -25,18 +23,12 @@ use tokio::time::sleep;
 const TRIES: u32 = 40;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How old a record has to be that nothing but the runtime can say anything about.
-const SETTLED: Duration = Duration::from_mins(10);
-/// gRPC: the runtime has no such service.
-const UNIMPLEMENTED: i32 = 12;
 
 /// Why nothing is compared.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("no socket of a container runtime")]
-    NoSocket,
-    #[error("{}: {source}", socket.display())]
-    Runtime { socket: PathBuf, source: cri::Error },
+    #[error(transparent)]
+    Runtime(#[from] runtime::Error),
     #[error(transparent)]
     Cni(#[from] cni::Error),
 }
@@ -68,7 +60,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         if sandboxes.is_empty() {
             return Ok(());
         }
-        let known = self.known_to_runtime().await?;
+        let known = runtime::sandboxes(&self.config).await?;
         let is_gone =
             |id: &String, record: &Record| !known.contains(id) && self.is_gone(record, known.is_empty());
         let gone = sandboxes.into_iter().filter(|(id, record)| is_gone(id, record));
@@ -96,7 +88,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             if is_new {
                 return false;
             }
-            let known = self.known_to_runtime().await;
+            let known = runtime::sandboxes(&self.config).await;
             known.is_ok_and(|known| !known.contains(id) && self.is_gone(&looked, known.is_empty()))
         };
         self.bury(config, id, record, is_dead).await
@@ -118,40 +110,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
             .iter()
             .any(|path| fs::symlink_metadata(path).is_ok())
     }
-
-    /// The sandboxes of all runtimes of this host. All of those that are there must answer.
-    async fn known_to_runtime(&self) -> Result<BTreeSet<String>, Error> {
-        let sockets = match &self.config.cri_socket {
-            Some(socket) => vec![socket.clone()],
-            None => names::CRI_SOCKETS
-                .iter()
-                .map(|socket| self.config.on_host(Path::new(socket)))
-                .filter(|socket| socket.exists())
-                .collect(),
-        };
-        let mut known = None;
-        for socket in sockets {
-            let cri = Cri { socket };
-            match cri.sandboxes().await {
-                Ok(found) => known.get_or_insert_with(BTreeSet::new).extend(found),
-                // A containerd that serves something else.
-                Err(cri::Error::Call {
-                    source: grpc::Error::Status(status),
-                    ..
-                }) if status.code() as i32 == UNIMPLEMENTED => {}
-                Err(source) => {
-                    return Err(Error::Runtime {
-                        socket: cri.socket,
-                        source,
-                    });
-                }
-            }
-        }
-        known.ok_or(Error::NoSocket)
-    }
 }
 
 fn is_settled(record: &Record) -> bool {
     let age = record.written.and_then(|written| written.elapsed().ok());
-    age.is_some_and(|age| age > SETTLED)
+    age.is_some_and(|age| age > runtime::SETTLED)
 }

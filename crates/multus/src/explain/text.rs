@@ -3,13 +3,14 @@
 use super::report::{Attached, Network, Report};
 use std::fmt::Write as _;
 
-const WIDTH: usize = 80;
+/// Columns of a terminal.
+pub(crate) const WIDTH: usize = 80;
 /// How many events are shown, and how much of each: some repeat whole objects.
 const EVENTS: usize = 10;
 const LONGEST: usize = 400;
 
 /// The report as text.
-pub(super) fn of(report: &Report) -> String {
+pub(in crate::explain) fn of(report: &Report) -> String {
     let mut text = head(report);
     if !report.networks.is_empty() {
         text.push('\n');
@@ -129,7 +130,8 @@ fn got(attached: &Attached) -> String {
     }
 }
 
-fn clipped(text: &str) -> String {
+/// A text on one line, cut where it is too long.
+pub(crate) fn clipped(text: &str) -> String {
     let text = text.replace('\n', " ");
     if text.len() <= LONGEST {
         return text;
@@ -138,7 +140,7 @@ fn clipped(text: &str) -> String {
 }
 
 /// A text on lines that are indented, those that continue it by two more.
-fn wrapped(text: &str, indent: usize) -> String {
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let mut lines = String::new();
     let mut line = " ".repeat(indent);
     let mut is_empty = true;

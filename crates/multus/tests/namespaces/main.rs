@@ -8,7 +8,10 @@
 
 #[path = "../built/mod.rs"]
 mod built;
+mod doctor;
 mod in_process;
+#[path = "../api/runtime.rs"]
+mod runtime;
 
 use ipnet::IpNet;
 use linux::address::Family;

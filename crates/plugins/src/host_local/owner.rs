@@ -12,7 +12,7 @@ const SEPARATOR: &str = "\r\n";
 
 /// The owner of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     container_id: String,
     /// `None` in leases by old versions of the established plugin, which have the container alone.
     ifname: Option<String>,
@@ -28,8 +28,13 @@ impl Owner {
     }
 
     /// The container.
-    pub(super) fn container_id(&self) -> &str {
+    pub(crate) fn container_id(&self) -> &str {
         &self.container_id
+    }
+
+    /// The interface.
+    pub(crate) fn ifname(&self) -> Option<&str> {
+        self.ifname.as_deref()
     }
 
     /// The same container as leases by old versions know it.
@@ -41,7 +46,7 @@ impl Owner {
     }
 
     /// Reads a lease; white space around it does not count. `None` for what no plugin wrote.
-    pub(super) fn parse(content: &str) -> Option<Self> {
+    pub(crate) fn parse(content: &str) -> Option<Self> {
         let content = content.trim();
         let (container_id, ifname) = match content.split_once(SEPARATOR) {
             Some((container_id, ifname)) => (container_id, Some(ifname)),

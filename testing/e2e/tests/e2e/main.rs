@@ -17,6 +17,7 @@
 mod attach;
 mod cluster_network;
 mod crash;
+mod doctor;
 mod dump;
 mod hot_plug;
 mod log;

@@ -1,0 +1,220 @@
+//! `weft doctor`: whether the attachments of a node are as ADD made them, and what sandboxes left behind that are gone.
+//!
+//! ```text
+//! caches of the runtime and of multus ──> look ── CHECK of each attachment ──┐
+//! records and leases of our plugins ──────> │                                ├──> Facts ──> decide ──> Report, leftovers
+//! sandboxes of the runtime (CRI) ───────────┘                                │                            │
+//!                                                                            └──────── repair <───────────┘
+//!
+//! kubectl weft doctor ──> remote ──exec──> pod of multus on the node: weft doctor -o json ──> Report ──> text
+//! ```
+
+mod decide;
+mod facts;
+mod look;
+mod node;
+mod remote;
+mod repair;
+pub mod report;
+mod text;
+
+pub use node::Node;
+
+use crate::daemon_config::{self, DaemonConfig};
+use crate::explain::Answer;
+use crate::names;
+use clap::{Args as ClapArgs, ValueEnum};
+use kube_kit::connection::{self, Flags};
+use kube_kit::process;
+use report::Report;
+use std::env;
+use std::path::PathBuf;
+
+/// Exit code of a node with problems.
+const FINDINGS: u8 = 1;
+/// Exit code of a node that can't be looked at, and of a repair that was refused.
+const TROUBLE: u8 = 2;
+const HOSTNAME: &str = "/proc/sys/kernel/hostname";
+
+const EXAMPLES: &str = "\
+Examples:
+  kubectl weft doctor                   all nodes
+  kubectl weft doctor node01 --repair   one node, and remove what is left over
+  weft doctor                           this node, as root
+
+Exit code: 0 all is well, 1 there are problems, 2 a node cannot be looked at or
+the repair was refused.";
+
+/// Checks the attachments of a node and finds what is left over.
+#[derive(Clone, Debug, Default, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The node to look at, through its pod of multus [default: the node that this runs on]
+    #[arg(value_name = "NODE")]
+    node: Option<String>,
+    /// Look at all nodes, through their pods of multus: the default of `kubectl weft doctor`
+    #[arg(long, conflicts_with = "node")]
+    all: bool,
+    /// Remove what is left over
+    #[arg(long)]
+    repair: bool,
+    /// What to print
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t)]
+    output: Form,
+    /// Directory where the host's root is mounted [default: as the multus daemon finds it]
+    #[arg(long, value_name = "DIR")]
+    host_root: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: Flags,
+}
+
+impl Args {
+    /// The arguments of a plugin of kubectl, which is about a cluster and not about this machine.
+    #[must_use]
+    pub fn of_cluster(self) -> Self {
+        let all = self.node.is_none();
+        Self { all, ..self }
+    }
+}
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+enum Form {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Why there is no answer. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Connection(#[from] connection::Error),
+    #[error(transparent)]
+    Node(#[from] node::Error),
+    #[error(transparent)]
+    Remote(#[from] remote::Error),
+    #[error("{}: {source}", names::DAEMON_CONFIG)]
+    Config { source: daemon_config::Error },
+    #[error("cannot print the answer: {0}")]
+    Print(#[from] serde_json::Error),
+}
+
+/// Looks, and prints nothing.
+pub fn answer(args: &Args) -> Answer {
+    let answered = process::run(answered(args));
+    let answered = answered.unwrap_or_else(|error| Err(connection::Error::Runtime(error).into()));
+    answered.unwrap_or_else(|error| Answer {
+        remarks: format!("error: {error}\n"),
+        code: TROUBLE,
+        ..Answer::default()
+    })
+}
+
+async fn answered(args: &Args) -> Result<Answer, Error> {
+    if let Some(node) = &args.node {
+        let report = remote::one(&args.cluster, node, args.repair).await?;
+        return Ok(of_one(&report, args.output)?);
+    }
+    if args.all {
+        let reports = remote::all(&args.cluster, args.repair).await?;
+        return Ok(of_all(&reports, args.output)?);
+    }
+    let report = this_node(args).await?;
+    Ok(of_one(&report, args.output)?)
+}
+
+async fn this_node(args: &Args) -> Result<Report, Error> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(node::Error::NotRoot.into());
+    }
+    let config = match DaemonConfig::load(names::DAEMON_CONFIG.as_ref()) {
+        // On the host itself, and on a node without multus.
+        Err(daemon_config::Error::Read(_)) => DaemonConfig::parse(b"{}"),
+        read => read,
+    };
+    let config = config.map_err(|source| Error::Config { source })?;
+    let node = Node::new(&own_name(), args.host_root.as_deref(), config)?;
+    Ok(match args.repair {
+        true => node.repair().await?,
+        false => node.examine().await?,
+    })
+}
+
+fn own_name() -> String {
+    let named = env::var(names::NODE_NAME).ok().filter(|name| !name.is_empty());
+    named.unwrap_or_else(|| {
+        let name = std::fs::read_to_string(HOSTNAME).unwrap_or_default();
+        name.trim().to_owned()
+    })
+}
+
+fn code(report: &Report) -> u8 {
+    let is_refused = report
+        .repair
+        .as_ref()
+        .is_some_and(|repair| repair.refused.is_some());
+    match (is_refused, report.findings.is_empty()) {
+        (true, _) => TROUBLE,
+        (false, true) => 0,
+        (false, false) => FINDINGS,
+    }
+}
+
+fn of_one(report: &Report, form: Form) -> Result<Answer, serde_json::Error> {
+    Ok(match form {
+        Form::Text => Answer {
+            text: text::of(report),
+            remarks: notes(report),
+            code: code(report),
+        },
+        Form::Json => Answer {
+            text: format!("{}\n", serde_json::to_string_pretty(report)?),
+            remarks: String::new(),
+            code: code(report),
+        },
+    })
+}
+
+/// The nodes one after the other, and a summary of those that are not well.
+fn of_all(looked: &remote::Looked, form: Form) -> Result<Answer, serde_json::Error> {
+    let failed = looked.failed.iter();
+    let failed: String = failed.map(|error| format!("error: {error}\n")).collect();
+    let codes = looked.reports.iter().map(code);
+    let worst = codes.max().unwrap_or_default();
+    let code = if looked.failed.is_empty() { worst } else { TROUBLE };
+    let text = match form {
+        Form::Json => format!("{}\n", serde_json::to_string_pretty(&looked.reports)?),
+        Form::Text => {
+            let each: Vec<_> = looked.reports.iter().map(text::of).collect();
+            let well = looked
+                .reports
+                .iter()
+                .filter(|report| report.findings.is_empty())
+                .count();
+            let all = looked.reports.len() + looked.failed.len();
+            format!("{}\n{well} of {all} nodes are well.\n", each.join("\n"))
+        }
+    };
+    let notes = match form {
+        Form::Json => String::new(),
+        Form::Text => looked.reports.iter().map(notes).collect(),
+    };
+    Ok(Answer {
+        text,
+        remarks: notes + &failed,
+        code,
+    })
+}
+
+fn notes(report: &Report) -> String {
+    let notes = report.notes.iter();
+    notes
+        .map(|note| format!("note: {}: {note}\n", report.node))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Reads a node's state and calls CHECK. Everything here blocks, and sees the node's files at their own paths.
+
+use super::facts::{Attachment, Checked, Keeper, Netns, Prepared};
+use crate::in_process::Plugins;
+use crate::names;
+use crate::records::{self, Records};
+use cni::cache::{Cache, CacheError, Entry};
+use cni::chain::{self, Chain, Runner};
+use cni::config::NetworkList;
+use cni::env::Variables;
+use plugins::traces::{self, Trace};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The container runtime's cache folder (the CNI library's `cacheDir`).
+pub(super) const RUNTIME_CACHE: &str = "/var/lib/cni";
+/// Limit of attachments that are looked at: bounds the memory that years of leftovers take.
+const MAX_ATTACHMENTS: usize = 8192;
+/// How long all CHECKs may take together.
+const CHECKS: Duration = Duration::from_mins(3);
+/// How long a DEL has that was under way at the first CHECK.
+const PAUSE: Duration = Duration::from_millis(500);
+const NO_TIME: &str = "the checks before it took too long";
+
+/// The node's state can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A cache.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// The scratch files of multus.
+    #[error(transparent)]
+    Records(#[from] records::Error),
+    /// The state of the plugins.
+    #[error(transparent)]
+    Traces(#[from] traces::Error),
+}
+
+/// What the node's files say.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) attachments: Vec<Attachment>,
+    pub(super) prepared: Vec<Prepared>,
+    pub(super) traces: Vec<Trace>,
+    pub(super) broken: Vec<String>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads all state. `checks` says whether CHECK is called for each attachment.
+pub(super) fn look(plugins: &Plugins, cni_dir: &Path, checks: bool) -> Result<Seen, Error> {
+    let mut seen = Seen::default();
+    let mut failed = Vec::new();
+    let deadline = Instant::now() + CHECKS;
+    for (keeper, dir) in caches(cni_dir) {
+        let cache = Cache::new(&dir);
+        for entry in cache.each()? {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error @ CacheError::Broken { .. }) => {
+                    seen.broken.push(error.to_string());
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if seen.attachments.len() >= MAX_ATTACHMENTS {
+                seen.notes.push(format!(
+                    "only the first {MAX_ATTACHMENTS} attachments were looked at"
+                ));
+                break;
+            }
+            let Some(mut attachment) = attachment(keeper, &entry) else {
+                continue;
+            };
+            if checks && attachment.netns == Netns::There {
+                attachment.checked = checked(plugins, &cache, &entry, deadline);
+                if matches!(attachment.checked, Checked::Failed(_)) {
+                    failed.push((seen.attachments.len(), dir.clone(), entry));
+                }
+            }
+            seen.attachments.push(attachment);
+        }
+    }
+    check_again(plugins, failed, &mut seen.attachments, deadline);
+    seen.prepared = prepared(cni_dir)?;
+    seen.traces = traces::read()?;
+    Ok(seen)
+}
+
+fn caches(cni_dir: &Path) -> [(Keeper, PathBuf); 2] {
+    [
+        (Keeper::Runtime, RUNTIME_CACHE.into()),
+        (Keeper::Multus, cni_dir.to_owned()),
+    ]
+}
+
+/// An attachment in a cache; `None` for that of multus itself: its networks are in the other cache.
+fn attachment(keeper: Keeper, entry: &Entry) -> Option<Attachment> {
+    let network = NetworkList::parse_any(&entry.config).ok();
+    let plugins: Vec<String> = network
+        .iter()
+        .flat_map(|network| &network.plugins)
+        .map(|plugin| plugin.plugin().to_owned())
+        .collect();
+    let netns = netns(&entry.netns);
+    let is_own = plugins
+        .iter()
+        .any(|plugin| [names::SHIM, names::THIN].contains(&&**plugin));
+    // One that is left over is detached through multus, so it counts.
+    if is_own && netns != Netns::Gone {
+        return None;
+    }
+    Some(Attachment::of(keeper, entry, plugins, netns))
+}
+
+pub(super) fn netns(path: &str) -> Netns {
+    match path {
+        "" => Netns::Unknown,
+        path if fs::symlink_metadata(path).is_ok() => Netns::There,
+        _ => Netns::Gone,
+    }
+}
+
+/// Sandboxes of which multus saved the networks and cached no result.
+fn prepared(cni_dir: &Path) -> Result<Vec<Prepared>, records::Error> {
+    let Records { sandboxes, .. } = Records::read(cni_dir, &BTreeSet::new())?;
+    let unfinished = sandboxes
+        .into_iter()
+        .filter(|(_, record)| record.results.is_empty())
+        .filter_map(|(sandbox, record)| {
+            Some(Prepared {
+                sandbox,
+                written: record.written?,
+            })
+        });
+    Ok(unfinished.collect())
+}
+
+/// Calls CHECK of every plugin, also behind one that fails.
+fn checked(plugins: &Plugins, cache: &Cache, entry: &Entry, deadline: Instant) -> Checked {
+    let network = match NetworkList::parse_any(&entry.config) {
+        Ok(network) => network,
+        Err(error) => return Checked::NotAsked(format!("its cached configuration is unusable: {error}")),
+    };
+    if let Some(reason) = not_asked(&network, deadline) {
+        return Checked::NotAsked(reason);
+    }
+    let runner = Noting {
+        plugins,
+        failed: RefCell::default(),
+    };
+    let chain = Chain {
+        runner: &runner,
+        cache,
+    };
+    let outcome = chain.check(&network, &of(entry));
+    let mut failed = runner.failed.into_inner();
+    if let Err(error) = outcome {
+        failed.push((String::new(), error.to_string()));
+    }
+    if failed.is_empty() {
+        return Checked::Good;
+    }
+    Checked::Failed(failed)
+}
+
+/// The attachment of a cache entry, as plugins are called about it.
+pub(super) fn of(entry: &Entry) -> chain::Attachment {
+    chain::Attachment {
+        container_id: entry.container_id.clone(),
+        netns: entry.netns.clone(),
+        ifname: entry.ifname.clone(),
+        args: entry.args.clone(),
+        capability_args: entry.capability_args.clone(),
+    }
+}
+
+fn not_asked(network: &NetworkList, deadline: Instant) -> Option<String> {
+    let has_check = network.version().is_some_and(cni::Version::has_check);
+    if !has_check {
+        let version = match network.version_text.as_str() {
+            "" => "0.1.0",
+            version => version,
+        };
+        return Some(format!(
+            "its configuration has cniVersion {version}, CHECK came with 0.4.0"
+        ));
+    }
+    if network.disable_check {
+        return Some("its configuration says disableCheck".to_owned());
+    }
+    (Instant::now() >= deadline).then(|| NO_TIME.to_owned())
+}
+
+/// Repeats the CHECKs that failed, once: a pod that was being detached is gone by then.
+fn check_again(
+    plugins: &Plugins,
+    failed: Vec<(usize, PathBuf, Entry)>,
+    attachments: &mut Vec<Attachment>,
+    deadline: Instant,
+) {
+    if failed.is_empty() {
+        return;
+    }
+    sleep(PAUSE);
+    // From the end, so that places of those before stay.
+    for (place, dir, entry) in failed.into_iter().rev() {
+        let cache = Cache::new(&dir);
+        let is_there = cache.load(entry.key()).is_ok_and(|entry| entry.is_some());
+        if !is_there || netns(&entry.netns) != Netns::There {
+            attachments.remove(place);
+            continue;
+        }
+        if Instant::now() < deadline
+            && let Some(attachment) = attachments.get_mut(place)
+        {
+            attachment.checked = checked(plugins, &cache, &entry, deadline);
+        }
+    }
+}
+
+/// Notes which plugins fail, and lets the chain go on.
+struct Noting<'a> {
+    plugins: &'a Plugins,
+    failed: RefCell<Vec<(String, String)>>,
+}
+
+impl Runner for Noting<'_> {
+    fn run(&self, plugin: &str, variables: &Variables, config: &[u8]) -> Result<Vec<u8>, cni::Error> {
+        if let Err(error) = self.plugins.run(plugin, variables, config) {
+            self.failed
+                .borrow_mut()
+                .push((plugin.to_owned(), error.to_string()));
+        }
+        Ok(Vec::new())
+    }
+
+    fn path(&self) -> String {
+        self.plugins.path()
+    }
+}

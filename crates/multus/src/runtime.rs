@@ -1,0 +1,54 @@
+//! The container runtimes of this host, asked for the sandboxes that they know (multus.md §5.4).
+
+use crate::daemon_config::DaemonConfig;
+use crate::names;
+use kube_kit::cri::{self, Cri};
+use kube_kit::grpc;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How old a record has to be that nothing but the runtime can say anything about.
+pub(crate) const SETTLED: Duration = Duration::from_mins(10);
+/// gRPC: the runtime has no such service.
+const UNIMPLEMENTED: i32 = 12;
+
+/// No runtime, or not every runtime, tells its sandboxes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("no socket of a container runtime")]
+    NoSocket,
+    #[error("{}: {source}", socket.display())]
+    Runtime { socket: PathBuf, source: cri::Error },
+}
+
+/// The sandboxes of all runtimes of this host. All of those that are there must answer.
+pub(crate) async fn sandboxes(config: &DaemonConfig) -> Result<BTreeSet<String>, Error> {
+    let sockets = match &config.cri_socket {
+        Some(socket) => vec![socket.clone()],
+        None => names::CRI_SOCKETS
+            .iter()
+            .map(|socket| config.on_host(Path::new(socket)))
+            .filter(|socket| socket.exists())
+            .collect(),
+    };
+    let mut known = None;
+    for socket in sockets {
+        let cri = Cri { socket };
+        match cri.sandboxes().await {
+            Ok(found) => known.get_or_insert_with(BTreeSet::new).extend(found),
+            // A containerd that serves something else.
+            Err(cri::Error::Call {
+                source: grpc::Error::Status(status),
+                ..
+            }) if status.code() as i32 == UNIMPLEMENTED => {}
+            Err(source) => {
+                return Err(Error::Runtime {
+                    socket: cri.socket,
+                    source,
+                });
+            }
+        }
+    }
+    known.ok_or(Error::NoSocket)
+}
