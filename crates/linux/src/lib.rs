@@ -9,6 +9,7 @@
 //!
 //!          monitor::LinkMonitor, monitor::AddressMonitor          events: nothing here polls by time
 //!
+//!  packet: IPv4 packets of a link that has no address yet
 //!  tap: links whose other end is a program, made in the namespace that the thread is in
 //!  sysctl, arp: files below /proc/sys, of the namespace that the thread is in
 //!  process: what has to happen between fork and exec
@@ -28,6 +29,7 @@ pub mod monitor;
 pub mod neighbour;
 pub mod netns;
 pub mod nft;
+pub mod packet;
 pub mod port;
 pub mod process;
 pub mod random;

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    os::fd::OwnedFd,
+    os::fd::{FromRawFd as _, OwnedFd, RawFd},
     os::unix::process::CommandExt as _,
     path::Path,
     process::Command,
@@ -110,4 +110,30 @@ pub fn unshare_mounts() -> Result<()> {
     thread::unshare(Own::Mounts)
         .and_then(|()| mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC))
         .map_err(|errno| Error::kernel(DOING, "", errno))
+}
+
+/// The first socket that a service manager passes, by its convention.
+const FIRST_PASSED: RawFd = 3;
+
+/// Takes the sockets that a service manager such as systemd opened for this process, as `LISTEN_PID` and `LISTEN_FDS` tell.
+///
+/// To be called once, before the process opens files of its own.
+pub fn take_passed_sockets() -> Vec<OwnedFd> {
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return Vec::new();
+    }
+    let passed = RawFd::try_from(number("LISTEN_FDS").unwrap_or_default()).unwrap_or_default();
+    (FIRST_PASSED..FIRST_PASSED.saturating_add(passed))
+        .filter_map(|fd| {
+            // A descriptor that is not open is none.
+            let is_open = std::fs::exists(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+            #[allow(
+                unsafe_code,
+                reason = "descriptors that come with a process belong to nobody yet"
+            )]
+            // SAFETY: the descriptor is open, and whoever started this process passed it to nobody else in it.
+            is_open.then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+        })
+        .collect()
 }

@@ -11,8 +11,9 @@ use cni::{
 use serde::Deserialize;
 
 use crate::{
+    dhcp::Dhcp,
     host_local::HostLocal,
-    names::{HOST_LOCAL, STATIC},
+    names::{DHCP, HOST_LOCAL, STATIC},
     plugin_by_name,
     static_ipam::StaticIpam,
 };
@@ -35,6 +36,7 @@ pub(crate) struct WireIps {
 /// store and print is the same, and starting a process would be the dearest part of an attachment.
 fn own(plugin: &str) -> Option<&'static dyn Plugin> {
     match plugin {
+        DHCP => Some(&Dhcp),
         HOST_LOCAL => Some(&HostLocal),
         STATIC => Some(&StaticIpam),
         _ => None,

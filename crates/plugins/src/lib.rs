@@ -4,7 +4,7 @@
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
 //!   bridge, ptp, macvlan, ipvlan, vlan, dummy, tap, host-device ──> attach: the driver of all plugins that give a container a link
-//!                         ├──> ipam ──> host_local, static_ipam in process, others exec'ed
+//!                         ├──> ipam ──> dhcp, host_local, static_ipam in process, others exec'ed
 //!                         ├──> veth        a pair, one end in the container
 //!                         ├──> record      what is about to be made, for DEL and GC
 //!                         ├──> interface   addresses, routes, duplicate address detection
@@ -25,6 +25,7 @@ mod chained;
 mod check;
 mod comment;
 mod config;
+pub mod dhcp;
 mod dummy;
 mod firewall;
 mod forwarding;
@@ -59,6 +60,7 @@ mod tap;
 #[cfg(test)]
 mod testing;
 pub mod traces;
+mod timed;
 pub mod tuning;
 mod veth;
 mod vlan;
@@ -81,6 +83,7 @@ use tap::Tap;
 use vlan::Vlan;
 use vrf::Vrf;
 
+pub use dhcp::Dhcp;
 pub use host_local::HostLocal;
 pub use loopback::Loopback;
 pub use multus_shim::MultusShim;
@@ -96,6 +99,7 @@ const LINK_PLUGINS: &[&dyn LinkPlugin] =
 pub const PLUGINS: &[&dyn Plugin] = &[
     &Bandwidth,
     &Driven(&Bridge),
+    &Dhcp,
     &Driven(&Dummy),
     &Firewall,
     &Driven(&HostDevice),
@@ -132,6 +136,7 @@ mod tests {
             "tuning",
             "static",
             "host-local",
+            "dhcp",
             "loopback",
             "portmap",
             "bandwidth",

@@ -9,9 +9,10 @@ use cni::names::key;
 use cni::plugin::Call;
 
 use crate::messages::{NO_IPAM, NO_RANGES};
-use crate::names::{BANDWIDTH, FIREWALL, HOST_LOCAL, PORTMAP, SBR, STATIC, TUNING, VRF};
+use crate::names::{BANDWIDTH, DHCP, FIREWALL, HOST_LOCAL, PORTMAP, SBR, STATIC, TUNING, VRF};
 use crate::{
-    LINK_PLUGINS, bandwidth, firewall, host_local, plugin_by_name, portmap, sbr, static_ipam, tuning, vrf,
+    LINK_PLUGINS, bandwidth, dhcp, firewall, host_local, plugin_by_name, portmap, sbr, static_ipam, tuning,
+    vrf,
 };
 
 /// Keys that a config of any plugin may have: of the protocol, and what multus adds.
@@ -71,6 +72,7 @@ pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
     }
     let ipam = config.ipam_plugin();
     let (refused, keys) = match ipam {
+        DHCP => (dhcp::examine(&call), dhcp::ipam_keys()),
         HOST_LOCAL => (host_local::examine(&call), host_local::ipam_keys()),
         STATIC => (static_ipam::examine(&call), static_ipam::ipam_keys()),
         _ => (Ok(()), &[][..]),
@@ -225,6 +227,10 @@ mod tests {
             (
                 r#"{"type":"sbr","gateways":["here"]}"#,
                 "plugin sbr: invalid static gateway IP address: here",
+            ),
+            (
+                r#"{"type":"bridge","ipam":{"type":"dhcp","request":[{"option":"router"}]}}"#,
+                "IPAM plugin dhcp: Can not parse option \"router\": invalid digit found in string",
             ),
             (
                 r#"{"type":"bridge","ipam":{"type":"host-local"}}"#,

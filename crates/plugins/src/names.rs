@@ -4,6 +4,8 @@
 pub const BANDWIDTH: &str = "bandwidth";
 /// Plugin `bridge`.
 pub const BRIDGE: &str = "bridge";
+/// Plugin `dhcp`, an IPAM plugin.
+pub const DHCP: &str = "dhcp";
 /// Plugin `dummy`.
 pub const DUMMY: &str = "dummy";
 /// Plugin `firewall`.
@@ -66,13 +68,16 @@ pub(crate) mod arg {
 /// Where `host-local` keeps its leases, when the config does not say.
 pub(crate) const HOST_LOCAL_DATA: &str = "/var/lib/cni/networks";
 
+/// Where the daemon of `dhcp` listens, when the config does not say.
+pub const DHCP_SOCKET: &str = "/run/cni/dhcp.sock";
+
 /// Where `tuning` keeps what it changed, when the config does not say.
 pub(crate) const TUNING_DATA: &str = "/run/cni/tuning";
 /// The node's list of sysctls that pods may set.
 pub(crate) const TUNING_ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
 
 /// Files of our plugins beside the established formats; in memory, as the attachments are.
-pub(crate) const STATE: &str = "/run/cni/weft";
+pub const STATE: &str = "/run/cni/weft";
 /// Between the container's id and the interface in a record's name; neither can contain it.
 pub(crate) const RECORD_SEPARATOR: char = ':';
 

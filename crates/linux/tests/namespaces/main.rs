@@ -12,5 +12,6 @@ mod kinds;
 mod links;
 mod network;
 mod nft;
+mod packets;
 mod support;
 mod traffic;

@@ -2,13 +2,10 @@
 //! library would be half of this binary and it runs once per pod event.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::io::retry_on_intr;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use crate::timed::{Timed, is_late};
 
 /// Longest header section that is accepted, in bytes: the daemon's answers have three short lines.
 const MAX_HEADERS: u64 = 16 * 1024;
@@ -45,14 +42,13 @@ pub(super) enum Error {
 /// `patience` at most.
 pub(super) fn post(socket: &Path, path: &str, body: &[u8], patience: Duration) -> Result<Response, Error> {
     let deadline = Instant::now() + patience;
-    let stream = connect(socket, patience).map_err(|error| {
+    let mut stream = Timed::connect(socket, deadline).map_err(|error| {
         if is_late(&error) {
             Error::Late(patience)
         } else {
             Error::Unreachable(error)
         }
     })?;
-    let mut stream = Timed { stream, deadline };
     let mut request = format!(
         "POST {path} HTTP/1.1\r\nHost: dummy\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -68,60 +64,6 @@ pub(super) fn post(socket: &Path, path: &str, body: &[u8], patience: Duration) -
         Error::Dropped(cause) | Error::Malformed(cause) if is_late(&cause) => Error::Late(patience),
         other => other,
     })
-}
-
-/// Connects. The kernel makes a client wait while the queue of the listener is full.
-fn connect(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
-    let stream = socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    // It limits connecting too.
-    set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
-    let address = SocketAddrUnix::new(socket)?;
-    retry_on_intr(|| rustix::net::connect(&stream, &address))?;
-    Ok(stream.into())
-}
-
-/// A connection with one deadline for all reads and writes together.
-struct Timed {
-    stream: UnixStream,
-    deadline: Instant,
-}
-
-impl Timed {
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        Ok(Some(left))
-    }
-}
-
-impl Read for Timed {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(buffer)
-    }
-}
-
-impl Write for Timed {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(buffer)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
-/// Whether the error of a socket means that its time is over.
-fn is_late(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 fn read_response(input: &mut impl BufRead) -> Result<Response, Error> {
@@ -230,6 +172,8 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread::spawn;
 
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+
     use super::*;
 
     const MOMENT: Duration = Duration::from_millis(200);
@@ -274,7 +218,7 @@ mod tests {
         rustix::net::bind(&listener, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
         let mut queued = Vec::new();
-        while let Ok(stream) = connect(&socket, MOMENT / 20) {
+        while let Ok(stream) = Timed::connect(&socket, Instant::now() + MOMENT / 20) {
             queued.push(stream);
         }
         let answer = post(&socket, "/cni", b"{}", MOMENT);

@@ -1,0 +1,129 @@
+//! `dhcp`: an IPAM plugin that has a daemon of the node lease addresses from the network's DHCP server (cni-plugins §8).
+//!
+//! ```text
+//! config, CNI_ARGS ──> config ──> wire::Request ──unix socket──> daemon ──DHCP──> server
+//! CniResult      <────────────── wire::Answer  <──────────────┘ keeps the lease until DEL
+//! ```
+//!
+//! The daemon is `weft dhcp-daemon`.
+
+mod client;
+mod config;
+pub mod wire;
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use cni::{
+    Error, Version,
+    error::code,
+    plugin::{Call, Plugin},
+    result::CniResult,
+};
+
+use client::Failure;
+use config::Config;
+pub(crate) use config::{examine, ipam_keys};
+use wire::{Answer, Attachment, Request, Valid};
+
+use crate::{names::DHCP, record::valid_attachments};
+
+/// How long ADD and CHECK wait: longer than the daemon's default `-resendtimeout` and a last attempt.
+const LEASE_PATIENCE: Duration = Duration::from_secs(230);
+/// How long the other verbs wait, for which the daemon waits for no DHCP server.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What is left of the time of a call in a daemon's process for the answer to be passed on.
+const RESERVE: Duration = Duration::from_secs(5);
+
+/// The plugin.
+#[derive(Debug, Clone, Copy)]
+pub struct Dhcp;
+
+impl Plugin for Dhcp {
+    fn name(&self) -> &'static str {
+        DHCP
+    }
+
+    fn add(&self, call: &Call) -> Result<CniResult, Error> {
+        allocate(call)
+    }
+
+    fn del(&self, call: &Call) -> Result<(), Error> {
+        let request = Request::Release(attachment(call));
+        ask(call, &request, PATIENCE)
+            .map(drop)
+            .map_err(|failure| error("DHCP.Release", &failure))
+    }
+
+    fn check(&self, call: &Call) -> Result<(), Error> {
+        allocate(call).map(drop)
+    }
+
+    fn status(&self, call: &Call) -> Result<(), Error> {
+        Config::read(call)?;
+        ask(call, &Request::Status, PATIENCE)
+            .map(drop)
+            .map_err(|failure| Error::new(code::PLUGIN_NOT_AVAILABLE, error("DHCP.Status", &failure).msg))
+    }
+
+    fn gc(&self, call: &Call) -> Result<(), Error> {
+        let Some(attachments) = valid_attachments(call)? else {
+            return Ok(());
+        };
+        let request = Request::Gc(Valid {
+            network: call.config.name().to_owned(),
+            attachments,
+        });
+        ask(call, &request, PATIENCE)
+            .map(drop)
+            .map_err(|failure| error("DHCP.GC", &failure))
+    }
+}
+
+/// Asks for the lease of the attachment. The daemon answers with the one that it has, if there is one.
+fn allocate(call: &Call) -> Result<CniResult, Error> {
+    let config = Config::read(call)?;
+    // ADD and CHECK always have one.
+    let netns = call.request.netns.as_deref().unwrap_or(Path::new(""));
+    let netns = std::path::absolute(netns).map_err(|error| {
+        Error::internal(format!("failed to make {:?} absolute: {error}", netns.display()))
+    })?;
+    let request = Request::Allocate(config.allocation(attachment(call), netns));
+    let failed = |failure: &Failure| error("DHCP.Allocate", failure);
+    let answer = ask(call, &request, LEASE_PATIENCE).map_err(|failure| failed(&failure))?;
+    let Answer::Lease(result) = answer else {
+        return Err(failed(&Failure::Refused("the answer has no lease".to_owned())));
+    };
+    CniResult::parse(result.to_string().as_bytes(), Version::LATEST)
+}
+
+fn ask(call: &Call, request: &Request, patience: Duration) -> Result<Answer, Failure> {
+    let mut deadline = Instant::now() + patience;
+    if let Some(resident) = &call.resident {
+        deadline = deadline.min(
+            resident
+                .deadline
+                .checked_sub(RESERVE)
+                .unwrap_or(resident.deadline),
+        );
+    }
+    client::ask(&config::socket(call), request, deadline)
+}
+
+fn attachment(call: &Call) -> Attachment {
+    Attachment {
+        container: call.request.container_id.clone(),
+        network: call.config.name().to_owned(),
+        ifname: call.request.ifname.clone(),
+    }
+}
+
+fn error(method: &str, failure: &Failure) -> Error {
+    Error::internal(match failure {
+        Failure::Unreachable(error) => format!("error dialing DHCP daemon: {error}"),
+        Failure::Broken(error) => format!("error calling {method}: {error}"),
+        Failure::Refused(text) => format!("error calling {method}: {text}"),
+    })
+}
