@@ -7,7 +7,7 @@ use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
 /// probes of the established deployment execute.
-const NAMES: [(&str, &str); 15] = [
+const NAMES: [(&str, &str); 16] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
@@ -20,10 +20,15 @@ const NAMES: [(&str, &str); 15] = [
     ("bridge-marker", "bridge-marker"),
     ("marker", "ovs-marker"),
     ("ovs-marker", "ovs-marker"),
+    (DHCP, "dhcp-daemon"),
     ("dynamic-networks-controller", "dynamic-networks"),
     ("curl", "curl"),
     ("manager", "kubemacpool"),
 ];
+
+/// The established plugin that is also a daemon, when its first argument says so.
+const DHCP: &str = "dhcp";
+const DHCP_ROLE: &str = "daemon";
 
 /// Puts the command that the program's name means before the arguments, and turns Go-style flags into those of clap.
 /// Also returns that name if it means a command.
@@ -36,6 +41,10 @@ pub(crate) fn rewrite(mut argv: impl Iterator<Item = OsString>) -> (Vec<OsString
         .map(|(_, command)| *command);
     let mut rewritten = vec![program];
     rewritten.extend(command.map(OsString::from));
+    let mut argv = argv.peekable();
+    if name == DHCP {
+        argv.next_if(|argument| argument == DHCP_ROLE);
+    }
     rewritten.extend(go_flags(argv));
     (forgiving(rewritten), command.map(|_| name))
 }
@@ -145,6 +154,10 @@ mod tests {
             ]
         );
         assert_eq!(rewritten(&["/opt/cni/bin/multus"])[1..], ["multus"]);
+        assert_eq!(
+            rewritten(&["dhcp", "daemon", "-hostprefix", "/host", "-broadcast"])[1..],
+            ["dhcp-daemon", "--hostprefix", "/host", "--broadcast"]
+        );
         assert_eq!(rewritten(&["/weft", "operator"])[1..], ["operator"]);
         assert_eq!(
             rewritten(&["/usr/bin/csv-generator", "-version=1", "--unheard-of", "x"])[1..],

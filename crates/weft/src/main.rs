@@ -89,6 +89,7 @@ enum Command {
     InstallPlugins(installer::plugins::Args),
     BridgeMarker(markers::bridge::Args),
     OvsMarker(markers::ovs::Args),
+    DhcpDaemon(dhcp::Args),
     /// Give virtual machines and pods MAC addresses that nobody else has
     Kubemacpool(kubemacpool::Args),
 }
@@ -186,6 +187,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::OvsMarker(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(markers::ovs::run(args))?
+        }
+        Command::DhcpDaemon(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(dhcp::run(args))?
         }
         Command::Kubemacpool(args) => {
             let (format, level) = logging::zap(args.production());

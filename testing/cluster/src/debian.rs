@@ -77,6 +77,17 @@ const OPEN_VSWITCH: Set = Set {
     for_root: false,
 };
 
+/// What leases addresses in tests of the DHCP client.
+const DNSMASQ: Set = Set {
+    folder: "debian-dnsmasq",
+    programs: &[(DNSMASQ_PROGRAM, "dnsmasq-base")],
+    apart: &[],
+    for_root: false,
+};
+
+/// The DHCP server, by its place below `/`.
+pub const DNSMASQ_PROGRAM: &str = "usr/sbin/dnsmasq";
+
 /// The package that depends on the newest kernel's.
 const KERNEL: &str = "linux-image-amd64";
 
@@ -184,6 +195,11 @@ impl Packages {
     /// Brings in the daemons of Open vSwitch and `usr/bin/ovs-vsctl`.
     pub fn ensure_open_vswitch(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         OPEN_VSWITCH.ensure(home, progress)
+    }
+
+    /// Brings in dnsmasq, a DHCP server.
+    pub fn ensure_dnsmasq(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        DNSMASQ.ensure(home, progress)
     }
 }
 

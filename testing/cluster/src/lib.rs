@@ -47,7 +47,7 @@ mod space;
 
 pub use api_server::{ApiServer, GarbageCollector};
 pub use cluster::{Cluster, Component, Options};
-pub use debian::Packages;
+pub use debian::{DNSMASQ_PROGRAM, Packages};
 pub use error::{Error, Result};
 pub use helm::Helm;
 pub use home::Home;

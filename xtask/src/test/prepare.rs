@@ -108,6 +108,9 @@ fn packages(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
             other => drop(other?),
         }
     }
+    if tiers.contains(&Tier::Namespaces) && is_root() {
+        drop(Packages::ensure_dnsmasq(&home, lane)?);
+    }
     if tiers.contains(&Tier::Api) {
         match Packages::ensure_prometheus(&home, lane) {
             // The tests that need it say what they leave out.

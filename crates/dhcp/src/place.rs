@@ -1,0 +1,169 @@
+//! The link of an attachment, in its network namespace. Nothing here keeps the namespace alive: a container that ends
+//! takes its namespace along.
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
+
+use ipnet::{IpNet, Ipv4Net};
+use linux::link::{Link, Mac};
+use linux::netns::NetNs;
+use linux::packet::PacketSocket;
+use linux::route::Socket;
+use linux::routes::Route;
+use rustix::fs::fstat;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::changes::Change;
+use crate::frame::CLIENT_PORT;
+use crate::lease::LeasedRoute;
+
+/// The kernel's scope of what is on the link.
+const SCOPE_LINK: u8 = 253;
+
+/// By what a link is known again: names and paths are used again, and numbers of namespaces too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+    cookie: Option<u64>,
+    link: u32,
+}
+
+/// Where a link is.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The namespace's path, as this process sees it.
+    pub(crate) path: PathBuf,
+    pub(crate) ifname: String,
+    /// The link that it has to be; any of the name without one.
+    pub(crate) identity: Option<Identity>,
+}
+
+/// Why a link cannot be worked on.
+#[derive(Debug, Error)]
+pub(crate) enum Trouble {
+    /// It is not there any more.
+    #[error("{0}")]
+    Gone(String),
+    /// It may work the next time.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<linux::Error> for Trouble {
+    fn from(error: linux::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// A link that packets can be exchanged over.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) identity: Identity,
+    pub(crate) mac: Mac,
+    pub(crate) socket: PacketSocket,
+    /// Keeps the kernel from refusing answers that come to the leased address.
+    pub(crate) port: Option<UdpSocket>,
+}
+
+impl Place {
+    /// Opens the link, which is set up if it is down. `address` is what it has leased.
+    pub(crate) fn open(&self, address: Option<Ipv4Net>) -> Result<Opened, Trouble> {
+        self.visit(|socket, link, identity| {
+            if !link.is_up() {
+                socket.set_up(link)?;
+            }
+            Ok(Opened {
+                identity,
+                mac: link.mac.unwrap_or(Mac([0; 6])),
+                socket: PacketSocket::open(link.index, CLIENT_PORT)?,
+                port: address.and_then(|address| UdpSocket::bind((address.addr(), CLIENT_PORT)).ok()),
+            })
+        })
+    }
+
+    /// Fails if the link is not there.
+    pub(crate) fn require(&self) -> Result<(), Trouble> {
+        self.visit(|_, _, _| Ok(()))
+    }
+
+    /// Sets the link down.
+    pub(crate) fn set_down(&self) -> Result<(), Trouble> {
+        self.visit(|socket, link, _| socket.set_down(link))
+    }
+
+    /// Makes changes, all that can be made. Those that are made already do not matter.
+    pub(crate) fn change(&self, changes: &[Change], priority: u32) -> Result<(), Trouble> {
+        self.visit(|socket, link, _| {
+            let mut outcome = Ok(());
+            for change in changes {
+                match make(socket, link, *change, priority) {
+                    Err(error) if error.is_exists() || error.is_not_found() => {}
+                    Err(error) => outcome = outcome.and(Err(error)),
+                    Ok(()) => {}
+                }
+            }
+            outcome
+        })
+    }
+
+    fn visit<T>(
+        &self,
+        work: impl FnOnce(&mut Socket, &Link, Identity) -> linux::Result<T>,
+    ) -> Result<T, Trouble> {
+        let namespace = NetNs::open(&self.path).map_err(|error| {
+            let text = format!("failed to open netns \"{}\": {error}", self.path.display());
+            if error.is_gone() {
+                Trouble::Gone(text)
+            } else {
+                Trouble::Failed(text)
+            }
+        })?;
+        namespace.run(|| {
+            let mut socket = Socket::open()?;
+            let link = socket.find_link(&self.ifname)?.ok_or_else(|| {
+                Trouble::Gone(format!(
+                    "no link {} in netns \"{}\"",
+                    self.ifname,
+                    self.path.display()
+                ))
+            })?;
+            let identity = identity(&namespace, &link);
+            if self.identity.is_some_and(|wanted| wanted != identity) {
+                return Err(Trouble::Gone(format!(
+                    "another link {} in netns \"{}\"",
+                    self.ifname,
+                    self.path.display()
+                )));
+            }
+            Ok(work(&mut socket, &link, identity)?)
+        })?
+    }
+}
+
+fn identity(namespace: &NetNs, link: &Link) -> Identity {
+    let (device, inode) = fstat(namespace).map_or((0, 0), |file| (file.st_dev, file.st_ino));
+    Identity {
+        device,
+        inode,
+        cookie: namespace.cookie(),
+        link: link.index,
+    }
+}
+
+fn make(socket: &mut Socket, link: &Link, change: Change, priority: u32) -> linux::Result<()> {
+    let route = |route: LeasedRoute| Route {
+        gateway: route.by.map(IpAddr::V4),
+        link: Some(link.index),
+        priority: Some(priority).filter(|priority| *priority != 0),
+        scope: route.by.is_none().then_some(SCOPE_LINK),
+        ..Route::to(IpNet::V4(route.to))
+    };
+    match change {
+        Change::AddAddress(address) => socket.add_address(link, IpNet::V4(address)),
+        Change::RemoveAddress(address) => socket.delete_address(link, IpNet::V4(address)),
+        Change::AddRoute(added) => socket.add_route(&route(added)),
+        Change::RemoveRoute(removed) => socket.delete_route(&route(removed)),
+    }
+}

@@ -1,0 +1,151 @@
+//! Leases on disk, one file each, so that a restart of the daemon loses none.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use linux::link::Mac;
+use plugins::dhcp::wire::{Allocation, Attachment};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::lease::Lease;
+use crate::machine::{Held, Time};
+use crate::names::LEASE_EXTENSION;
+use crate::place::Identity;
+
+/// Largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+const MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+
+/// What is kept of a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) allocation: Allocation,
+    /// The link that it was leased for.
+    pub(crate) identity: Identity,
+    /// The station that the server's answers come from: the server itself, or the relay towards it.
+    pub(crate) station: [u8; 6],
+    pub(crate) lease: Lease,
+    /// When it was given: time since the machine was started.
+    pub(crate) since: Time,
+}
+
+impl Record {
+    pub(crate) fn held(&self) -> Held {
+        Held {
+            lease: self.lease.clone(),
+            since: self.since,
+        }
+    }
+
+    pub(crate) fn station(&self) -> Mac {
+        Mac(self.station)
+    }
+}
+
+/// The folder of the leases.
+#[derive(Debug, Clone)]
+pub(crate) struct Store(PathBuf);
+
+impl Store {
+    /// Opens the folder, which is made if it does not exist.
+    pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(FOLDER_MODE).create(&folder)?;
+        Ok(Self(folder))
+    }
+
+    /// Writes a record in the place of the attachment's earlier one.
+    pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
+        let content = serde_json::to_vec(record)?;
+        cni::files::write_atomically(&self.path(&record.allocation.attachment), &content, MODE)
+    }
+
+    /// Removes the attachment's record, if there is one.
+    pub(crate) fn remove(&self, attachment: &Attachment) -> io::Result<()> {
+        match fs::remove_file(self.path(attachment)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// All records. Files that cannot be read are removed, with a warning: nobody could use them.
+    pub(crate) fn read(&self) -> io::Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            let path = entry?.path();
+            match read(&path) {
+                Ok(record) => records.push(record),
+                Err(error) => {
+                    tracing::warn!(%error, path = %path.display(), "forgetting a lease that cannot be read");
+                    fs::remove_file(&path)?;
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    /// The file's name is a digest: names of attachments may be longer than names of files.
+    fn path(&self, attachment: &Attachment) -> PathBuf {
+        let Attachment {
+            container,
+            network,
+            ifname,
+        } = attachment;
+        let digest = Sha256::digest(format!("{container}/{network}/{ifname}"));
+        let name: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        self.0.join(name).with_extension(LEASE_EXTENSION)
+    }
+}
+
+fn read(path: &Path) -> io::Result<Record> {
+    if fs::metadata(path)?.len() > LARGEST {
+        return Err(io::Error::new(ErrorKind::InvalidData, "the file is too large"));
+    }
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use dhcproto::v4::DhcpOption;
+
+    use super::*;
+    use crate::lease::tests::ack;
+    use crate::message::tests::allocation;
+
+    fn record(container: &str) -> Record {
+        Record {
+            allocation: allocation(container),
+            identity: Identity::default(),
+            station: [2, 0, 0, 0, 0, 1],
+            lease: Lease::read(&ack([DhcpOption::SubnetMask([255, 255, 255, 0].into())])).unwrap(),
+            since: Time::from_secs(7),
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_again_until_it_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("made")).unwrap();
+        let [long, other] = [&*"c".repeat(300), "other"].map(record);
+        for record in [&long, &other, &other] {
+            store.write(record).unwrap();
+        }
+        store.remove(&other.allocation.attachment).unwrap();
+        store.remove(&other.allocation.attachment).unwrap();
+        assert_eq!(store.read().unwrap(), [long]);
+    }
+
+    #[test]
+    fn an_unreadable_record_is_removed_and_hides_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().to_owned()).unwrap();
+        fs::write(folder.path().join("half.json"), "{\"allocation\"").unwrap();
+        store.write(&record("c")).unwrap();
+        assert_eq!(store.read().unwrap().len(), 1);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,100 @@
+//! What restarts of the daemon leave as it was, and what changes at a renewal.
+
+use std::{fs, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::stage::{
+    Process, config, forget_server_leases, on_a_host, records, server_leases, server_log, wait_for,
+};
+
+const RANGE: &str = "10.77.0.10,10.77.0.19";
+/// More than half of the two minutes that the server leases for.
+const PAST_RENEWAL: Duration = Duration::from_secs(70);
+
+/// Kills the daemon and makes its only lease older, as if it had been away.
+fn kill_and_age(daemon: Process) {
+    daemon.kill();
+    let path = &records()[0];
+    let mut record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let since = record["since"]["secs"].as_u64().unwrap();
+    assert!(
+        since > PAST_RENEWAL.as_secs(),
+        "the machine has just been started"
+    );
+    record["since"]["secs"] = (since - PAST_RENEWAL.as_secs()).into();
+    fs::write(path, record.to_string()).unwrap();
+}
+
+/// Counts lines of the server's log.
+fn logged(kind: &str) -> usize {
+    let log = server_log();
+    log.lines().filter(|line| line.contains(kind)).count()
+}
+
+#[test]
+fn a_killed_daemon_goes_on_with_its_leases() {
+    // cni-plugins#45
+    on_a_host("a killed daemon", |host| {
+        let _server = host.server(RANGE, &[]);
+        let daemon = host.daemon(&[]);
+        let pod = host.pod();
+        let ipam = config(&json!({}));
+        pod.add(&ipam);
+        let addresses = pod.addresses();
+        let (searches, leases) = (logged("DHCPDISCOVER("), logged("DHCPACK("));
+        assert!(leases > 0, "{}", server_log());
+        kill_and_age(daemon);
+        let _daemon = host.daemon(&[]);
+        wait_for("the renewal", || (logged("DHCPACK(") > leases).then_some(()));
+        assert_eq!(logged("DHCPDISCOVER("), searches, "{}", server_log());
+        assert_eq!(pod.addresses(), addresses);
+        pod.del(&ipam);
+        wait_for("the release", || server_leases().is_empty().then_some(()));
+        assert!(records().is_empty());
+    });
+}
+
+#[test]
+fn a_lease_whose_container_ended_is_forgotten_at_the_start() {
+    on_a_host("a container that ended", |host| {
+        let _server = host.server(RANGE, &[]);
+        let daemon = host.daemon(&[]);
+        let mut ended = host.pod();
+        let lives = host.pod();
+        let ipam = config(&json!({}));
+        ended.add(&ipam);
+        lives.add(&ipam);
+        assert_eq!(records().len(), 2);
+        assert!(daemon.terminate());
+        assert_eq!(records().len(), 2);
+        ended.end();
+        let _daemon = host.daemon(&[]);
+        wait_for("the end of a record", || (records().len() == 1).then_some(()));
+        let record = fs::read_to_string(&records()[0]).unwrap();
+        assert!(record.contains("container-2"), "{record}");
+    });
+}
+
+#[test]
+fn another_address_at_a_renewal_is_set_on_the_link() {
+    on_a_host("another address", |host| {
+        let server = host.server(RANGE, &[]);
+        let daemon = host.daemon(&[]);
+        let pod = host.pod();
+        pod.add(&config(&json!({})));
+        server.kill();
+        forget_server_leases();
+        let _server = host.server("10.77.0.50,10.77.0.59", &["--dhcp-option=3,10.77.0.2"]);
+        kill_and_age(daemon);
+        let _daemon = host.daemon(&[]);
+        wait_for("the new address", || {
+            let addresses = pod.addresses();
+            let is_new = |address: &String| address.starts_with("10.77.0.5");
+            (addresses.len() == 1 && addresses.iter().all(is_new)).then_some(())
+        });
+        wait_for("the new route", || {
+            (pod.routes() == ["0.0.0.0/0 via 10.77.0.2"]).then_some(())
+        });
+    });
+}
