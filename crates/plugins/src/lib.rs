@@ -59,8 +59,8 @@ pub mod static_ipam;
 mod tap;
 #[cfg(test)]
 mod testing;
-pub mod traces;
 mod timed;
+pub mod traces;
 pub mod tuning;
 mod veth;
 mod vlan;
