@@ -45,13 +45,21 @@ pub struct OpenVswitch {
 }
 
 impl OpenVswitch {
+    /// Brings its programs in. They may have to be downloaded: call it before the thread enters a namespace.
+    ///
+    /// # Errors
+    /// When the packages can't be brought in.
+    pub fn packages() -> Result<Packages> {
+        Packages::ensure_open_vswitch(&Home::from_env()?, &mut Quiet)
+    }
+
     /// Starts both daemons with an empty database in `dir`, which should have a short path: it will hold unix sockets.
     /// Interfaces that are added to bridges have to be in the calling thread's network namespace.
     ///
     /// # Errors
-    /// Without root, and when the packages can't be brought in.
-    pub fn start(dir: &Path) -> Result<Self> {
-        let mut here = Self::start_database(dir)?;
+    /// When a daemon does not start; the error shows its log.
+    pub fn start(packages: &Packages, dir: &Path) -> Result<Self> {
+        let mut here = Self::start_database(packages, dir)?;
         let socket = format!("unix:{}", here.socket().display());
         here.switch = Some(here.spawn(SWITCH, &["--disable-system", &socket])?);
         Ok(here)
@@ -60,11 +68,10 @@ impl OpenVswitch {
     /// Starts the database server alone with an empty database in `dir`: configuration is stored, and nothing happens.
     ///
     /// # Errors
-    /// When the packages can't be brought in.
-    pub fn start_database(dir: &Path) -> Result<Self> {
-        let packages = Packages::ensure_open_vswitch(&Home::from_env()?, &mut Quiet)?;
+    /// When it does not start; the error shows its log.
+    pub fn start_database(packages: &Packages, dir: &Path) -> Result<Self> {
         let mut here = Self {
-            packages,
+            packages: packages.clone(),
             dir: dir.to_owned(),
             server: None,
             switch: None,

@@ -13,6 +13,11 @@ fn new_node(name: &'static str) -> Node {
     Node::new(name, "ovs-cni.network.kubevirt.io/", "ovs-marker")
 }
 
+fn start_database(dir: &Path) -> OpenVswitch {
+    let packages = OpenVswitch::packages().expect("Open vSwitch");
+    OpenVswitch::start_database(&packages, dir).expect("a database")
+}
+
 /// Runs the marker of the node with the database of a directory while `test` runs.
 fn mark(node: &Node, dir: &Path, reconcile: Duration, test: impl AsyncFnOnce(&Node, Watched)) {
     let settings = Settings {
@@ -44,7 +49,7 @@ async fn assert_patches(node: &Node, times: usize) {
 fn bridges_are_advertised_as_they_come_and_go() {
     // cni-plugins#65, cni-plugins#62 (bridges of Open vSwitch)
     let dir = tempfile::tempdir().expect("a directory");
-    let database = OpenVswitch::start_database(dir.path()).expect("a database");
+    let database = start_database(dir.path());
     database.add_bridge("br1").expect("a bridge");
     let node = new_node("ovs-come-and-go");
     node.register();
@@ -74,7 +79,7 @@ fn a_database_that_is_absent_at_the_start_is_waited_for() {
     node.patch(&json!({"ovs-cni.network.kubevirt.io/old": "1k"}));
     mark(&node, dir.path(), HOUR, async |node, mut seen| {
         node.advertises(&mut seen, &["old"]).await;
-        let database = OpenVswitch::start_database(dir.path()).expect("a database");
+        let database = start_database(dir.path());
         node.advertises(&mut seen, &[]).await;
         database.add_bridge("br1").expect("a bridge");
         node.advertises(&mut seen, &["br1"]).await;
@@ -84,7 +89,7 @@ fn a_database_that_is_absent_at_the_start_is_waited_for() {
 #[test]
 fn a_database_that_restarts_withdraws_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut database = OpenVswitch::start_database(dir.path()).expect("a database");
+    let mut database = start_database(dir.path());
     database.add_bridge("br1").expect("a bridge");
     let node = new_node("ovs-restarted");
     node.register();
@@ -103,7 +108,7 @@ fn a_database_that_restarts_withdraws_nothing() {
 fn nothing_is_written_when_nothing_changes_and_others_changes_are_repaired() {
     // cni-plugins#63 (bridges of Open vSwitch)
     let dir = tempfile::tempdir().expect("a directory");
-    let database = OpenVswitch::start_database(dir.path()).expect("a database");
+    let database = start_database(dir.path());
     database.add_bridge("br1").expect("a bridge");
     let node = new_node("ovs-repaired");
     node.register();

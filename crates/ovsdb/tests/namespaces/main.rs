@@ -6,6 +6,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,15 +17,26 @@ use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Runs the test on a thread with a network namespace of its own. Without root it says so and does nothing.
-fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(|| match unshare_network() {
-        Ok(()) => test(),
+/// Runs the test with both daemons on a thread with a network namespace of its own. Without root it says so and does
+/// nothing.
+fn in_a_namespace(test: impl FnOnce(&OpenVswitch) + Send + 'static) {
+    let packages = OpenVswitch::packages().unwrap();
+    let thread = thread::spawn(move || match unshare_network() {
+        Ok(()) => {
+            let dir = tempfile::tempdir().unwrap();
+            let switch = OpenVswitch::start(&packages, dir.path()).unwrap();
+            switch.add_bridge("br0").unwrap();
+            test(&switch);
+        }
         Err(error) => println!("skipped: it needs root to make namespaces: {error}"),
     });
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+fn start_database(dir: &Path) -> OpenVswitch {
+    OpenVswitch::start_database(&OpenVswitch::packages().unwrap(), dir).unwrap()
 }
 
 fn connect(switch: &OpenVswitch) -> Client {
@@ -53,11 +65,8 @@ fn ports(client: &mut Client) -> Vec<Value> {
 
 #[test]
 fn a_port_is_created_read_and_refused_by_transactions() {
-    in_a_namespace(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let switch = OpenVswitch::start(dir.path()).unwrap();
-        switch.add_bridge("br0").unwrap();
-        let mut client = connect(&switch);
+    in_a_namespace(|switch| {
+        let mut client = connect(switch);
         let replies = client.transact(&add_port("p1", 100)).unwrap();
         let created = uuid_of(&replies[1]["uuid"]).unwrap();
         assert_eq!(replies[2], json!({"count": 1}));
@@ -88,11 +97,8 @@ fn a_port_is_created_read_and_refused_by_transactions() {
 
 #[test]
 fn a_monitor_tells_when_the_switch_has_brought_an_interface_up() {
-    in_a_namespace(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let switch = OpenVswitch::start(dir.path()).unwrap();
-        switch.add_bridge("br0").unwrap();
-        let mut client = connect(&switch);
+    in_a_namespace(|switch| {
+        let mut client = connect(switch);
         let rows = client
             .monitor(json!({"Interface": {"columns": ["name", "ofport"]}}))
             .unwrap();
@@ -119,7 +125,7 @@ fn a_monitor_tells_when_the_switch_has_brought_an_interface_up() {
 #[test]
 fn the_end_of_the_server_is_noticed_and_a_new_connection_works() {
     let dir = tempfile::tempdir().unwrap();
-    let mut switch = OpenVswitch::start_database(dir.path()).unwrap();
+    let mut switch = start_database(dir.path());
     let mut client = connect(&switch);
     client.echo().unwrap();
     switch.kill_database().unwrap();
@@ -133,7 +139,7 @@ fn the_end_of_the_server_is_noticed_and_a_new_connection_works() {
 #[test]
 fn a_table_longer_than_many_packets_arrives_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let switch = OpenVswitch::start_database(dir.path()).unwrap();
+    let switch = start_database(dir.path());
     let mut client = connect(&switch);
     let name = |number| format!("bridge-{number}");
     let insert = |number| {
