@@ -149,6 +149,10 @@ pub struct LinuxBridge {
     /// effect on plugins of another image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preserve_default_vlan: Option<bool>,
+    /// Whether pods may get their addresses by DHCP: installs the IPAM plugin `dhcp`, and runs its daemon on
+    /// each node. False by default. It has no effect on plugins of another image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dhcp: Option<bool>,
 }
 
 /// CNI plugin for Open vSwitch bridges. It has no settings.

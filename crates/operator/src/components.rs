@@ -8,7 +8,8 @@
 
 use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
 
-use kube_kit::object::ObjectId;
+use kube_kit::object::{ObjectId, SECURITY_CONTEXT_CONSTRAINTS};
+use serde_json::json;
 
 use crate::{
     cluster_facts::{Cluster, NodeState, Platform},
@@ -93,6 +94,18 @@ fn replace_roles(objects: &mut [Manifest], roles: Vec<Manifest>) {
             .find(|object| object.kind() == role.kind() && object.name() == role.name());
         if let Some(wider) = wider {
             *wider = role;
+        }
+    }
+}
+
+/// Lets pods under security context constraints name the seccomp profile of the container runtime, and these
+/// capabilities: constraints that list none refuse pods that name any.
+fn permit_confined(objects: &mut [Manifest], capabilities: &[&str]) {
+    let kind = SECURITY_CONTEXT_CONSTRAINTS.kind;
+    for constraints in objects.iter_mut().filter(|object| object.kind() == kind) {
+        constraints.set("seccompProfiles", json!(["runtime/default"]));
+        if !capabilities.is_empty() {
+            constraints.set("allowedCapabilities", json!(capabilities));
         }
     }
 }

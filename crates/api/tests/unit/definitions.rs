@@ -60,6 +60,7 @@ const TOP: &str = "/ object
     .spec.multusDynamicNetworks.hostCRISocketPath string
     .spec.linuxBridge object
     .spec.linuxBridge.preserveDefaultVlan boolean
+    .spec.linuxBridge.dhcp boolean
     .spec.ovs object
     .spec.kubeMacPool object
     .spec.kubeMacPool.rangeStart string

@@ -423,11 +423,14 @@ mod tests {
 
     #[test]
     fn what_is_not_deployed_is_said() {
-        let (text, notes) = rendered(&json!({ "ovs": {} }), &IMAGE).expect("objects");
-        assert!(names(&text).iter().all(|name| !name.contains("ovs")), "{text}");
+        let (text, notes) = rendered(&json!({ "kubeSecondaryDNS": {} }), &IMAGE).expect("objects");
+        assert!(
+            names(&text).iter().all(|name| !name.contains("secondary")),
+            "{text}"
+        );
         assert_eq!(
             notes,
-            ["spec.ovs is accepted, but this version of the operator does not deploy it yet"]
+            ["spec.kubeSecondaryDNS is accepted, but this version of the operator does not deploy it yet"]
         );
     }
 

@@ -1,10 +1,10 @@
 //! Linux bridges: CNI plugins on each node, and a marker that advertises bridges as resources (operands §3).
 
-use api::network_addons::NetworkAddonsConfigSpec;
-use kube_kit::object::SECURITY_CONTEXT_CONSTRAINTS;
-use serde_json::json;
+mod dhcp;
 
-use super::{Component, Context, replace_roles};
+use api::network_addons::{LinuxBridge as Settings, NetworkAddonsConfigSpec};
+
+use super::{Component, Context, permit_confined, replace_roles};
 use crate::{
     manifest::{Error, Manifest},
     names,
@@ -60,13 +60,8 @@ impl Component for LinuxBridge {
                 "linux_bridge/marker-scc.yaml",
                 include_str!("linux_bridge/marker-scc.yaml"),
             )?;
-            let kind = SECURITY_CONTEXT_CONSTRAINTS.kind;
-            for object in constraints
-                .iter_mut()
-                .filter(|object| ours && object.kind() == kind)
-            {
-                // Without it, no pod under these constraints may name a profile.
-                object.set("seccompProfiles", json!(["runtime/default"]));
+            if ours {
+                permit_confined(&mut constraints, &[]);
             }
             objects.extend(constraints);
         }
@@ -84,29 +79,35 @@ fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<()
         pods.service_account("linux-bridge")?;
         pods.annotate(names::REQUIRED_SCC, "linux-bridge")?;
     }
-    if image.is_native() {
-        pods.without_token()?;
-    }
+    let settings = context.spec.linux_bridge.unwrap_or_default();
     let mut container = pods.container("cni-plugins")?;
     container.run(image, context.pull_policy());
-    if image.is_native() {
-        let mut what = vec!["--to", "/opt/cni/bin", "--host-dir", host_dir];
-        if preserves_default_vlan(context) {
-            what.push("--preserve-default-vlan");
-        }
-        what.extend(["bridge", "tuning"]);
-        let install = [&["/weft", "install-plugins"], &what[..]].concat();
-        let check = [&["/weft", "install-plugins", "--check"], &what[..]].concat();
-        container.command(&install).startup_command(&check);
-    } else {
+    if !image.is_native() {
         container.command(&["/bin/bash", "-ce", &install_script(host_dir)]);
+        return Ok(());
+    }
+    let what = what_to_install(&settings, host_dir);
+    let install = [&["/weft", "install-plugins"], &what[..]].concat();
+    let check = [&["/weft", "install-plugins", "--check"], &what[..]].concat();
+    container.command(&install).startup_command(&check);
+    pods.without_token()?;
+    if settings.dhcp.unwrap_or_default() {
+        dhcp::add(&mut pods, image, context.pull_policy())?;
     }
     Ok(())
 }
 
-fn preserves_default_vlan(context: &Context<'_>) -> bool {
-    let settings = context.spec.linux_bridge.unwrap_or_default();
-    settings.preserve_default_vlan.unwrap_or_default()
+/// Arguments of our installer.
+fn what_to_install<'a>(settings: &Settings, host_dir: &'a str) -> Vec<&'a str> {
+    let mut what = vec!["--to", "/opt/cni/bin", "--host-dir", host_dir];
+    if settings.preserve_default_vlan.unwrap_or_default() {
+        what.push("--preserve-default-vlan");
+    }
+    what.extend(["bridge", "tuning"]);
+    if settings.dhcp.unwrap_or_default() {
+        what.push(dhcp::PLUGIN);
+    }
+    what
 }
 
 /// The script that the established image runs. `host_dir` has no character that a shell understands: it was validated.

@@ -2,7 +2,7 @@
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
-use super::{Component, Context};
+use super::{Component, Context, permit_confined};
 use crate::{
     cluster_facts::{Cluster, Platform},
     manifest::{Error, Manifest},
@@ -12,6 +12,9 @@ use crate::{
 
 /// ConfigMap of the device plugin when the specification names none.
 const DEVICE_PLUGIN_CONFIG: &str = "macvtap-deviceplugin-config";
+
+/// Capability of the device plugin: it makes links on those of the host.
+const DEVICE_PLUGIN_CAPABILITY: &str = "NET_ADMIN";
 
 /// See the module.
 pub struct Macvtap;
@@ -50,15 +53,15 @@ impl Component for Macvtap {
         }
     }
 
-    fn has_programs(&self, context: &Context<'_>) -> bool {
-        context.images.can_run(&[names::env::MACVTAP_CNI_IMAGE])
-    }
-
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let mut objects = context.namespace_object()?;
         objects.extend(context.objects("macvtap/account.yaml", include_str!("macvtap/account.yaml"))?);
         if context.cluster.platform.scc {
-            objects.extend(context.objects("macvtap/scc.yaml", include_str!("macvtap/scc.yaml"))?);
+            let mut constraints = context.objects("macvtap/scc.yaml", include_str!("macvtap/scc.yaml"))?;
+            if context.images.of(names::env::MACVTAP_CNI_IMAGE)?.is_native() {
+                permit_confined(&mut constraints, &[DEVICE_PLUGIN_CAPABILITY]);
+            }
+            objects.extend(constraints);
         }
         let mut node = context.objects("macvtap/node.yaml", include_str!("macvtap/node.yaml"))?;
         for workload in node.iter_mut().filter(|object| object.has_pods()) {
@@ -74,17 +77,28 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     let mut pods = workload.pods()?;
     pods.place(&context.workloads())?;
     pods.host_path("cni", context.directories().bin)?;
+    if image.is_native() {
+        // It makes links in its own network namespace, which is the host's, and talks to kubelet alone.
+        pods.without("hostPID")?;
+        pods.without_token()?;
+    }
     let mut install = pods.container("install-cni")?;
     install.run(image, context.pull_policy());
     if image.is_native() {
-        install.command(&["/weft", "install-plugins", "--to", "/host/opt/cni/bin", "macvtap"]);
+        install
+            .command(&["/weft", "install-plugins", "--to", "/host/opt/cni/bin", "macvtap"])
+            .read_only_root()?;
     }
     let mut plugin = pods.container("macvtap-cni")?;
     plugin
         .run(image, context.pull_policy())
         .env_from_config_map(device_plugin_config(context))?;
     if image.is_native() {
-        plugin.command(&["/weft", "macvtap-device-plugin"]);
+        plugin
+            .command(&["/weft", "macvtap-device-plugin"])
+            .without_privileges()?
+            .with_capability(DEVICE_PLUGIN_CAPABILITY)?
+            .as_root_of_the_host()?;
     }
     Ok(())
 }

@@ -2,11 +2,19 @@
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
-use super::{Component, Context, replace_roles};
+use super::{Component, Context, permit_confined, replace_roles};
 use crate::{
-    manifest::{Error, Manifest},
+    images::Image,
+    manifest::{Error, Manifest, Pods},
     names,
 };
+
+/// Capability of the marker: the socket of OVSDB belongs to the user that Open vSwitch runs as, which is not root on
+/// some hosts.
+const MARKER_CAPABILITY: &str = "DAC_OVERRIDE";
+
+/// Volume for the file by which the marker's own probe knows that it works, and its place.
+const TMP: (&str, &str) = ("tmp", "/tmp");
 
 /// See the module.
 pub struct Ovs;
@@ -20,23 +28,24 @@ impl Component for Ovs {
         spec.ovs.is_some()
     }
 
-    fn has_programs(&self, context: &Context<'_>) -> bool {
-        context.images.can_run(&[names::env::OVS_CNI_IMAGE])
-    }
-
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
+        let ours = context.images.of(names::env::OVS_CNI_IMAGE)?.is_native();
         let mut objects = context.namespace_object()?;
         let mut node = context.objects("ovs/node.yaml", include_str!("ovs/node.yaml"))?;
         for workload in node.iter_mut().filter(|object| object.has_pods()) {
             complete(workload, context)?;
         }
-        if context.images.of(names::env::OVS_CNI_IMAGE)?.is_native() {
+        if ours {
             let narrow = include_str!("ovs/native-role.yaml");
             replace_roles(&mut node, context.objects("ovs/native-role.yaml", narrow)?);
         }
         objects.extend(node);
         if context.cluster.platform.scc {
-            objects.extend(context.objects("ovs/scc.yaml", include_str!("ovs/scc.yaml"))?);
+            let mut constraints = context.objects("ovs/scc.yaml", include_str!("ovs/scc.yaml"))?;
+            if ours {
+                permit_confined(&mut constraints, &[MARKER_CAPABILITY]);
+            }
+            objects.extend(constraints);
         }
         Ok(objects)
     }
@@ -47,20 +56,39 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     let mut pods = workload.pods()?;
     pods.place(&context.workloads())?;
     pods.host_path("cnibin", context.directories().bin)?;
+    complete_installer(&mut pods, image, context.pull_policy())?;
+    complete_marker(&mut pods, image, context.pull_policy())
+}
+
+fn complete_installer(pods: &mut Pods<'_>, image: Image<'_>, pull_policy: &str) -> Result<(), Error> {
     let mut install = pods.container("ovs-cni-plugin")?;
-    install.run(image, context.pull_policy());
+    install.run(image, pull_policy);
     if image.is_native() {
         let plugins = ["ovs", "ovs-mirror-producer", "ovs-mirror-consumer"];
         let install_plugins = ["/weft", "install-plugins", "--to", "/host/opt/cni/bin"];
         install
             .command(&[&install_plugins[..], &plugins].concat())
-            .without("args");
+            .without("args")
+            .read_only_root()?;
+    }
+    Ok(())
+}
+
+fn complete_marker(pods: &mut Pods<'_>, image: Image<'_>, pull_policy: &str) -> Result<(), Error> {
+    if image.is_native() {
+        pods.add_empty_dir(TMP.0)?;
     }
     let mut marker = pods.container("ovs-cni-marker")?;
-    marker.run(image, context.pull_policy());
+    marker.run(image, pull_policy);
     if image.is_native() {
-        marker.command(&["/weft", "ovs-marker"]);
-        marker.probe_command("livenessProbe", &["/weft", "ovs-marker", "--check"])?;
+        marker
+            .command(&["/weft", "ovs-marker"])
+            .probe_command("livenessProbe", &["/weft", "ovs-marker", "--check"])?
+            .also_mount(TMP.0, TMP.1)?
+            // All that it needs of the host is one socket.
+            .without_privileges()?
+            .with_capability(MARKER_CAPABILITY)?
+            .as_root_of_the_host()?;
     }
     Ok(())
 }

@@ -154,6 +154,14 @@ impl Pods<'_> {
         self.add_volume(json!({ "name": volume, "emptyDir": {} }))
     }
 
+    /// Adds a container after those that are there.
+    pub fn add_container(&mut self, container: Value) -> Result<(), Error> {
+        let missing = self.missing("containers");
+        let containers = self.spec()?.get_mut("containers").and_then(Value::as_array_mut);
+        containers.ok_or(missing)?.push(container);
+        Ok(())
+    }
+
     fn add_volume(&mut self, volume: Value) -> Result<(), Error> {
         let missing = self.missing("volumes");
         let volumes = self.spec()?.get_mut("volumes").and_then(Value::as_array_mut);
@@ -334,6 +342,15 @@ impl Container<'_> {
             .security("allowPrivilegeEscalation", json!(false))?
             .security("capabilities", json!({ "drop": ["ALL"] }))?
             .security("seccompProfile", json!({ "type": "RuntimeDefault" }))
+    }
+
+    /// Leaves one capability to a program that [`without_privileges`](Self::without_privileges) took all from.
+    pub fn with_capability(&mut self, capability: &str) -> Result<&mut Self, Error> {
+        let missing = self.missing("capabilities");
+        let capabilities = self.security_context()?.get_mut("capabilities");
+        let capabilities = capabilities.and_then(Value::as_object_mut).ok_or(missing)?;
+        capabilities.insert("add".to_owned(), json!([capability]));
+        Ok(self)
     }
 
     /// Runs the program as the host's root, with the files of the host that root owns: by its user, and by the type that

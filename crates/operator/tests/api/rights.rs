@@ -148,9 +148,17 @@ fn grant(fixture: &Fixture, yaml: &str) -> Vec<String> {
 #[test]
 fn a_pod_that_is_taken_over_changes_no_network_and_no_other_node() {
     let mut fixture = Fixture::installed("rights");
-    fixture.set("MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE", "");
+    for variable in [
+        "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE",
+        "OVS_CNI_IMAGE",
+        "MACVTAP_CNI_IMAGE",
+    ] {
+        fixture.set(variable, "");
+    }
     fixture.start();
-    fixture.configure(&json!({ "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {} }));
+    fixture.configure(&json!({
+        "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "ovs": {}, "macvtap": {},
+    }));
     for rights in &NODES {
         rights.check(&Account::of(&fixture, fixture.namespace, rights.account));
     }
@@ -287,23 +295,28 @@ impl Drop for MarkersPolicy {
 fn a_marker_writes_the_bridges_of_its_own_node_alone() {
     const NODES: [&str; 2] = ["rights-one", "rights-two"];
     let fixture = Fixture::running("rights-marker");
-    fixture.configure(&json!({ "linuxBridge": {} }));
-    fixture.wait_for_operand("serviceaccount", "bridge-marker", |_| Some(()));
+    fixture.configure(&json!({ "linuxBridge": {}, "ovs": {} }));
+    for account in ["bridge-marker", "ovs-cni-marker"] {
+        fixture.wait_for_operand("serviceaccount", account, |_| Some(()));
+    }
     let (admin, namespace) = (fixture.admin(), fixture.namespace);
     for name in NODES {
         let metadata = json!({ "name": name, "labels": { "kept": "" } });
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata });
         admin.create(&NODE.path(None), &node);
     }
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "marker" },
-        "spec": {
-            "serviceAccountName": "bridge-marker", "nodeName": NODES[0],
-            "containers": [{ "name": "it", "image": "it" }],
-        },
-    });
-    admin.create(&POD.path(Some(namespace)), &pod);
-    let of_the_pod = Account::of_pod(&fixture, namespace, "bridge-marker", "marker");
+    let in_a_pod = |account: &str| {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": account },
+            "spec": {
+                "serviceAccountName": account, "nodeName": NODES[0],
+                "containers": [{ "name": "it", "image": "it" }],
+            },
+        });
+        admin.create(&POD.path(Some(namespace)), &pod);
+        Account::of_pod(&fixture, namespace, account, account)
+    };
+    let (of_the_pod, of_ovs) = (in_a_pod("bridge-marker"), in_a_pod("ovs-cni-marker"));
     let of_nobody = Account::of(&fixture, namespace, "bridge-marker");
     let write = |account: &Account, node: &str, patch: &Value| {
         let answer = account.patch_status(&NODE.path(None), node, patch);
@@ -335,7 +348,13 @@ fn a_marker_writes_the_bridges_of_its_own_node_alone() {
     .expect("its own node");
     let refusal = write(&of_nobody, NODES[0], &bridge("br2")).expect_err("a refusal");
     assert!(refusal.contains(own_node), "{refusal}");
+    let ovs_bridge = |name: &str| resource(&format!("ovs-cni.network.kubevirt.io/{name}"));
+    write(&of_ovs, NODES[0], &ovs_bridge("br1")).expect("its own node");
+    let alone = "a marker changes the resources alone that stand for bridges";
+    let refusal = write(&of_ovs, NODES[0], &bridge("br3")).expect_err("a refusal");
+    assert!(refusal.contains(alone), "{refusal}");
     for patch in [
+        ovs_bridge("br2"),
         resource("cpu"),
         resource("example.com/device"),
         json!({ "status": { "allocatable": { "example.com/device": "1" } } }),
@@ -345,7 +364,6 @@ fn a_marker_writes_the_bridges_of_its_own_node_alone() {
         json!({ "metadata": { "annotations": { "more": "" } } }),
     ] {
         let refusal = write(&of_the_pod, NODES[0], &patch).expect_err("a refusal");
-        let alone = "a marker changes the resources alone that stand for bridges";
         assert!(refusal.contains(alone), "{patch}: {refusal}");
     }
     for name in NODES {

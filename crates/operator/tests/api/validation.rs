@@ -161,11 +161,12 @@ fn another_name_is_ignored() {
 fn component_without_a_program_keeps_the_configuration_from_being_available_and_no_other_component() {
     let mut fixture = Fixture::installed("validation-undeployed");
     // Our own image is to run it, and does not have it.
-    fixture.set("MACVTAP_CNI_IMAGE", "");
+    fixture.set("KUBE_SECONDARY_DNS_IMAGE", "");
     fixture.start();
-    fixture.configure(&json!({ "macvtap": {}, "multus": {} }));
+    fixture.configure(&json!({ "kubeSecondaryDNS": {}, "multus": {} }));
     fixture.roll_out(&["multus"]);
-    let complaint = "spec.macvtap is accepted, but this version of the operator does not deploy it yet";
+    let complaint =
+        "spec.kubeSecondaryDNS is accepted, but this version of the operator does not deploy it yet";
     fixture.wait_for_event(&format!("Warning NotYetDeployed: {complaint}"));
     let configuration = fixture.wait_for_conditions(&[
         "Available False Failing",
@@ -174,7 +175,7 @@ fn component_without_a_program_keeps_the_configuration_from_being_available_and_
     ]);
     assert_eq!(message(&configuration, "Degraded"), complaint);
     fixture.wait_for_components(&[
-        "MacvtapAvailable False NotYetDeployed",
+        "KubeSecondaryDNSAvailable False NotYetDeployed",
         "MultusAvailable True",
         "NetworkPoliciesAvailable True",
     ]);

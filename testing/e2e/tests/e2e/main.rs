@@ -22,6 +22,7 @@ mod dump;
 mod hot_plug;
 mod log;
 mod mac_pool;
+mod native_pods;
 mod node_network;
 mod node_network_kill;
 mod node_network_policies;

@@ -11,12 +11,13 @@ use super::*;
 use crate::{applied, configuration};
 
 /// Keys that mean something somewhere, and some that do not.
-const KEYS: [&str; 40] = [
+const KEYS: [&str; 41] = [
     "multus",
     "multusDynamicNetworks",
     "hostCRISocketPath",
     "linuxBridge",
     "preserveDefaultVlan",
+    "dhcp",
     "ovs",
     "kubeMacPool",
     "rangeStart",
@@ -157,8 +158,8 @@ fn any_spec() -> impl Strategy<Value = Value> {
         ("multusDynamicNetworks", texts(&["hostCRISocketPath"]).boxed()),
         (
             "linuxBridge",
-            any::<bool>()
-                .prop_map(|it| json!({ "preserveDefaultVlan": it }))
+            (any::<bool>(), any::<bool>())
+                .prop_map(|(keep, dhcp)| json!({ "preserveDefaultVlan": keep, "dhcp": dhcp }))
                 .boxed(),
         ),
         ("ovs", Just(json!({})).boxed()),

@@ -4,7 +4,10 @@ use super::*;
 
 /// All that this version has programs for.
 fn ours() -> Value {
-    json!({ "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "kubeMacPool": {}, "nmstate": {} })
+    json!({
+        "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": { "dhcp": true }, "kubeMacPool": {}, "ovs": {},
+        "macvtap": {}, "nmstate": {},
+    })
 }
 
 /// Names and pods of all workloads.
@@ -57,6 +60,11 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
         "seccompProfile": { "type": "RuntimeDefault" },
         "runAsUser": 0, "seLinuxOptions": { "type": "spc_t" },
     });
+    let root_with = |capability: &str| {
+        let mut root = root.clone();
+        root["capabilities"]["add"] = json!([capability]);
+        root
+    };
     let marker = json!({ "runAsNonRoot": true, "runAsUser": 1001 });
     let dynamic = "dynamic-networks-controller";
     let dynamic_set = "dynamic-networks-controller-ds";
@@ -69,9 +77,14 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
             json!(["multus", "kube-multus", null, only_volumes]),
             json!([dynamic_set, dynamic, null, root]),
             json!([plugins, "cni-plugins", null, only_volumes]),
+            json!([plugins, "dhcp-daemon", null, only_volumes]),
             json!(["bridge-marker", "bridge-marker", marker, unprivileged]),
             json!(["kubemacpool-cert-manager", "manager", user(107), service]),
             json!([pool, "manager", user(107), service]),
+            json!(["ovs-cni-amd64", "ovs-cni-plugin", null, only_volumes]),
+            json!(["ovs-cni-amd64", "ovs-cni-marker", null, root_with("DAC_OVERRIDE")]),
+            json!(["macvtap-cni", "install-cni", null, only_volumes]),
+            json!(["macvtap-cni", "macvtap-cni", null, root_with("NET_ADMIN")]),
             json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
         ]
     );
@@ -87,6 +100,10 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
             json!(["bridge-marker", "bridge-marker", marker, read_only]),
             json!(["kubemacpool-cert-manager", "manager", user(107), confined]),
             json!([pool, "manager", user(107), confined]),
+            json!(["ovs-cni-amd64", "ovs-cni-plugin", null, privileged]),
+            json!(["ovs-cni-amd64", "ovs-cni-marker", null, privileged]),
+            json!(["macvtap-cni", "install-cni", null, privileged]),
+            json!(["macvtap-cni", "macvtap-cni", null, privileged]),
             // Which is ours in either case.
             json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
         ]
@@ -96,7 +113,10 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
 // operands#28
 #[test]
 fn pods_that_do_not_talk_to_the_api_server_have_no_token() {
-    for (native, expected) in [(true, &["kube-cni-linux-bridge-plugin"][..]), (false, &[])] {
+    for (native, expected) in [
+        (true, &["kube-cni-linux-bridge-plugin", "macvtap-cni"][..]),
+        (false, &[]),
+    ] {
         for scc in [false, true] {
             let setting = Setting {
                 native,

@@ -270,3 +270,88 @@ fn the_default_of_vlan_ports_is_left_to_the_installer() {
         assert!(!install.contains(&flag) && !check.contains(&flag));
     }
 }
+
+fn daemon() -> Value {
+    let command = |more: &[&str]| {
+        let places = ["--hostprefix", "/host", "--socketpath", "/run/cni/dhcp.sock"];
+        json!([&["/weft", "dhcp-daemon"], more, &places].concat())
+    };
+    json!({
+        "name": "dhcp-daemon",
+        "image": "weft:1",
+        "imagePullPolicy": "IfNotPresent",
+        "command": command(&[]),
+        "startupProbe": {
+            "exec": { "command": command(&["--check"]) }, "periodSeconds": 1, "failureThreshold": 300,
+        },
+        "resources": requests(),
+        "securityContext": { "privileged": true, "readOnlyRootFilesystem": true },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            { "name": "cni-run", "mountPath": "/host/run/cni" },
+            { "name": "netns", "mountPath": "/host/run/netns", "mountPropagation": "HostToContainer" },
+            { "name": "netns", "mountPath": "/host/var/run/netns", "mountPropagation": "HostToContainer" },
+            { "name": "proc", "mountPath": "/host/proc" },
+        ],
+    })
+}
+
+// operands#34
+#[test]
+fn dhcp_is_a_plugin_and_a_container_more_where_it_is_asked_for() {
+    let mut expected = plugins(true, false, "/opt/cni/bin");
+    let pod = &mut expected["spec"]["template"]["spec"];
+    let mut push = |pointer: &str, more: Value| {
+        let list = pod.pointer_mut(pointer).and_then(Value::as_array_mut);
+        list.expect("a list").push(more);
+    };
+    push("/containers/0/command", json!("dhcp"));
+    push("/containers/0/startupProbe/exec/command", json!("dhcp"));
+    push("/containers", daemon());
+    for (name, path) in [
+        ("cni-run", "/run/cni"),
+        ("netns", "/run/netns"),
+        ("proc", "/proc"),
+    ] {
+        push("/volumes", json!({ "name": name, "hostPath": { "path": path } }));
+    }
+    let native = Setting {
+        native: true,
+        ..Setting::default()
+    };
+    let found = native.render(&LinuxBridge, json!({ "linuxBridge": { "dhcp": true } }));
+    assert_objects(&found[1..2], &[expected]);
+
+    // Without it, the pods are those that there were before there was the field; so they are where the plugins are of
+    // another image.
+    let (given, without) = (json!({ "dhcp": false }), json!({}));
+    for (setting, spec) in [(native, given), (Setting::default(), json!({ "dhcp": true }))] {
+        assert_objects(
+            &setting.render(&LinuxBridge, json!({ "linuxBridge": spec })),
+            &setting.render(&LinuxBridge, json!({ "linuxBridge": without })),
+        );
+    }
+}
+
+#[test]
+fn the_daemon_for_dhcp_is_reported() {
+    assert_containers(
+        true,
+        json!({ "linuxBridge": { "dhcp": true } }),
+        &[
+            [
+                "DaemonSet",
+                "kube-cni-linux-bridge-plugin",
+                "cni-plugins",
+                "weft:1",
+            ],
+            [
+                "DaemonSet",
+                "kube-cni-linux-bridge-plugin",
+                "dhcp-daemon",
+                "weft:1",
+            ],
+            ["DaemonSet", "bridge-marker", "bridge-marker", "weft:1"],
+        ],
+    );
+}

@@ -35,12 +35,18 @@ fn daemon_set(native: bool, bin_dir: &str, config: &str) -> Value {
     if native {
         install["image"] = json!("weft:1");
         install["command"] = json!(["/weft", "install-plugins", "--to", "/host/opt/cni/bin", "macvtap"]);
+        install["securityContext"]["readOnlyRootFilesystem"] = json!(true);
         plugin["image"] = json!("weft:1");
         plugin["command"] = json!(["/weft", "macvtap-device-plugin"]);
+        plugin["securityContext"] = json!({
+            "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"], "add": ["NET_ADMIN"] },
+            "seccompProfile": { "type": "RuntimeDefault" },
+            "runAsUser": 0, "seLinuxOptions": { "type": "spc_t" },
+        });
     }
     let mut pod = json!({
         "hostNetwork": true,
-        "hostPID": true,
         "serviceAccountName": "macvtap-cni",
         "priorityClassName": "system-node-critical",
         "initContainers": [install],
@@ -50,6 +56,11 @@ fn daemon_set(native: bool, bin_dir: &str, config: &str) -> Value {
             { "name": "cni", "hostPath": { "path": bin_dir } },
         ],
     });
+    if native {
+        pod["automountServiceAccountToken"] = json!(false);
+    } else {
+        pod["hostPID"] = json!(true);
+    }
     place(&mut pod);
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
@@ -86,7 +97,7 @@ fn macvtap_is_a_daemon_set_with_a_configuration() {
     }
 }
 
-// operands#11
+// operands#11, operands#29
 #[test]
 fn with_security_context_constraints_it_has_its_own_before_the_configuration() {
     let constraints = json!({
@@ -99,7 +110,13 @@ fn with_security_context_constraints_it_has_its_own_before_the_configuration() {
     for native in [false, true] {
         let mut expected = plain(native);
         let [role, binding] = use_of("macvtap-cni");
-        expected.splice(2..2, [constraints.clone(), role, binding]);
+        let mut constraints = constraints.clone();
+        if native {
+            // Pods under constraints that list none may name neither.
+            constraints["seccompProfiles"] = json!(["runtime/default"]);
+            constraints["allowedCapabilities"] = json!(["NET_ADMIN"]);
+        }
+        expected.splice(2..2, [constraints, role, binding]);
         let setting = Setting {
             native,
             scc: true,

@@ -49,9 +49,18 @@ fn daemon_set(native: bool, bin_dir: &str) -> Value {
             "ovs-mirror-consumer",
         ]);
         install.as_object_mut().expect("a container").shift_remove("args");
+        install["securityContext"]["readOnlyRootFilesystem"] = json!(true);
         marker["image"] = json!("weft:1");
         marker["command"] = json!(["/weft", "ovs-marker"]);
         marker["livenessProbe"]["exec"]["command"] = json!(["/weft", "ovs-marker", "--check"]);
+        marker["securityContext"] = json!({
+            "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"], "add": ["DAC_OVERRIDE"] },
+            "seccompProfile": { "type": "RuntimeDefault" },
+            "runAsUser": 0, "seLinuxOptions": { "type": "spc_t" },
+        });
+        let mounts = marker["volumeMounts"].as_array_mut().expect("mounts");
+        mounts.push(json!({ "name": "tmp", "mountPath": "/tmp" }));
     }
     let mut pod = json!({
         "hostNetwork": true,
@@ -64,6 +73,10 @@ fn daemon_set(native: bool, bin_dir: &str) -> Value {
             { "name": "ovs-var-run", "hostPath": { "path": "/var/run/openvswitch" } },
         ],
     });
+    if native {
+        let volumes = pod["volumes"].as_array_mut().expect("volumes");
+        volumes.push(json!({ "name": "tmp", "emptyDir": {} }));
+    }
     place(&mut pod);
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
@@ -133,7 +146,7 @@ fn open_vswitch_is_a_daemon_set_and_an_account() {
     }
 }
 
-// operands#10
+// operands#10, operands#29
 #[test]
 fn with_security_context_constraints_the_marker_has_its_own() {
     let constraints = json!({
@@ -144,7 +157,13 @@ fn with_security_context_constraints_the_marker_has_its_own() {
     });
     for native in [false, true] {
         let mut expected = plain(native);
-        expected.push(constraints.clone());
+        let mut constraints = constraints.clone();
+        if native {
+            // Pods under constraints that list none may name neither.
+            constraints["seccompProfiles"] = json!(["runtime/default"]);
+            constraints["allowedCapabilities"] = json!(["DAC_OVERRIDE"]);
+        }
+        expected.push(constraints);
         expected.extend(use_of("ovs-cni-marker"));
         let setting = Setting {
             native,

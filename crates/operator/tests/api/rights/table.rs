@@ -8,7 +8,7 @@ pub(super) struct Rights {
 }
 
 /// Of those whose pods are on every node: one node that is taken over must not lead to the others.
-pub(super) const NODES: [Rights; 3] = [
+pub(super) const NODES: [Rights; 5] = [
     Rights {
         account: "multus",
         may: &[
@@ -65,6 +65,29 @@ pub(super) const NODES: [Rights; 3] = [
             "list nodes",
             "get pods",
             "get secrets",
+        ],
+    },
+    Rights {
+        account: "ovs-cni-marker",
+        may: &["get nodes", "patch nodes/status"],
+        may_not: &[
+            "update nodes",
+            "patch nodes",
+            "update nodes/status",
+            "list nodes",
+            "get pods",
+            "get secrets",
+        ],
+    },
+    Rights {
+        account: "macvtap-cni",
+        may: &[],
+        may_not: &[
+            "get nodes",
+            "list pods",
+            "get configmaps",
+            "get secrets",
+            "patch nodes/status",
         ],
     },
 ];
@@ -132,23 +155,7 @@ pub(super) const OPERATOR_NOT_EVEN_AT_HOME: [&str; 3] =
 pub(super) const ESTABLISHED: &str = "cluster-network-addons-operator-established";
 
 /// Of the other components, and of node state, whose operator deploys those of its programs.
-pub(super) const OTHERS: [Rights; 9] = [
-    Rights {
-        account: "ovs-cni-marker",
-        may: &["get nodes", "patch nodes/status"],
-        may_not: &[
-            "update nodes",
-            "patch nodes",
-            "update nodes/status",
-            "list nodes",
-            "get pods",
-        ],
-    },
-    Rights {
-        account: "macvtap-cni",
-        may: &[],
-        may_not: &["get nodes", "list pods", "get configmaps", "patch nodes/status"],
-    },
+pub(super) const OTHERS: [Rights; 7] = [
     Rights {
         account: "secondary",
         may: &["watch virtualmachineinstances.kubevirt.io"],

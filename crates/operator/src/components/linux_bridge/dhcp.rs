@@ -1,0 +1,69 @@
+//! The daemon that holds the leases of pods with the IPAM plugin `dhcp` (operands §13): a container beside the one that
+//! installs the plugins, where the specification asks for it.
+//!
+//! ```text
+//! dhcp (the plugin, on the host) ── /run/cni/dhcp.sock ──> dhcp-daemon ──> network namespace of the pod ──> DHCP server
+//! ```
+
+use serde_json::{Value, json};
+
+use crate::{
+    images::Image,
+    manifest::{Error, Pods},
+};
+
+/// Name of the plugin.
+pub(super) const PLUGIN: &str = "dhcp";
+
+const CONTAINER: &str = "dhcp-daemon";
+
+/// Where the daemon sees the host.
+const HOST: &str = "/host";
+/// Where plugins find it, and where it keeps what must outlive it, on the host.
+const RUN: (&str, &str) = ("cni-run", "/run/cni");
+const SOCKET: &str = "/run/cni/dhcp.sock";
+/// Namespaces of pods, on the host: runtimes name them by one of these paths.
+const NAMESPACES: (&str, &str) = ("netns", "/run/netns");
+const NAMESPACES_BY_OLD_PATH: &str = "/var/run/netns";
+const PROCESSES: (&str, &str) = ("proc", "/proc");
+
+/// Adds the daemon to pods whose image is ours.
+pub(super) fn add(pods: &mut Pods<'_>, image: Image<'_>, pull_policy: &str) -> Result<(), Error> {
+    pods.add_container(container())?;
+    for (volume, path) in [RUN, NAMESPACES, PROCESSES] {
+        pods.add_host_path(volume, path)?;
+    }
+    pods.container(CONTAINER)?
+        .run(image, pull_policy)
+        .command(&command(&[]))
+        .startup_command(&command(&["--check"]));
+    Ok(())
+}
+
+fn command(more: &[&'static str]) -> Vec<&'static str> {
+    let daemon = ["/weft", "dhcp-daemon"];
+    let places = ["--hostprefix", HOST, "--socketpath", SOCKET];
+    [&daemon[..], more, &places].concat()
+}
+
+fn container() -> Value {
+    let mount = |volume: &str, path: &str| json!({ "name": volume, "mountPath": format!("{HOST}{path}") });
+    // Namespaces of pods that start later are mounts of the host.
+    let followed = |path: &str| {
+        let mut mount = mount(NAMESPACES.0, path);
+        mount["mountPropagation"] = json!("HostToContainer");
+        mount
+    };
+    json!({
+        "name": CONTAINER,
+        "resources": { "requests": { "cpu": "10m", "memory": "15Mi" } },
+        "securityContext": { "privileged": true, "readOnlyRootFilesystem": true },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            mount(RUN.0, RUN.1),
+            followed(NAMESPACES.1),
+            followed(NAMESPACES_BY_OLD_PATH),
+            mount(PROCESSES.0, PROCESSES.1),
+        ],
+    })
+}

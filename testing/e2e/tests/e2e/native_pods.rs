@@ -1,0 +1,191 @@
+//! The pods of nodes, each container with our image: what it may do, and that its probes pass.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
+
+/// The DaemonSets of all components that have pods on nodes.
+const WORKLOADS: [&str; 6] = [
+    "multus",
+    "dynamic-networks-controller-ds",
+    "kube-cni-linux-bridge-plugin",
+    "bridge-marker",
+    "ovs-cni-amd64",
+    "macvtap-cni",
+];
+
+/// Those that the other tests do not ask for.
+const ADDED: [&str; 3] = ["dynamic-networks-controller-ds", "ovs-cni-amd64", "macvtap-cni"];
+
+/// All of these components, until this is dropped.
+struct AllOnNodes<'a>(&'a Stage);
+
+impl<'a> AllOnNodes<'a> {
+    fn deploy(stage: &'a Stage) -> Self {
+        let deployed = Self(stage);
+        stage.configure(&json!({
+            "multus": {}, "linuxBridge": { "dhcp": true }, "ovs": {}, "macvtap": {},
+            "multusDynamicNetworks": { "hostCRISocketPath": "/run/containerd/containerd.sock" },
+            "imagePullPolicy": "IfNotPresent",
+        }));
+        stage.available_on_all_nodes(&WORKLOADS);
+        deployed
+    }
+}
+
+impl Drop for AllOnNodes<'_> {
+    fn drop(&mut self) {
+        // Also after a failure: the other tests begin with this.
+        let usual = json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" });
+        self.0.configure(&usual);
+        if std::thread::panicking() {
+            return;
+        }
+        for name in ADDED {
+            self.0.wait(&format!("DaemonSet {name} is gone"), || {
+                self.0.daemonset_uid(name).is_none().then_some(())
+            });
+        }
+        self.0.available_on_all_nodes(&["kube-cni-linux-bridge-plugin"]);
+    }
+}
+
+/// What the kernel says about a process, and about what it was asked to be.
+#[derive(Debug, PartialEq)]
+struct Confinement {
+    user: u32,
+    /// Effective capabilities; `None` where the container has all that there are.
+    capabilities: Option<u64>,
+    no_new_privileges: bool,
+    read_only_root: bool,
+}
+
+impl Confinement {
+    fn wanted(pod: &Value, container: &Value) -> Self {
+        let own = &container["securityContext"];
+        let common = &pod["spec"]["securityContext"];
+        let user = [own, common].into_iter().find_map(|it| it["runAsUser"].as_u64());
+        let privileged = own["privileged"] == true;
+        let added = own["capabilities"]["add"].as_array().into_iter().flatten();
+        Self {
+            user: u32::try_from(user.unwrap_or_default()).expect("a user"),
+            capabilities: (!privileged).then(|| added.map(capability).sum()),
+            no_new_privileges: own["allowPrivilegeEscalation"] == false,
+            read_only_root: own["readOnlyRootFilesystem"] == true,
+        }
+    }
+
+    fn of(pid: u32, privileged: bool) -> Self {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).expect("a process");
+        let (status, mounts) = (read("status"), read("mountinfo"));
+        let field = |name: &str| {
+            let mut lines = status.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let value = value.and_then(|value| value.split_whitespace().next());
+            value.unwrap_or_else(|| panic!("no {name} in {status}")).to_owned()
+        };
+        // The fifth word is the place of a mount, the sixth are its options.
+        let is_root = |words: &Vec<&str>| words.get(4) == Some(&"/");
+        let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let root = mounts.find(is_root).expect("a root");
+        Self {
+            user: field("Uid").parse().expect("a number"),
+            capabilities: (!privileged).then(|| u64::from_str_radix(&field("CapEff"), 16).expect("a number")),
+            no_new_privileges: field("NoNewPrivs") == "1",
+            read_only_root: root[5].split(',').any(|option| option == "ro"),
+        }
+    }
+}
+
+/// Bit of a capability (capabilities(7)).
+fn capability(name: &Value) -> u64 {
+    match name.as_str().unwrap_or_default() {
+        "DAC_OVERRIDE" => 1 << 1,
+        "NET_ADMIN" => 1 << 12,
+        other => panic!("capability {other} is not known here"),
+    }
+}
+
+/// Process of a container: that of our program in its control group.
+fn process(stage: &Stage, node: &str, status: &Value) -> u32 {
+    let id = status["containerID"].as_str().and_then(|id| id.rsplit('/').next());
+    let id = id.expect("an id");
+    let is_in = |pid: &u32| {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        groups.contains(id)
+    };
+    stage.wait(&format!("the process of {id} on {node}"), || {
+        stage.weft_pids(node).into_iter().find(is_in)
+    })
+}
+
+/// Checks a container that runs.
+fn check(stage: &Stage, pod: &Value, container: &Value) {
+    let (name, of) = (&container["name"], pod["metadata"]["name"].as_str().expect("a name"));
+    let node = pod["spec"]["nodeName"].as_str().expect("a node");
+    let statuses = pod["status"]["containerStatuses"].as_array().expect("statuses");
+    let status = statuses.iter().find(|status| status["name"] == *name);
+    let status = status.unwrap_or_else(|| panic!("{of} has no status of {name}"));
+    assert_eq!(container["image"], stage.image(), "{of} {name}");
+    assert_eq!(status["ready"], true, "{of}: {status}");
+    assert_eq!(status["started"], true, "{of}: {status}");
+    assert_eq!(status["restartCount"], 0, "{of}: {status}");
+
+    let pid = process(stage, node, status);
+    let privileged = container["securityContext"]["privileged"] == true;
+    assert_eq!(
+        Confinement::of(pid, privileged),
+        Confinement::wanted(pod, container),
+        "{of} {name}"
+    );
+    let shell = format!("/proc/{pid}/root/bin/sh");
+    assert!(fs::symlink_metadata(&shell).is_err(), "{of} {name} has a shell");
+
+    // Some begin after a minute.
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        let Some(command) = container[probe]["exec"]["command"].as_array() else {
+            continue;
+        };
+        let name = name.as_str().expect("a name");
+        let mut exec = vec!["-n", OPERATOR_NAMESPACE, "exec", of, "-c", name, "--"];
+        exec.extend(command.iter().filter_map(Value::as_str));
+        let outcome = stage.try_kubectl(&exec);
+        assert!(outcome.is_ok(), "{of} {name} {probe}: {outcome:?}");
+    }
+}
+
+// operands#21, the pods of nodes
+#[test]
+fn containers_on_nodes_are_confined_as_asked_and_their_probes_pass() {
+    let Some(stage) = Stage::enter() else { return };
+    let _all = AllOnNodes::deploy(&stage);
+    for workload in WORKLOADS {
+        let mut pods = stage.daemonset_pods(workload);
+        pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        assert_eq!(pods.len(), NODES.len(), "{workload}");
+        for pod in &pods {
+            for container in pod["spec"]["containers"].as_array().expect("containers") {
+                check(&stage, pod, container);
+            }
+        }
+    }
+    // What the init containers and the installer put on each node.
+    for node in NODES {
+        for plugin in [
+            "ovs",
+            "ovs-mirror-producer",
+            "ovs-mirror-consumer",
+            "macvtap",
+            "dhcp",
+        ] {
+            let path = format!("/opt/cni/bin/{plugin}");
+            let digest = stage.node(node, &["sha256sum", &path]);
+            assert!(
+                digest.starts_with(&stage.image_binary_digest()),
+                "{node} {plugin}: {digest}"
+            );
+        }
+    }
+}
