@@ -85,7 +85,7 @@ fn complete_marker(pods: &mut Pods<'_>, image: Image<'_>, pull_policy: &str) -> 
             .command(&["/weft", "ovs-marker"])
             .probe_command("livenessProbe", &["/weft", "ovs-marker", "--check"])?
             .also_mount(TMP.0, TMP.1)?
-            // All that it needs of the host is one socket.
+            // It needs one socket of the host.
             .without_privileges()?
             .with_capability(MARKER_CAPABILITY)?
             .as_root_of_the_host()?;

@@ -1,4 +1,4 @@
-//! The pods of nodes, each container with our image: what it may do, and that its probes pass.
+//! Each container on a node runs our image with the rights that its pod asks for, and its probes pass.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
 
-/// The DaemonSets of all components that have pods on nodes.
+/// The DaemonSets of all components with pods on nodes.
 const WORKLOADS: [&str; 6] = [
     "multus",
     "dynamic-networks-controller-ds",
@@ -16,10 +16,10 @@ const WORKLOADS: [&str; 6] = [
     "macvtap-cni",
 ];
 
-/// Those that the other tests do not ask for.
+/// The DaemonSets among them that no other test expects.
 const ADDED: [&str; 3] = ["dynamic-networks-controller-ds", "ovs-cni-amd64", "macvtap-cni"];
 
-/// All of these components, until this is dropped.
+/// Deploys these components until it is dropped.
 struct AllOnNodes<'a>(&'a Stage);
 
 impl<'a> AllOnNodes<'a> {
@@ -37,7 +37,7 @@ impl<'a> AllOnNodes<'a> {
 
 impl Drop for AllOnNodes<'_> {
     fn drop(&mut self) {
-        // Also after a failure: the other tests begin with this.
+        // The other tests begin with this configuration, also after a failure.
         let usual = json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" });
         self.0.configure(&usual);
         if std::thread::panicking() {
@@ -52,7 +52,7 @@ impl Drop for AllOnNodes<'_> {
     }
 }
 
-/// What the kernel says about a process, and about what it was asked to be.
+/// Rights of a process: as the kernel has them, or as its pod asks for them.
 #[derive(Debug, PartialEq)]
 struct Confinement {
     user: u32,
@@ -84,7 +84,9 @@ impl Confinement {
             let mut lines = status.lines();
             let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             let value = value.and_then(|value| value.split_whitespace().next());
-            value.unwrap_or_else(|| panic!("no {name} in {status}")).to_owned()
+            value
+                .unwrap_or_else(|| panic!("no {name} in {status}"))
+                .to_owned()
         };
         // The fifth word is the place of a mount, the sixth are its options.
         let is_root = |words: &Vec<&str>| words.get(4) == Some(&"/");
@@ -108,9 +110,11 @@ fn capability(name: &Value) -> u64 {
     }
 }
 
-/// Process of a container: that of our program in its control group.
+/// Finds the process of our program in the control group of a container.
 fn process(stage: &Stage, node: &str, status: &Value) -> u32 {
-    let id = status["containerID"].as_str().and_then(|id| id.rsplit('/').next());
+    let id = status["containerID"]
+        .as_str()
+        .and_then(|id| id.rsplit('/').next());
     let id = id.expect("an id");
     let is_in = |pid: &u32| {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
@@ -123,7 +127,10 @@ fn process(stage: &Stage, node: &str, status: &Value) -> u32 {
 
 /// Checks a container that runs.
 fn check(stage: &Stage, pod: &Value, container: &Value) {
-    let (name, of) = (&container["name"], pod["metadata"]["name"].as_str().expect("a name"));
+    let (name, of) = (
+        &container["name"],
+        pod["metadata"]["name"].as_str().expect("a name"),
+    );
     let node = pod["spec"]["nodeName"].as_str().expect("a node");
     let statuses = pod["status"]["containerStatuses"].as_array().expect("statuses");
     let status = statuses.iter().find(|status| status["name"] == *name);
@@ -143,7 +150,7 @@ fn check(stage: &Stage, pod: &Value, container: &Value) {
     let shell = format!("/proc/{pid}/root/bin/sh");
     assert!(fs::symlink_metadata(&shell).is_err(), "{of} {name} has a shell");
 
-    // Some begin after a minute.
+    // The test does not wait for probes that begin after a minute.
     for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
         let Some(command) = container[probe]["exec"]["command"].as_array() else {
             continue;
@@ -171,7 +178,7 @@ fn containers_on_nodes_are_confined_as_asked_and_their_probes_pass() {
             }
         }
     }
-    // What the init containers and the installer put on each node.
+    // The installers put our binary on each node.
     for node in NODES {
         for plugin in [
             "ovs",

@@ -17,12 +17,12 @@ pub(super) const PLUGIN: &str = "dhcp";
 
 const CONTAINER: &str = "dhcp-daemon";
 
-/// Where the daemon sees the host.
+/// Directory in which the daemon sees the host.
 const HOST: &str = "/host";
-/// Where plugins find it, and where it keeps what must outlive it, on the host.
+/// Volume of the host with the socket and the leases, which outlive the container.
 const RUN: (&str, &str) = ("cni-run", "/run/cni");
 const SOCKET: &str = "/run/cni/dhcp.sock";
-/// Namespaces of pods, on the host: runtimes name them by one of these paths.
+/// Volumes of the host with the namespaces of pods. A container runtime names a namespace by one of these paths.
 const NAMESPACES: (&str, &str) = ("netns", "/run/netns");
 const NAMESPACES_BY_OLD_PATH: &str = "/var/run/netns";
 const PROCESSES: (&str, &str) = ("proc", "/proc");
