@@ -628,7 +628,7 @@ fn environment(namespace: &str, version: &str, name: &str) -> Option<String> {
         "OPERATOR_IMAGE" => IMAGE,
         "MONITORING_NAMESPACE" => MONITORING_NAMESPACE,
         "WATCH_NAMESPACE" | "MULTUS_IMAGE" => "",
-        // Two established images among ours.
+        // Established images run in two components, our own in the others.
         "MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE" => "registry.example/dynamic-networks:test",
         // Only where a test makes this pod.
         "POD_NAME" => POD,
