@@ -1,14 +1,16 @@
-//! TAP devices: links whose other end is a program's file.
+//! TAP devices and macvtaps: links whose other end is a program's file.
 
 use std::{
     ffi::c_int,
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
+    io::Read as _,
     os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
 };
 
 use rustix::{
-    fs::OFlags,
+    fs::{Mode, OFlags, openat},
     ioctl::{IntegerSetter, Opcode, Setter, ioctl, opcode},
+    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
 };
 
 use crate::{Errno, Error, Feature, Result};
@@ -98,9 +100,60 @@ pub fn create_tap(spec: &TapSpec<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The number of a character device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceNumber {
+    /// The driver's.
+    pub major: u32,
+    /// The device's own.
+    pub minor: u32,
+}
+
+/// The character device of the macvtap with this index in the network namespace of the calling thread. The kernel gives
+/// the macvtap another one each time that it changes its namespace.
+///
+/// A mounted sysfs shows the namespace that it was mounted in, so this mounts one that no path leads to (Linux 5.2).
+pub fn macvtap_device(index: u32) -> Result<DeviceNumber> {
+    let name = format!("tap{index}");
+    let failed = |errno: Errno| Error::kernel("look up device of macvtap", name.as_str(), errno);
+    let sysfs = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed)?;
+    fsconfig_create(sysfs.as_fd()).map_err(failed)?;
+    let root = fsmount(
+        sysfs.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_RDONLY,
+    )
+    .map_err(failed)?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let path = format!("class/macvtap/{name}/dev");
+    let mut file = File::from(openat(&root, path, flags, Mode::empty()).map_err(failed)?);
+    let mut text = String::new();
+    file.read_to_string(&mut text)
+        .map_err(|error| Error::io("look up device of macvtap", name.as_str(), &error))?;
+    device_number(&text).ok_or_else(|| Error::answer("look up device of macvtap", name.as_str(), text.trim()))
+}
+
+/// `246:1`.
+fn device_number(text: &str) -> Option<DeviceNumber> {
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(DeviceNumber {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn device_numbers_are_read_as_sysfs_prints_them() {
+        let number = |major, minor| Some(DeviceNumber { major, minor });
+        assert_eq!(device_number("246:1\n"), number(246, 1));
+        for text in ["", "246", "246:", ":1", "246:x", "-1:1"] {
+            assert_eq!(device_number(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn requests_are_those_of_the_kernels_header() {

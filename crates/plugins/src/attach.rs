@@ -53,9 +53,9 @@ pub(crate) trait LinkPlugin: Sync {
     /// Reads and validates the config of an ADD or CHECK. It looks at nothing but the config and the node's defaults.
     fn read(&self, call: &Call) -> Result<Box<dyn Wish>, Error>;
 
-    /// An attachment without an IPAM plugin is none.
-    fn needs_ipam(&self) -> bool {
-        false
+    /// What the config's IPAM plugin is to it.
+    fn addressing(&self) -> Addressing {
+        Addressing::Optional
     }
 
     /// The kinds of host rules that attachments by this config have. It must not fail: a config that made ADD fail must not
@@ -78,6 +78,33 @@ pub(crate) trait LinkPlugin: Sync {
     fn status(&self, call: &Call) -> Result<(), Error> {
         let _ = call;
         Ok(())
+    }
+
+    /// GC of links on the host that belong to no attachment of any network.
+    fn collect(&self, call: &Call, host: &mut Socket) -> Result<(), Error> {
+        let _ = (call, host);
+        Ok(())
+    }
+}
+
+/// Whether attachments have addresses of an IPAM plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Addressing {
+    /// Never: an IPAM plugin in the config is not called.
+    None,
+    /// Where the config names one.
+    Optional,
+    /// Always: a config without one is refused.
+    Required,
+}
+
+impl Addressing {
+    /// Calls the IPAM plugin for an attachment that can have addresses of it.
+    fn ask(self, ask: fn(&Call) -> Result<(), Error>, call: &Call) -> Result<(), Error> {
+        match self {
+            Addressing::None => Ok(()),
+            Addressing::Optional | Addressing::Required => ask(call),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use cni::{Error, plugin::Call};
 use linux::link::LinkKind;
 
 use crate::{
-    attach::{LinkPlugin, Made, NewLink, Settings, Stage, Step, Wish},
+    attach::{Addressing, LinkPlugin, Made, NewLink, Settings, Stage, Step, Wish},
     ipam,
     messages::DUMMY_WITHOUT_IPAM,
     names::DUMMY,
@@ -34,8 +34,8 @@ impl LinkPlugin for Dummy {
         Err(Error::internal(DUMMY_WITHOUT_IPAM))
     }
 
-    fn needs_ipam(&self) -> bool {
-        true
+    fn addressing(&self) -> Addressing {
+        Addressing::Required
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge, ptp, macvlan, ipvlan, vlan, dummy, tap, host-device ──> attach: the driver of all plugins that give a container a link
+//!   bridge, ptp, macvlan, macvtap, ipvlan, vlan, dummy, tap, host-device ──> attach: the driver of all plugins that give a container a link
 //!                         ├──> ipam ──> dhcp, host_local, static_ipam in process, others exec'ed
 //!                         ├──> veth        a pair, one end in the container
 //!                         ├──> record      what is about to be made, for DEL and GC
@@ -40,6 +40,7 @@ pub mod lint;
 mod lock;
 pub mod loopback;
 mod macvlan;
+pub mod macvtap;
 pub mod mark;
 mod masquerade;
 mod matches;
@@ -76,6 +77,7 @@ use firewall::Firewall;
 use host_device::HostDevice;
 use ipvlan::IpVlan;
 use macvlan::MacVlan;
+use macvtap::MacVtap;
 use portmap::Portmap;
 use ptp::Ptp;
 use sbr::Sbr;
@@ -92,8 +94,17 @@ pub use static_ipam::StaticIpam;
 pub use tuning::Tuning;
 
 /// The plugins that give a container a link.
-const LINK_PLUGINS: &[&dyn LinkPlugin] =
-    &[&Bridge, &Dummy, &HostDevice, &IpVlan, &MacVlan, &Ptp, &Tap, &Vlan];
+const LINK_PLUGINS: &[&dyn LinkPlugin] = &[
+    &Bridge,
+    &Dummy,
+    &HostDevice,
+    &IpVlan,
+    &MacVlan,
+    &MacVtap,
+    &Ptp,
+    &Tap,
+    &Vlan,
+];
 
 /// All plugins, by name.
 pub const PLUGINS: &[&dyn Plugin] = &[
@@ -107,6 +118,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &Driven(&IpVlan),
     &Loopback,
     &Driven(&MacVlan),
+    &Driven(&MacVtap),
     &MultusShim::new(),
     &Passthru,
     &Driven(&Ptp),
@@ -141,6 +153,7 @@ mod tests {
             "portmap",
             "bandwidth",
             "firewall",
+            "macvtap",
             "sbr",
         ] {
             assert_eq!(plugin_by_name(name).unwrap().name(), name);

@@ -155,6 +155,7 @@ mod tests {
             r#"{"type":"macvlan","ipam":{"type":"whereabouts","range":"nonsense","x":1}}"#,
             r#"{"type":"bridge","capabilities":{"ipRanges":true},"ipam":{"type":"host-local"}}"#,
             r#"{"type":"bridge","ipam":{}}"#,
+            r#"{"type":"macvtap","mtu":1400,"promiscMode":true,"owner":107,"group":107,"mac":"02:00:00:00:00:01"}"#,
         ] {
             assert_eq!(of(config), Lint::default(), "{config}");
         }
@@ -195,6 +196,7 @@ mod tests {
                 r#"{"type":"host-device"}"#,
                 "plugin host-device: specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"",
             ),
+            (r#"{"type":"macvtap","mtu":-1}"#, "plugin macvtap: invalid MTU -1"),
             (
                 r#"{"type":"tap","mac":"x"}"#,
                 "plugin tap: invalid args x for MAC addr: address x: invalid MAC address",

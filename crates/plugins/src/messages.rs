@@ -1,4 +1,4 @@
-//! Texts that users, their scripts and other programs know (cni-plugins §1 to §7, §9, §13 to §15).
+//! Texts that users, their scripts and other programs know (cni-plugins §1 to §7, §9, §11, §13 to §15).
 
 use cni::Error;
 use linux::Error as KernelError;
@@ -24,6 +24,9 @@ pub(crate) const IPAM_DELEGATE: &str = "failed to execute IPAM delegate";
 pub(crate) const DUMMY_WITHOUT_IPAM: &str = "dummy interface requires an IPAM configuration";
 pub(crate) const NO_DEVICE: &str = "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"";
 pub(crate) const NO_PHYSICAL_INTERFACE: &str = "failed to find physical interface";
+pub(crate) const NO_DEVICE_ID: &str = "deviceID is required";
+pub(crate) const NO_MACVTAP_DRIVER: &str =
+    "the kernel module macvtap is not loaded: the device plugin has made no macvtap on this host";
 pub(crate) const NO_VRF_NAME: &str = "configuration is expected to have a valid vrf name";
 pub(crate) const NO_EARLIER_RESULT: &str = "missing prevResult from earlier plugin";
 pub(crate) const NO_INTERFACES: &str = "no interfaces to configure";

@@ -22,6 +22,8 @@ pub const PORTMAP: &str = "portmap";
 pub const IPVLAN: &str = "ipvlan";
 /// Plugin `macvlan`.
 pub const MACVLAN: &str = "macvlan";
+/// Plugin `macvtap`.
+pub const MACVTAP: &str = "macvtap";
 /// Plugin `ptp`.
 pub const PTP: &str = "ptp";
 /// Plugin `sbr`.
@@ -63,6 +65,22 @@ pub(crate) mod arg {
     pub(crate) const MAC: &str = "MAC";
     pub(crate) const IP: &str = "IP";
     pub(crate) const GATEWAY: &str = "GATEWAY";
+}
+
+/// What macvtap shares with its device plugin, and with kubelet (cni-plugins §11).
+pub(crate) mod macvtap {
+    /// Begin of the names of links that the device plugin makes; twelve hexadecimal digits follow.
+    pub(crate) const LINK_PREFIX: &str = "mvt";
+    /// Begin of the names of the resources; the name of the network follows.
+    pub(crate) const RESOURCE_PREFIX: &str = "macvtap.network.kubevirt.io/";
+    /// Begin of the paths of device nodes; the link's index follows.
+    pub(crate) const NODE_PREFIX: &str = "/dev/tap";
+    /// Exists where the kernel has its driver at hand.
+    pub(crate) const DRIVER: &str = "/sys/class/macvtap";
+    /// User and group that may open the device, where the config names none: those of `KubeVirt`'s virtual machines.
+    pub(crate) const QEMU: u32 = 107;
+    /// Where kubelet notes which devices its pods have.
+    pub(crate) const CHECKPOINT: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
 }
 
 /// Where `host-local` keeps its leases, when the config does not say.

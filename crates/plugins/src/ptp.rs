@@ -22,7 +22,7 @@ use linux::{
 use serde::Deserialize;
 
 use crate::{
-    attach::{Inspection, LinkPlugin, Made, Rules, Settings, Stage, Step, WireDns, Wish},
+    attach::{Addressing, Inspection, LinkPlugin, Made, Rules, Settings, Stage, Step, WireDns, Wish},
     check,
     config::read_config,
     forwarding::enable_forwarding,
@@ -81,8 +81,8 @@ impl LinkPlugin for Ptp {
         }))
     }
 
-    fn needs_ipam(&self) -> bool {
-        true
+    fn addressing(&self) -> Addressing {
+        Addressing::Required
     }
 
     fn rules(&self, call: &Call) -> Rules {

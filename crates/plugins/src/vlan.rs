@@ -5,7 +5,7 @@ use linux::link::{KindState, LinkKind};
 use serde::Deserialize;
 
 use crate::{
-    attach::{Child, LinkPlugin, Parent, Wish, parent_status},
+    attach::{Addressing, Child, LinkPlugin, Parent, Wish, parent_status},
     config::read_config,
     ipam,
     messages::{IPAM_DELEGATE, NO_MASTER, NO_PLUGIN_NAME},
@@ -72,8 +72,8 @@ impl LinkPlugin for Vlan {
         }))
     }
 
-    fn needs_ipam(&self) -> bool {
-        true
+    fn addressing(&self) -> Addressing {
+        Addressing::Required
     }
 
     fn status(&self, call: &Call) -> Result<(), Error> {

@@ -88,7 +88,7 @@ impl<'a> Stage<'a> {
         let (records, key) = (Records::of(plugin.name(), call), AttachmentId::of(call));
         let journal = match records.begin(&key)? {
             Some(journal) => journal,
-            None => begin_anew(call, wish, &records, &key, &mut host, &mut pod)?,
+            None => begin_anew(plugin, call, wish, &records, &key, &mut host, &mut pod)?,
         };
         Ok(Stage {
             call,
@@ -344,6 +344,7 @@ fn claim(leased: &mut CniResult, container: usize) -> Result<(), Error> {
 
 /// Takes back what an ADD that was killed left, and begins the record again.
 fn begin_anew(
+    plugin: &dyn LinkPlugin,
     call: &Call,
     wish: &dyn Wish,
     records: &Records,
@@ -366,7 +367,7 @@ fn begin_anew(
     let owner = key.to(call.config.name());
     steps::undo(call, host, &mut Ruleset::of(call), owner, &left)??;
     // Nobody has its addresses any more, and with them it would be refused others.
-    ipam::del(call)?;
+    plugin.addressing().ask(ipam::del, call)?;
     records.remove(key)?;
     records
         .begin(key)?

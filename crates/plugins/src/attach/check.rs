@@ -3,7 +3,7 @@
 use cni::{Error, plugin::Call};
 use linux::{link::Link, route::Socket};
 
-use super::{Inspection, LinkPlugin};
+use super::{Addressing, Inspection, LinkPlugin};
 use crate::{
     check, ipam, masquerade, messages::NO_PLUGIN_NAME, pod::Pod, record::AttachmentId, ruleset::Ruleset,
 };
@@ -12,7 +12,7 @@ use crate::{
 pub(super) fn check(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     let mut wish = plugin.read(call)?;
     let pod = Pod::open(call)?;
-    ipam::check(call)?;
+    plugin.addressing().ask(ipam::check, call)?;
     let mut here = Inspection {
         call,
         previous: check::previous(call)?,
@@ -47,10 +47,11 @@ pub(super) fn check(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
 /// An error if ADD could do nothing with the node as it is.
 pub(super) fn status(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     plugin.status(call)?;
-    if plugin.needs_ipam() && !ipam::is_wanted(call) {
+    let addressing = plugin.addressing();
+    if addressing == Addressing::Required && !ipam::is_wanted(call) {
         return Err(Error::internal(NO_PLUGIN_NAME));
     }
-    ipam::status(call)
+    addressing.ask(ipam::status, call)
 }
 
 fn require_kind(link: &Link, kind: &str) -> Result<(), Error> {

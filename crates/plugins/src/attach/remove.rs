@@ -62,7 +62,7 @@ pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
         removal.remove_unrecorded_rules(owner)
     };
     // Addresses are given back last: whoever gets them next must not meet what this attachment left.
-    ipam::del(call)?;
+    plugin.addressing().ask(ipam::del, call)?;
     if let Err(error) = left {
         call.note(Level::Error, error);
         return Ok(());
@@ -105,8 +105,9 @@ pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     if is_last {
         removal.remove_unused_rules(used);
     }
+    outcome = outcome.and(plugin.collect(call, &mut host));
     // One attachment that cannot be removed keeps nobody else's addresses from being collected.
-    outcome.and(ipam::gc(call))
+    outcome.and(plugin.addressing().ask(ipam::gc, call))
 }
 
 impl<'a> Removal<'a> {

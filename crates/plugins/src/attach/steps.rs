@@ -4,11 +4,11 @@ use std::path::Path;
 
 use cni::{Error, plugin::Call};
 use ipnet::IpNet;
-use linux::{link::Mac, route::Socket};
+use linux::{link::Mac, route::Socket, tap::DeviceNumber};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    host_device,
+    host_device, macvtap,
     masquerade::{self, Backend},
     messages::Explain as _,
     pod::Pod,
@@ -58,6 +58,15 @@ pub(crate) enum Step {
         backend: Backend,
         /// The container's addresses, each with its subnet.
         addresses: Vec<IpNet>,
+    },
+    /// The device node of the container's link was made, as the kernel made none.
+    Node {
+        /// Where.
+        path: String,
+        /// The number of its device.
+        major: u32,
+        /// The number of its device.
+        minor: u32,
     },
 }
 
@@ -113,7 +122,7 @@ impl Step {
         matches!(self, Step::Pair { .. } | Step::Link { .. } | Step::Device { .. })
     }
 
-    fn undo_rules(&self, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
+    fn undo_beside_link(&self, rules: &mut Ruleset, owner: Attachment<'_>) -> Result<(), Error> {
         match self {
             Step::SpoofCheck { port, mac } => spoof_check::tear_down(
                 rules,
@@ -125,6 +134,13 @@ impl Step {
             ),
             Step::Masquerade { backend, addresses } => {
                 masquerade::tear_down(rules, owner, Some((*backend, addresses)))
+            }
+            Step::Node { path, major, minor } => {
+                let number = DeviceNumber {
+                    major: *major,
+                    minor: *minor,
+                };
+                macvtap::remove_node(path, number)
             }
             Step::Pair { .. } | Step::Link { .. } | Step::Device { .. } => Ok(()),
         }
@@ -143,7 +159,7 @@ impl Step {
             Step::Device { name, sandbox } => {
                 host_device::give_back(host, sandbox.find(call)?, owner.ifname, name)
             }
-            Step::SpoofCheck { .. } | Step::Masquerade { .. } => Ok(()),
+            Step::SpoofCheck { .. } | Step::Masquerade { .. } | Step::Node { .. } => Ok(()),
         }
     }
 }
@@ -176,7 +192,7 @@ pub(super) fn undo(
             silence_port(host, port)?;
         }
         for step in steps.iter().rev() {
-            left = left.and(step.undo_rules(rules, owner));
+            left = left.and(step.undo_beside_link(rules, owner));
         }
     }
     for step in steps.iter().rev() {
@@ -259,6 +275,14 @@ mod tests {
                     addresses: vec!["10.1.2.2/24".parse().unwrap()],
                 },
                 r#"{"masquerade":{"backend":"nftables","addresses":["10.1.2.2/24"]}}"#,
+            ),
+            (
+                Step::Node {
+                    path: "/dev/tap7".into(),
+                    major: 246,
+                    minor: 3,
+                },
+                r#"{"node":{"path":"/dev/tap7","major":246,"minor":3}}"#,
             ),
         ];
         for (step, text) in steps {

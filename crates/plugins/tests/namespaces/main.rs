@@ -24,6 +24,7 @@ mod host_device;
 mod host_local;
 mod kinds;
 mod macvlan;
+mod macvtap;
 mod portmap;
 mod protocol;
 mod ptp;

@@ -1,8 +1,10 @@
 //! Plugins whose links the kernels of many machines do not have.
 
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
+
 use linux::{
     address::Family,
-    link::{IpVlanMode, KindState, Link, LinkKind, LinkSpec},
+    link::{IpVlanMode, KindState, Link, LinkKind, LinkSpec, MacVlanMode},
 };
 use serde_json::{Value, json};
 
@@ -238,5 +240,51 @@ fn interfaces_come_into_a_vrf_with_their_routes_and_leave_it() {
         host.del(&pod, &vrf);
         pod.lose_path();
         host.del(&pod, &vrf);
+    });
+}
+
+// cni-plugins#70 (auto MAC, owner and group)
+#[test]
+fn a_macvtap_has_the_device_node_that_the_kernel_made() {
+    in_the_vm("macvtaps", |host| {
+        let parent = eth0(host);
+        let name = plugins::macvtap::link_name("eth0Mvp99");
+        let mode = MacVlanMode::Bridge;
+        let device = LinkSpec {
+            parent: Some(parent.index),
+            ..LinkSpec::new(&name, LinkKind::MacVtap { mode })
+        };
+        host.socket.create_link(&device).unwrap();
+        let made = host.link(&name).unwrap();
+        let node = format!("/dev/tap{}", made.index);
+        assert!(Path::new(&node).exists(), "devtmpfs has the node");
+        let pod = host.pod();
+        let mut config = config("macvtap");
+        config["deviceID"] = "eth0Mvp99".into();
+        let result = host.add(&pod, &config);
+        let link = pod.net1();
+        assert!(link.is_kind("macvtap") && link.is_up());
+        assert_eq!(
+            (link.index, link.mac, link.kind_state, link.peer),
+            (made.index, made.mac, KindState::MacVlan(mode), Some(parent.index))
+        );
+        let mac = link.mac.unwrap().to_string();
+        let interface = json!({ "name": "net1", "mac": mac, "mtu": 1500, "sandbox": pod.path });
+        assert_eq!(
+            result,
+            json!({ "cniVersion": "1.1.0", "interfaces": [interface] })
+        );
+        let found = fs::metadata(&node).unwrap();
+        assert_eq!((found.uid(), found.gid()), (107, 107));
+        // The kernel removes what it made: no step of the plugin's.
+        let records = host.records_of("macvtap").join("\n");
+        assert!(
+            records.contains("macvtap") && !records.contains("node"),
+            "{records}"
+        );
+        host.check(&pod, &config, &result).success();
+        host.del(&pod, &config);
+        assert!(pod.link("net1").is_none() && !Path::new(&node).exists());
+        host.del(&pod, &config);
     });
 }
