@@ -1,5 +1,9 @@
-//! One unary gRPC call over a unix socket, on a connection of its own: they are rare, and a connection that stays would
-//! have to be watched for a server that restarts.
+//! gRPC over unix sockets: [`server`] answers calls.
+//!
+//! [`unary`] makes one call, on a connection of its own: they are rare, and a connection that stays would have to be
+//! watched for a server that restarts.
+
+pub mod server;
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -1,0 +1,185 @@
+//! One plugin in kubelet's eyes: a socket on which a resource is served, and its registration.
+//!
+//! ```text
+//! listen ──> register at kubelet ──> answer calls ──> socket file deleted ──> listen again
+//!    ↑____ back-off ____|_____ back-off
+//! ```
+
+use crate::api::{Options, REGISTER, RegisterRequest, VERSION};
+use crate::names::KUBELET_SOCKET;
+use crate::resource::Resource;
+use crate::service::Service;
+use crate::socket::SocketFile;
+use kube_kit::grpc::{self, server};
+use kube_kit::queue::backoff;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// How long kubelet may take to answer: it calls the plugin back before it does.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Where files are.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// Directory of kubelet's socket and of the plugins' sockets.
+    pub kubelet_dir: PathBuf,
+    /// The node's `/dev`.
+    pub device_dir: PathBuf,
+}
+
+/// A plugin at work.
+#[derive(Debug)]
+pub(crate) struct Plugin {
+    resource: Arc<Resource>,
+    present: watch::Sender<bool>,
+    look: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+impl Plugin {
+    /// Starts a plugin, which serves until it is stopped. `present` says whether its lower device is there.
+    pub(crate) fn start(resource: Resource, present: bool, places: &Places) -> Self {
+        let resource = Arc::new(resource);
+        let (present, seen) = watch::channel(present);
+        let look = Arc::new(Notify::new());
+        let work = Work {
+            service: Service {
+                resource: resource.clone(),
+                present: seen,
+                device_dir: places.device_dir.clone(),
+            },
+            kubelet_dir: places.kubelet_dir.clone(),
+            look: look.clone(),
+        };
+        Self {
+            resource,
+            present,
+            look,
+            task: tokio::spawn(async move { work.run().await }),
+        }
+    }
+
+    /// The link that its macvtaps stand on.
+    pub(crate) fn lower_device(&self) -> &str {
+        &self.resource.lower_device
+    }
+
+    /// Tells kubelet whether the lower device is there, if that changed.
+    pub(crate) fn set_present(&self, present: bool) {
+        self.present
+            .send_if_modified(|known| std::mem::replace(known, present) != present);
+    }
+
+    /// Has the plugin look whether its socket file is still there.
+    pub(crate) fn look(&self) {
+        self.look.notify_one();
+    }
+
+    /// Ends the plugin. Its socket file is gone afterwards.
+    pub(crate) async fn stop(self) {
+        self.task.abort();
+        if let Err(error) = self.task.await
+            && error.is_panic()
+        {
+            tracing::error!(resource = self.resource.full_name(), %error, "the plugin failed");
+        }
+    }
+}
+
+/// What a plugin's task needs.
+struct Work {
+    service: Service,
+    kubelet_dir: PathBuf,
+    look: Arc<Notify>,
+}
+
+impl Work {
+    async fn run(&self) {
+        let path = self.kubelet_dir.join(self.service.resource.socket_name());
+        let mut failures = 0;
+        loop {
+            match SocketFile::bind(&path) {
+                Ok((file, listener)) => {
+                    failures = 0;
+                    self.serve(&file, listener).await;
+                    tracing::warn!(path = %path.display(), "the socket is gone; listening again");
+                }
+                Err(error) => {
+                    let hint = hint(&error);
+                    tracing::error!(path = %path.display(), %error, "cannot listen{hint}");
+                    pause(&mut failures).await;
+                }
+            }
+        }
+    }
+
+    /// Serves until the socket file is gone.
+    async fn serve(&self, file: &SocketFile, listener: UnixListener) {
+        let service = self.service.clone();
+        let answers = server::serve(listener, move |call| service.clone().answer(call));
+        let registration = async {
+            self.register().await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = answers => {}
+            () = registration => {}
+            () = self.lost(file) => {}
+        }
+    }
+
+    async fn lost(&self, file: &SocketFile) {
+        while file.is_there() {
+            self.look.notified().await;
+        }
+    }
+
+    /// Registers at kubelet, which calls back before it answers.
+    async fn register(&self) {
+        let kubelet = self.kubelet_dir.join(KUBELET_SOCKET);
+        let resource = self.service.resource.full_name();
+        let request = RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: self.service.resource.socket_name(),
+            resource_name: resource.clone(),
+            options: Some(Options {}),
+        };
+        let mut failures = 0;
+        while let Err(error) = register(&kubelet, request.clone()).await {
+            let kubelet = kubelet.display();
+            tracing::warn!(resource, %kubelet, %error, "cannot register at kubelet, retrying with back-off");
+            pause(&mut failures).await;
+        }
+        tracing::info!(resource, "registered at kubelet");
+    }
+}
+
+async fn register(kubelet: &Path, request: RegisterRequest) -> Result<(), grpc::Error> {
+    grpc::unary(kubelet, REGISTER, request, PATIENCE).await
+}
+
+/// Waits before the next attempt: 5 ms after the first failure, doubling up to [`LONGEST_PAUSE`].
+pub(crate) async fn pause(failures: &mut u32) {
+    *failures = failures.saturating_add(1);
+    sleep(backoff(*failures).min(LONGEST_PAUSE)).await;
+}
+
+/// What to do about a directory that cannot be used.
+pub(crate) fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            "; mount the node's /var/lib/kubelet/device-plugins there, or name it by --kubelet-dir"
+        }
+        io::ErrorKind::PermissionDenied => "; run as root in a privileged container",
+        io::ErrorKind::ReadOnlyFilesystem => "; mount the directory writable",
+        _ => "",
+    }
+}

@@ -1,0 +1,139 @@
+//! A resource: what kubelet is offered on one lower device.
+
+use crate::names::{DEVICE_INFIX, DOMAIN};
+use linux::link::MacVlanMode;
+
+/// Longest name of an extended resource behind its domain, bytes.
+const LONGEST_NAME: usize = 63;
+
+/// The configuration names a mode that macvtaps of pods do not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown macvtap mode: \"{0}\"")]
+pub struct UnknownMode(pub String);
+
+/// One resource of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resource {
+    /// Its name behind the domain.
+    pub name: String,
+    /// Name of the link that its macvtaps stand on.
+    pub lower_device: String,
+    /// Mode of its macvtaps. A resource with an unknown mode is offered, and refused to each pod.
+    pub mode: Result<MacVlanMode, UnknownMode>,
+    /// Number of its devices.
+    pub capacity: u32,
+}
+
+impl Resource {
+    /// The name that pods request.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{DOMAIN}/{}", self.name)
+    }
+
+    /// File name of the socket on which it is served.
+    pub(crate) fn socket_name(&self) -> String {
+        format!("{DOMAIN}_{}", self.name)
+    }
+
+    /// The identifiers of all devices, in the order of their numbers.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = String> {
+        (0..self.capacity).map(|number| format!("{}{DEVICE_INFIX}{number}", self.name))
+    }
+
+    /// Whether a device is one of [`Resource::devices`].
+    pub(crate) fn has_device(&self, id: &str) -> bool {
+        let number = id
+            .strip_prefix(self.name.as_str())
+            .and_then(|rest| rest.strip_prefix(DEVICE_INFIX));
+        let parsed = number.and_then(|number| number.parse::<u32>().ok());
+        parsed.is_some_and(|parsed| parsed < self.capacity && number == Some(parsed.to_string().as_str()))
+    }
+}
+
+/// Reads the mode of a configuration. An empty one is `bridge`.
+pub(crate) fn mode(text: &str) -> Result<MacVlanMode, UnknownMode> {
+    match text {
+        "" | "bridge" => Ok(MacVlanMode::Bridge),
+        "private" => Ok(MacVlanMode::Private),
+        "vepa" => Ok(MacVlanMode::Vepa),
+        other => Err(UnknownMode(other.to_owned())),
+    }
+}
+
+/// Whether kubelet accepts a name behind the domain. Such a name is also safe as a part of a file name.
+pub(crate) fn is_valid_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let [Some(first), Some(last)] = [bytes.first(), bytes.last()] else {
+        return false;
+    };
+    bytes.len() <= LONGEST_NAME
+        && first.is_ascii_alphanumeric()
+        && last.is_ascii_alphanumeric()
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(capacity: u32) -> Resource {
+        Resource {
+            name: "dataplane".into(),
+            lower_device: "eth1".into(),
+            mode: mode(""),
+            capacity,
+        }
+    }
+
+    #[test]
+    fn names_of_resource_socket_and_devices_are_the_established_ones() {
+        let resource = resource(2);
+        assert_eq!(resource.full_name(), "macvtap.network.kubevirt.io/dataplane");
+        assert_eq!(resource.socket_name(), "macvtap.network.kubevirt.io_dataplane");
+        let devices: Vec<_> = resource.devices().collect();
+        assert_eq!(devices, ["dataplaneMvp0", "dataplaneMvp1"]);
+    }
+
+    #[test]
+    fn has_device_other_identifiers_are_refused() {
+        let resource = resource(11);
+        assert!(resource.devices().all(|id| resource.has_device(&id)));
+        for other in [
+            "",
+            "dataplane",
+            "dataplaneMvp",
+            "dataplaneMvp11",
+            "dataplaneMvp01",
+            "dataplaneMvp+1",
+            "eth1Mvp0",
+        ] {
+            assert!(!resource.has_device(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn mode_passthru_is_unknown() {
+        for (text, expected) in [
+            ("", MacVlanMode::Bridge),
+            ("bridge", MacVlanMode::Bridge),
+            ("private", MacVlanMode::Private),
+            ("vepa", MacVlanMode::Vepa),
+        ] {
+            assert_eq!(mode(text), Ok(expected));
+        }
+        let refused = mode("passthru").unwrap_err();
+        assert_eq!(refused.to_string(), "unknown macvtap mode: \"passthru\"");
+    }
+
+    #[test]
+    fn is_valid_name_accepts_what_kubelet_accepts() {
+        for name in ["a", "eth0", "bond0.7", "a-b_c", &"a".repeat(63)] {
+            assert!(is_valid_name(name), "{name}");
+        }
+        for name in ["", "../a", "a/b", "a b", "-a", "a.", "eth0:1", &"a".repeat(64)] {
+            assert!(!is_valid_name(name), "{name}");
+        }
+    }
+}
