@@ -7,13 +7,13 @@
 //! The kernel makes the node where the node's `/dev` is a devtmpfs. Nodes that are containers have none. There the node
 //! of an earlier link with the same index would lead to the frames of another pod: the number of each node is compared.
 
-use crate::link_name::link_name;
 use crate::names::NODE_PREFIX;
 use crate::resource::{Resource, UnknownMode};
 use linux::Errno;
 use linux::link::{Link, LinkChange, LinkKind, LinkSpec};
 use linux::route::Socket;
 use linux::tap::{DeviceNumber, macvtap_device};
+use plugins::macvtap::link_name;
 use rustix::fs::{CWD, FileType, Mode, major, makedev, minor, mknodat};
 use std::fs;
 use std::io;

@@ -4,7 +4,7 @@
 //! link events ───────────────┐
 //!                            ├─ plan ──> stop, start plugins; tell them of their lower device
 //! inotify: kubelet.sock ─────┘
-//!          a plugin's socket ──> that plugin looks after it
+//!          a plugin's socket ──> that plugin listens again
 //! ```
 
 use crate::config::Config;
@@ -12,6 +12,7 @@ use crate::links::Links;
 use crate::names::{DOMAIN, KUBELET_SOCKET};
 use crate::plugin::{Places, Plugin, hint, pause};
 use crate::resource::Resource;
+use crate::socket::Identity;
 use kube_kit::watch_dir::{Change, DirWatcher, Event};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,34 +36,14 @@ fn plan<'a>(running: impl Iterator<Item = &'a String>, wanted: BTreeMap<String, 
     }
 }
 
-/// What an event in kubelet's directory is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum News {
-    /// Kubelet's socket is there, or is a new one.
-    KubeletStarted,
-    /// Kubelet's socket is gone.
-    KubeletStopped,
-    /// A socket of a plugin is another one, or gone.
-    PluginSocket,
-    /// Anything may have happened.
-    Unclear,
-    /// Nothing of ours.
-    Foreign,
-}
-
-fn news(event: &Event) -> News {
+/// Whether an event in kubelet's directory is about kubelet's socket or about one of ours.
+fn concerns_us(event: &Event) -> bool {
     let name = event
         .path
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or_default();
-    match event.change {
-        Change::Unknown => News::Unclear,
-        Change::Written if name == KUBELET_SOCKET => News::KubeletStarted,
-        Change::Gone if name == KUBELET_SOCKET => News::KubeletStopped,
-        Change::Gone | Change::Written if name.starts_with(DOMAIN) => News::PluginSocket,
-        Change::Gone | Change::Written => News::Foreign,
-    }
+    event.change == Change::Unknown || name == KUBELET_SOCKET || name.starts_with(DOMAIN)
 }
 
 /// The running plugins.
@@ -70,7 +51,8 @@ pub(crate) struct Keeper {
     config: Config,
     places: Places,
     links: Links,
-    kubelet_runs: bool,
+    /// Kubelet's socket, while there is one.
+    kubelet: Option<Identity>,
     plugins: BTreeMap<String, Plugin>,
 }
 
@@ -80,7 +62,7 @@ impl Keeper {
             config,
             places,
             links,
-            kubelet_runs: false,
+            kubelet: None,
             plugins: BTreeMap::new(),
         }
     }
@@ -91,7 +73,9 @@ impl Keeper {
     /// Only when the kernel refuses events.
     pub(crate) async fn run(&mut self) -> anyhow::Result<()> {
         let mut directory = self.watch().await?;
-        self.set_kubelet(self.kubelet_socket_exists()).await;
+        if !self.meet_kubelet().await {
+            self.log_wait();
+        }
         loop {
             tokio::select! {
                 changed = self.links.changed() => {
@@ -99,8 +83,10 @@ impl Keeper {
                     self.carry_out().await;
                 }
                 events = directory.next() => {
-                    for event in events? {
-                        self.follow(&event).await;
+                    if events?.iter().any(concerns_us) {
+                        // First kubelet: one that starts deletes the sockets of all plugins.
+                        self.meet_kubelet().await;
+                        self.plugins.values().for_each(Plugin::look);
                     }
                 }
             }
@@ -114,55 +100,37 @@ impl Keeper {
         while let Err(error) = watcher.add(&self.places.kubelet_dir) {
             let hint = hint(&error);
             let path = self.places.kubelet_dir.display();
-            tracing::error!(%path, %error, "cannot watch kubelet's directory{hint}");
+            tracing::error!(%path, %error, "cannot watch kubelet's directory, retrying with back-off{hint}");
             pause(&mut failures).await;
         }
         Ok(watcher)
     }
 
-    fn kubelet_socket_exists(&self) -> bool {
-        self.places.kubelet_dir.join(KUBELET_SOCKET).exists()
-    }
-
-    async fn follow(&mut self, event: &Event) {
-        match news(event) {
-            News::KubeletStarted => self.restart_all().await,
-            News::KubeletStopped => self.set_kubelet(self.kubelet_socket_exists()).await,
-            News::PluginSocket => self.plugins.values().for_each(Plugin::look),
-            News::Unclear => {
-                if self.kubelet_socket_exists() {
-                    self.restart_all().await;
-                } else {
-                    self.set_kubelet(false).await;
-                }
+    /// Looks for kubelet. A new one is told of all resources; without one there are no plugins. Whether there is one.
+    async fn meet_kubelet(&mut self) -> bool {
+        let found = Identity::of(&self.places.kubelet_dir.join(KUBELET_SOCKET)).ok();
+        if found != self.kubelet {
+            let left = self.kubelet.take();
+            self.carry_out().await;
+            if left.is_some() && found.is_none() {
+                self.log_wait();
             }
-            News::Foreign => {}
+            self.kubelet = found;
+            self.carry_out().await;
         }
+        self.kubelet.is_some()
     }
 
-    /// Registers everything at a kubelet that is new.
-    async fn restart_all(&mut self) {
-        self.set_kubelet(false).await;
-        self.set_kubelet(true).await;
-    }
-
-    async fn set_kubelet(&mut self, runs: bool) {
-        if self.kubelet_runs && !runs {
-            tracing::info!("kubelet's socket is gone or new, stopping the plugins");
-        }
-        if !runs && !self.kubelet_socket_exists() {
-            let socket = self.places.kubelet_dir.join(KUBELET_SOCKET);
-            tracing::info!(socket = %socket.display(), "waiting for kubelet");
-        }
-        self.kubelet_runs = runs;
-        self.carry_out().await;
+    fn log_wait(&self) {
+        let socket = self.places.kubelet_dir.join(KUBELET_SOCKET);
+        tracing::info!(socket = %socket.display(), "waiting for kubelet");
     }
 
     async fn carry_out(&mut self) {
         let links = self.links.names();
-        let wanted = match self.kubelet_runs {
-            true => self.config.resources(&links),
-            false => BTreeMap::new(),
+        let wanted = match self.kubelet {
+            Some(_) => self.config.resources(&links),
+            None => BTreeMap::new(),
         };
         let Plan { stop, start } = plan(self.plugins.keys(), wanted);
         for name in stop {
@@ -223,21 +191,21 @@ mod tests {
     }
 
     #[test]
-    fn news_of_other_plugins_are_foreign() {
+    fn concerns_us_files_of_others_do_not() {
         let event = |name: &str, change| Event {
             path: std::path::Path::new("/d").join(name),
             change,
         };
         let own = "macvtap.network.kubevirt.io_a";
         for (name, change, expected) in [
-            ("kubelet.sock", Change::Written, News::KubeletStarted),
-            ("kubelet.sock", Change::Gone, News::KubeletStopped),
-            (own, Change::Gone, News::PluginSocket),
-            ("nvidia.sock", Change::Gone, News::Foreign),
-            ("kubelet_internal_checkpoint", Change::Written, News::Foreign),
-            ("", Change::Unknown, News::Unclear),
+            ("kubelet.sock", Change::Written, true),
+            ("kubelet.sock", Change::Gone, true),
+            (own, Change::Gone, true),
+            ("", Change::Unknown, true),
+            ("nvidia.sock", Change::Gone, false),
+            ("kubelet_internal_checkpoint", Change::Written, false),
         ] {
-            assert_eq!(news(&event(name, change)), expected, "{name}");
+            assert_eq!(concerns_us(&event(name, change)), expected, "{name}");
         }
     }
 }

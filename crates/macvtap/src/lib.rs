@@ -15,7 +15,6 @@ pub mod api;
 mod config;
 mod device;
 mod keeper;
-mod link_name;
 mod links;
 mod names;
 mod plugin;

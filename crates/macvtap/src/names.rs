@@ -18,8 +18,6 @@ pub(crate) const CHECKPOINT: &str = "kubelet_internal_checkpoint";
 pub(crate) const DOMAIN: &str = "macvtap.network.kubevirt.io";
 /// Stands between the name of a resource and the number of a device.
 pub(crate) const DEVICE_INFIX: &str = "Mvp";
-/// Begin of the name of a macvtap that no pod has yet.
-pub(crate) const LINK_PREFIX: &str = "mvt";
 /// Begin of the name of a device node. The index of the link follows.
 pub(crate) const NODE_PREFIX: &str = "tap";
 

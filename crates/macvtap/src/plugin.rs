@@ -114,7 +114,7 @@ impl Work {
                 }
                 Err(error) => {
                     let hint = hint(&error);
-                    tracing::error!(path = %path.display(), %error, "cannot listen{hint}");
+                    tracing::error!(path = %path.display(), %error, "cannot listen, retrying with back-off{hint}");
                     pause(&mut failures).await;
                 }
             }

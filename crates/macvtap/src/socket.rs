@@ -1,4 +1,4 @@
-//! The socket file of a plugin, which goes with the plugin.
+//! Socket files: a plugin's own, which goes with the plugin, and a means to notice a new one.
 
 use std::fs;
 use std::io;
@@ -6,12 +6,32 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 
+/// Tells a file from a later one at the same path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+    /// Seconds and nanoseconds. File systems use inode numbers again.
+    modified: (i64, i64),
+}
+
+impl Identity {
+    /// Of the file at a path.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let found = fs::symlink_metadata(path)?;
+        Ok(Self {
+            device: found.dev(),
+            inode: found.ino(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        })
+    }
+}
+
 /// A socket file that is ours. Dropping it removes the file, unless another one has its path by now.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
-    identity: (u64, u64),
+    identity: Identity,
 }
 
 impl SocketFile {
@@ -24,14 +44,14 @@ impl SocketFile {
         let listener = UnixListener::bind(path)?;
         let file = Self {
             path: path.to_owned(),
-            identity: identity(path)?,
+            identity: Identity::of(path)?,
         };
         Ok((file, listener))
     }
 
     /// Whether clients still reach us by the path.
     pub(crate) fn is_there(&self) -> bool {
-        identity(&self.path).is_ok_and(|found| found == self.identity)
+        Identity::of(&self.path).is_ok_and(|found| found == self.identity)
     }
 }
 
@@ -43,9 +63,4 @@ impl Drop for SocketFile {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove a socket");
         }
     }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let found = fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
 }

@@ -7,7 +7,7 @@ use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
 /// probes of the established deployment execute.
-const NAMES: [(&str, &str); 16] = [
+const NAMES: [(&str, &str); 17] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
@@ -21,6 +21,7 @@ const NAMES: [(&str, &str); 16] = [
     ("marker", "ovs-marker"),
     ("ovs-marker", "ovs-marker"),
     (DHCP, "dhcp-daemon"),
+    ("macvtap-deviceplugin", "macvtap-device-plugin"),
     ("dynamic-networks-controller", "dynamic-networks"),
     ("curl", "curl"),
     ("manager", "kubemacpool"),
@@ -122,6 +123,10 @@ mod tests {
                 "unix:/s",
                 "--healthcheck-interval=60"
             ]
+        );
+        assert_eq!(
+            rewritten(&["/macvtap-deviceplugin", "-v", "3", "-logtostderr"])[1..],
+            ["macvtap-device-plugin", "-v", "3", "--logtostderr"]
         );
         assert_eq!(
             rewritten(&["/manager", "-v=production", "-wait-time", "300"])[1..],

@@ -90,6 +90,7 @@ enum Command {
     BridgeMarker(markers::bridge::Args),
     OvsMarker(markers::ovs::Args),
     DhcpDaemon(dhcp::Args),
+    MacvtapDevicePlugin(macvtap::Args),
     /// Give virtual machines and pods MAC addresses that nobody else has
     Kubemacpool(kubemacpool::Args),
 }
@@ -191,6 +192,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::DhcpDaemon(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(dhcp::run(args))?
+        }
+        Command::MacvtapDevicePlugin(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(macvtap::run(args))?
         }
         Command::Kubemacpool(args) => {
             let (format, level) = logging::zap(args.production());

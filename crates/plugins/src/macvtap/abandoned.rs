@@ -99,8 +99,8 @@ struct Entry {
     device_ids: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
-/// The names of the links of all allocated devices; `None` on a node without a checkpoint.
-fn allocated_links(checkpoint: &Path) -> io::Result<Option<BTreeSet<String>>> {
+/// The names of the links of all devices that kubelet has allocated, by its checkpoint; `None` on a node without one.
+pub fn allocated_links(checkpoint: &Path) -> io::Result<Option<BTreeSet<String>>> {
     let file = match open_regular(checkpoint, Links::Follow) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,

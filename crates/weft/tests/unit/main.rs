@@ -417,6 +417,7 @@ fn help_names_every_command() {
         "install-multus",
         "install-plugins",
         "bridge-marker",
+        "macvtap-device-plugin",
         "dynamic-networks",
     ] {
         assert!(
@@ -604,6 +605,58 @@ fn the_bridge_marker_lives_and_is_healthy_while_the_api_fails() {
     );
     assert!(child.try_wait().expect("its state").is_none(), "it lives");
     child.kill().and_then(|()| child.wait()).expect("ended");
+}
+
+#[test]
+fn a_configuration_of_the_macvtap_device_plugin_that_is_broken_ends_it() {
+    // cni-plugins#68 (broken config)
+    let root = tempfile::tempdir().expect("a directory");
+    let plugin = root.path().join("macvtap-deviceplugin");
+    symlink(env!("CARGO_BIN_EXE_weft"), &plugin).expect("a link");
+    let run = |config: Option<&str>| {
+        let mut command = Command::new(&plugin);
+        command
+            .args(["-v", "3", "-logtostderr"])
+            .env_remove("DP_MACVTAP_CONF");
+        command.envs(config.map(|config| ("DP_MACVTAP_CONF", config)));
+        command.output().expect("the program runs")
+    };
+    for (config, text) in [
+        (None, "DP_MACVTAP_CONF environment variable must be set"),
+        (Some("not JSON"), "Error reading config: "),
+        (Some("{}"), "Error reading config: "),
+    ] {
+        let output = run(config);
+        assert_eq!(output.status.code(), Some(1), "{config:?}");
+        assert!(error(&output).contains(text), "{}", error(&output));
+    }
+}
+
+#[test]
+fn the_macvtap_device_plugin_waits_for_kubelets_directory_and_ends_at_sigterm() {
+    let root = tempfile::tempdir().expect("a directory");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args([Path::new("macvtap-device-plugin"), Path::new("--kubelet-dir")])
+        .arg(root.path().join("missing"))
+        .env(
+            "DP_MACVTAP_CONF",
+            r#"[{"name": "a", "lowerDevice": "no-such-link"}]"#,
+        )
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let log = BufReader::new(child.stderr.take().expect("its log"));
+    let failures = log
+        .lines()
+        .map_while(Result::ok)
+        .filter(|line| line.contains("cannot watch kubelet's directory") && line.contains("--kubelet-dir"));
+    assert_eq!(failures.take(2).count(), 2, "it ended instead of trying again");
+    let killed = Command::new("kill")
+        .arg(child.id().to_string())
+        .status()
+        .expect("kill runs");
+    assert!(killed.success());
+    assert!(child.wait().expect("it ends").success());
 }
 
 // kubemacpool#87, kubemacpool#9

@@ -1,0 +1,126 @@
+//! Allocated devices: links and their nodes.
+
+use crate::kubelet::Kubelet;
+use crate::node::{Node, names};
+use linux::link::{KindState, LinkChange, LinkKind, LinkSpec, MacVlanMode};
+use linux::tap::macvtap_device;
+use rustix::fs::{major, minor};
+use std::os::unix::fs::MetadataExt as _;
+
+const PRIVATE: &str = r#"[{"name": "dataplane", "lowerDevice": "lower", "mode": "private"}]"#;
+/// The links of `dataplaneMvp0`, and of a device that no pod has.
+const LINK: &str = "mvtcc7b47d9091b";
+const ABANDONED: &str = "mvt20074e9ae08d";
+
+#[test]
+fn an_allocated_device_is_a_macvtap_with_a_node() {
+    // cni-plugins#66, cni-plugins#68 (the mode)
+    Node::run("allocation", async |mut node| {
+        let lower = node.lower("lower");
+        let queue = LinkChange {
+            tx_queue_len: Some(1234),
+            ..LinkChange::default()
+        };
+        node.socket.change_link(&lower, "set queue", &queue).unwrap();
+        let mut kubelet = Kubelet::start(&node.kubelet_dir());
+        let plugin = node.plugin(PRIVATE);
+        kubelet.registered().await;
+        let mut indexes = Vec::new();
+        // The second time the link is made anew.
+        for _ in 0..2 {
+            let allocated = kubelet.allocate("dataplane", &["dataplaneMvp0"]).await.unwrap();
+            let link = node.socket.link_by_name(LINK).unwrap();
+            assert!(link.is_kind("macvtap") && link.is_up(), "{link:?}");
+            assert_eq!(link.kind_state, KindState::MacVlan(MacVlanMode::Private));
+            assert_eq!((link.peer, link.tx_queue_len), (Some(lower.index), 1234));
+            let [container] = allocated.containers.as_slice() else {
+                panic!("{allocated:?}")
+            };
+            let [device] = container.devices.as_slice() else {
+                panic!("{allocated:?}")
+            };
+            let path = format!("/dev/tap{}", link.index);
+            assert_eq!((&device.host_path, &device.container_path), (&path, &path));
+            assert_eq!(device.permissions, "rw");
+            // The directory is no devtmpfs, so the plugin has made the node.
+            let made = std::fs::metadata(node.device_dir().join(&path["/dev/".len()..])).unwrap();
+            let number = macvtap_device(link.index).unwrap();
+            assert_eq!(
+                (major(made.rdev()), minor(made.rdev())),
+                (number.major, number.minor)
+            );
+            indexes.push(link.index);
+        }
+        assert_ne!(indexes[0], indexes[1]);
+        plugin.stop().await;
+    });
+}
+
+#[test]
+fn an_allocation_that_fails_leaves_no_link() {
+    Node::run("failed allocation", async |mut node| {
+        let mut kubelet = Kubelet::start(&node.kubelet_dir());
+        let plugin = node.plugin(PRIVATE);
+        kubelet.registered().await;
+        let absent = kubelet
+            .allocate("dataplane", &["dataplaneMvp0"])
+            .await
+            .unwrap_err();
+        let text = absent.to_string();
+        assert!(
+            text.contains("failed to lookup lowerDevice \"lower\": "),
+            "{text}"
+        );
+        node.lower("lower");
+        // Nodes can't be made.
+        std::fs::remove_dir(node.device_dir()).unwrap();
+        let failed = kubelet
+            .allocate("dataplane", &["dataplaneMvp0"])
+            .await
+            .unwrap_err();
+        let text = failed.to_string();
+        assert!(
+            text.contains("failed to create macvtap: cannot make its device "),
+            "{text}"
+        );
+        assert_eq!(node.socket.find_link(LINK).unwrap(), None);
+        std::fs::create_dir(node.device_dir()).unwrap();
+        kubelet.allocate("dataplane", &["dataplaneMvp0"]).await.unwrap();
+        assert_eq!(names(&node.device_dir()).len(), 1);
+        plugin.stop().await;
+    });
+}
+
+#[test]
+fn a_start_deletes_macvtaps_that_no_pod_has() {
+    Node::run("sweep", async |mut node| {
+        let lower = node.lower("lower");
+        for name in [LINK, ABANDONED, "macvtap0"] {
+            let kind = LinkKind::MacVtap {
+                mode: MacVlanMode::Bridge,
+            };
+            let spec = LinkSpec {
+                parent: Some(lower.index),
+                ..LinkSpec::new(name, kind)
+            };
+            node.socket.create_link(&spec).unwrap();
+        }
+        let checkpoint = node.kubelet_dir().join("kubelet_internal_checkpoint");
+        let mut kept = Vec::new();
+        for text in [
+            "broken",
+            r#"{"Data": {"PodDeviceEntries": [{"PodUID": "u", "ContainerName": "c",
+                "ResourceName": "macvtap.network.kubevirt.io/dataplane", "DeviceIDs": {"-1": ["dataplaneMvp0"]}}]}}"#,
+        ] {
+            std::fs::write(&checkpoint, text).unwrap();
+            let mut kubelet = Kubelet::start(&node.kubelet_dir());
+            let plugin = node.plugin(PRIVATE);
+            kubelet.registered().await;
+            plugin.stop().await;
+            let found =
+                [LINK, ABANDONED, "macvtap0"].map(|name| node.socket.find_link(name).unwrap().is_some());
+            kept.push(found);
+        }
+        assert_eq!(kept, [[true, true, true], [true, false, true]]);
+    });
+}
