@@ -42,6 +42,11 @@ pub(crate) trait LinkPlugin: Sync {
     /// Its name.
     fn name(&self) -> &'static str;
 
+    /// Its name in the line that people see who call it by hand.
+    fn title(&self) -> &'static str {
+        self.name()
+    }
+
     /// The config versions that it supports.
     fn versions(&self) -> &'static [Version] {
         &Version::ALL
@@ -72,6 +77,12 @@ pub(crate) trait LinkPlugin: Sync {
             return Ok(());
         };
         pod.inside(|socket| veth::delete(call, socket, ifname))
+    }
+
+    /// Removes attachments that ended without a DEL and have no record, as far as the node shows them. It runs at the end of
+    /// DEL and GC, and an error is none of theirs.
+    fn sweep(&self, call: &Call) {
+        let _ = call;
     }
 
     /// An error if ADD could do nothing with the node as it is.
@@ -181,9 +192,9 @@ pub(crate) trait Wish {
         Ok(())
     }
 
-    /// Makes the link ready for addresses, from outside of the container.
-    fn prepare(&mut self, stage: &mut Stage<'_>, link: &Link) -> Result<(), Error> {
-        let _ = (stage, link);
+    /// Makes the link ready for the addresses of `leased`, from outside of the container.
+    fn prepare(&mut self, stage: &mut Stage<'_>, link: &Link, leased: &CniResult) -> Result<(), Error> {
+        let _ = (stage, link, leased);
         Ok(())
     }
 
@@ -248,6 +259,10 @@ pub(crate) struct Driven(pub(crate) &'static dyn LinkPlugin);
 impl Plugin for Driven {
     fn name(&self) -> &'static str {
         self.0.name()
+    }
+
+    fn about(&self) -> String {
+        format!("CNI {} plugin {}", self.0.title(), env!("CARGO_PKG_VERSION"))
     }
 
     fn versions(&self) -> &'static [Version] {

@@ -3,7 +3,7 @@
 //! ```text
 //! weft-cni, called as bridge | cnv-bridge | static | ... ──> cni::plugin::main ──> one of these
 //!
-//!   bridge, ptp, macvlan, macvtap, ipvlan, vlan, dummy, tap, host-device ──> attach: the driver of all plugins that give a container a link
+//!   bridge, ptp, macvlan, macvtap, ipvlan, vlan, dummy, tap, host-device, ovs ──> attach: the driver of all plugins that give a container a link
 //!                         ├──> ipam ──> dhcp, host_local, static_ipam in process, others exec'ed
 //!                         ├──> veth        a pair, one end in the container
 //!                         ├──> record      what is about to be made, for DEL and GC
@@ -12,7 +12,7 @@
 //!                         ├──> spoof_check rules of nftables for ports
 //!                         └──> masquerade  rules of nftables or iptables for addresses
 //!   tuning, vrf, loopback, passthru, multus_shim
-//!   bandwidth, firewall, portmap, sbr ──> chained: the result of the plugins before, records
+//!   bandwidth, firewall, ovs_mirror, portmap, sbr ──> chained: the result of the plugins before, records
 //! ```
 //!
 //! Every plugin is a [`cni::plugin::Plugin`]: it keeps nothing between calls and never looks at the process'
@@ -47,6 +47,8 @@ mod matches;
 mod messages;
 pub mod multus_shim;
 pub mod names;
+mod ovs;
+mod ovs_mirror;
 pub mod passthru;
 mod pod;
 mod portmap;
@@ -78,6 +80,8 @@ use host_device::HostDevice;
 use ipvlan::IpVlan;
 use macvlan::MacVlan;
 use macvtap::MacVtap;
+use ovs::Ovs;
+use ovs_mirror::OvsMirror;
 use portmap::Portmap;
 use ptp::Ptp;
 use sbr::Sbr;
@@ -101,6 +105,7 @@ const LINK_PLUGINS: &[&dyn LinkPlugin] = &[
     &IpVlan,
     &MacVlan,
     &MacVtap,
+    &Ovs,
     &Ptp,
     &Tap,
     &Vlan,
@@ -120,6 +125,9 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &Driven(&MacVlan),
     &Driven(&MacVtap),
     &MultusShim::new(),
+    &Driven(&Ovs),
+    &OvsMirror::CONSUMER,
+    &OvsMirror::PRODUCER,
     &Passthru,
     &Driven(&Ptp),
     &Portmap,

@@ -9,10 +9,13 @@ use cni::names::key;
 use cni::plugin::Call;
 
 use crate::messages::{NO_IPAM, NO_RANGES};
-use crate::names::{BANDWIDTH, DHCP, FIREWALL, HOST_LOCAL, PORTMAP, SBR, STATIC, TUNING, VRF};
+use crate::names::{
+    BANDWIDTH, DHCP, FIREWALL, HOST_LOCAL, OVS_MIRROR_CONSUMER, OVS_MIRROR_PRODUCER, PORTMAP, SBR, STATIC,
+    TUNING, VRF,
+};
 use crate::{
-    LINK_PLUGINS, bandwidth, dhcp, firewall, host_local, plugin_by_name, portmap, sbr, static_ipam, tuning,
-    vrf,
+    LINK_PLUGINS, bandwidth, dhcp, firewall, host_local, ovs_mirror, plugin_by_name, portmap, sbr,
+    static_ipam, tuning, vrf,
 };
 
 /// Keys that a config of any plugin may have: of the protocol, and what multus adds.
@@ -57,6 +60,9 @@ pub fn lint(config: &NetworkConfig, version: Version) -> Lint {
         None => match plugin {
             BANDWIDTH => (bandwidth::examine(&call), bandwidth::keys()),
             FIREWALL => (firewall::examine(&call), firewall::keys()),
+            OVS_MIRROR_CONSUMER | OVS_MIRROR_PRODUCER => {
+                (ovs_mirror::examine(&call, plugin), ovs_mirror::keys())
+            }
             PORTMAP => (portmap::examine(&call), portmap::keys()),
             SBR => (sbr::examine(&call), sbr::keys()),
             TUNING => (tuning::examine(&call), tuning::keys()),
@@ -151,6 +157,10 @@ mod tests {
             r#"{"type":"bandwidth","capabilities":{"bandwidth":true},"ingressRate":8000,"ingressBurst":8000}"#,
             r#"{"type":"firewall","ingressPolicy":"same-bridge","iptablesAdminChainName":"ADMIN"}"#,
             r#"{"type":"sbr","table":100,"addSourceHints":true}"#,
+            r#"{"type":"ovs","bridge":"br1","vlan":100,"trunk":[{"id":42}],"vlan_mode":"native-tagged","mtu":1400,
+                "interface_type":"system","socket_file":"unix:/s","link_state_check_retries":3,"args":{"cni":{"ovnPort":"p"}}}"#,
+            r#"{"type":"ovs-mirror-producer","bridge":"br1","mirrors":[{"name":"m","ingress":true}]}"#,
+            r#"{"type":"ovs-mirror-consumer","bridge":"br1","configuration_path":"/x","mirrors":[{"name":"m"}]}"#,
             r#"{"type":"sriov","anything":1,"ipam":{"type":"static","addresses":[{"address":"10.1.0.1/24"}]}}"#,
             r#"{"type":"macvlan","ipam":{"type":"whereabouts","range":"nonsense","x":1}}"#,
             r#"{"type":"bridge","capabilities":{"ipRanges":true},"ipam":{"type":"host-local"}}"#,
@@ -225,6 +235,14 @@ mod tests {
             (
                 r#"{"type":"cnv-firewall","ingressPolicy":"closed"}"#,
                 "plugin cnv-firewall: unknown ingress policy: \"closed\"",
+            ),
+            (
+                r#"{"type":"ovs","bridge":"br1","trunk":[{"id":4096}]}"#,
+                "plugin ovs: incorrect trunk id parameter",
+            ),
+            (
+                r#"{"type":"ovs-mirror-producer","bridge":"br1","mirrors":[{"name":"m"}]}"#,
+                "plugin ovs-mirror-producer: a mirror producer must have either a ingress or an egress or both",
             ),
             (
                 r#"{"type":"sbr","gateways":["here"]}"#,

@@ -24,6 +24,12 @@ pub const IPVLAN: &str = "ipvlan";
 pub const MACVLAN: &str = "macvlan";
 /// Plugin `macvtap`.
 pub const MACVTAP: &str = "macvtap";
+/// Plugin `ovs`.
+pub const OVS: &str = "ovs";
+/// Plugin `ovs-mirror-consumer`.
+pub const OVS_MIRROR_CONSUMER: &str = "ovs-mirror-consumer";
+/// Plugin `ovs-mirror-producer`.
+pub const OVS_MIRROR_PRODUCER: &str = "ovs-mirror-producer";
 /// Plugin `ptp`.
 pub const PTP: &str = "ptp";
 /// Plugin `sbr`.
@@ -65,6 +71,61 @@ pub(crate) mod arg {
     pub(crate) const MAC: &str = "MAC";
     pub(crate) const IP: &str = "IP";
     pub(crate) const GATEWAY: &str = "GATEWAY";
+    pub(crate) const OVN_PORT: &str = "OvnPort";
+    pub(crate) const POD_UID: &str = "K8S_POD_UID";
+}
+
+/// Names in the database of Open vSwitch and of files beside it (cni-plugins §10).
+pub(crate) mod ovs {
+    /// The plugins' name in their about line.
+    pub(crate) const TITLE: &str = "OVS bridge";
+    pub(crate) const OWNER: &str = "ovs-cni.network.kubevirt.io";
+    pub(crate) const DEFAULT_SOCKET: &str = "unix:/var/run/openvswitch/db.sock";
+    /// The bridge of ports that OVN knows.
+    pub(crate) const OVN_BRIDGE: &str = "br-int";
+    pub(crate) const CACHE: &str = "/var/lib/cni/ovs-cni/cache";
+    pub(crate) const OLD_CACHE: &str = "/tmp/ovscache";
+    pub(crate) const FLAT_FILES: [&str; 2] = [
+        "/etc/kubernetes/cni/net.d/ovs.d/ovs.conf",
+        "/etc/cni/net.d/ovs.d/ovs.conf",
+    ];
+    /// Begin of a MAC that belongs to an IP address.
+    pub(crate) const MAC_PREFIX: [u8; 2] = [0x0a, 0x58];
+
+    pub(crate) mod table {
+        pub(crate) const BRIDGE: &str = "Bridge";
+        pub(crate) const PORT: &str = "Port";
+        pub(crate) const INTERFACE: &str = "Interface";
+        pub(crate) const MIRROR: &str = "Mirror";
+    }
+
+    pub(crate) mod column {
+        pub(crate) const UUID: &str = "_uuid";
+        pub(crate) const NAME: &str = "name";
+        pub(crate) const EXTERNAL_IDS: &str = "external_ids";
+        pub(crate) const PORTS: &str = "ports";
+        pub(crate) const MIRRORS: &str = "mirrors";
+        pub(crate) const INTERFACES: &str = "interfaces";
+        pub(crate) const VLAN_MODE: &str = "vlan_mode";
+        pub(crate) const TAG: &str = "tag";
+        pub(crate) const TRUNKS: &str = "trunks";
+        pub(crate) const TYPE: &str = "type";
+        pub(crate) const OFPORT_REQUEST: &str = "ofport_request";
+        pub(crate) const LINK_STATE: &str = "link_state";
+        pub(crate) const ERROR: &str = "error";
+        pub(crate) const SOURCES: &str = "select_src_port";
+        pub(crate) const DESTINATIONS: &str = "select_dst_port";
+        pub(crate) const OUTPUT: &str = "output_port";
+    }
+
+    /// Keys of `external_ids`.
+    pub(crate) mod external_id {
+        pub(crate) const OWNER: &str = "owner";
+        pub(crate) const NETNS: &str = "contNetns";
+        pub(crate) const IFNAME: &str = "contIface";
+        pub(crate) const POD_UID: &str = "contPodUid";
+        pub(crate) const OVN_PORT: &str = "iface-id";
+    }
 }
 
 /// What macvtap shares with its device plugin, and with kubelet (cni-plugins §11).

@@ -280,7 +280,7 @@ impl<'a> Stage<'a> {
         result.routes = leased.routes;
         result.dns = leased.dns;
         let plan = interface::plan(&link.name, result)?;
-        wish.prepare(self, link)?;
+        wish.prepare(self, link, result)?;
         let call = self.call;
         self.pod.inside(|socket| {
             wish.tune(&link.name);

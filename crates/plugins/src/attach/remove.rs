@@ -73,6 +73,7 @@ pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
         used.add(taken.iter().flat_map(|taken| &taken.steps));
         removal.remove_unused_rules(used);
     }
+    plugin.sweep(call);
     Ok(())
 }
 
@@ -105,6 +106,7 @@ pub(super) fn gc(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     if is_last {
         removal.remove_unused_rules(used);
     }
+    plugin.sweep(call);
     outcome = outcome.and(plugin.collect(call, &mut host));
     // One attachment that cannot be removed keeps nobody else's addresses from being collected.
     outcome.and(plugin.addressing().ask(ipam::gc, call))

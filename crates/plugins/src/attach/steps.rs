@@ -11,6 +11,7 @@ use crate::{
     host_device, macvtap,
     masquerade::{self, Backend},
     messages::Explain as _,
+    ovs,
     pod::Pod,
     record::Attachment,
     ruleset::Ruleset,
@@ -43,6 +44,15 @@ pub(crate) enum Step {
         /// Where it went.
         #[serde(rename = "to")]
         sandbox: Sandbox,
+    },
+    /// The host's end of a pair was made a port of a bridge of Open vSwitch.
+    OvsPort {
+        /// Its name.
+        port: String,
+        /// Address of the database.
+        socket: String,
+        /// `CNI_NETNS`, by which the database names the container.
+        netns: String,
     },
     /// The container's frames are checked for their sender.
     SpoofCheck {
@@ -142,6 +152,7 @@ impl Step {
                 };
                 macvtap::remove_node(path, number)
             }
+            Step::OvsPort { port, socket, netns } => ovs::take_back(owner, port, socket, netns),
             Step::Pair { .. } | Step::Link { .. } | Step::Device { .. } => Ok(()),
         }
     }
@@ -159,7 +170,9 @@ impl Step {
             Step::Device { name, sandbox } => {
                 host_device::give_back(host, sandbox.find(call)?, owner.ifname, name)
             }
-            Step::SpoofCheck { .. } | Step::Masquerade { .. } | Step::Node { .. } => Ok(()),
+            Step::OvsPort { .. } | Step::SpoofCheck { .. } | Step::Masquerade { .. } | Step::Node { .. } => {
+                Ok(())
+            }
         }
     }
 }
@@ -261,6 +274,14 @@ mod tests {
                     },
                 },
                 r#"{"device":{"name":"eth1","to":{"netns":"/run/netns/x"}}}"#,
+            ),
+            (
+                Step::OvsPort {
+                    port: "veth1".into(),
+                    socket: "unix:/s".into(),
+                    netns: "/run/netns/x".into(),
+                },
+                r#"{"ovsPort":{"port":"veth1","socket":"unix:/s","netns":"/run/netns/x"}}"#,
             ),
             (
                 Step::SpoofCheck {

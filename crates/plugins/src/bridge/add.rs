@@ -86,7 +86,7 @@ impl Wish for Port {
         Ok(())
     }
 
-    fn prepare(&mut self, stage: &mut Stage<'_>, link: &Link) -> Result<(), Error> {
+    fn prepare(&mut self, stage: &mut Stage<'_>, link: &Link, _leased: &CniResult) -> Result<(), Error> {
         if self.config.detect_duplicates {
             // Questions that are sent before the bridge passes them on would be lost, and a duplicate with them.
             stage.pod.inside(|_| {

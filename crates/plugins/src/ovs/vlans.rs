@@ -1,0 +1,243 @@
+//! VLANs of a port of Open vSwitch (cni-plugins §10.1).
+
+use std::collections::BTreeSet;
+
+use cni::Error;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    messages::{OVS_TRUNK_EMPTY, TRUNK_ID, TRUNK_MAX, TRUNK_MIN, TRUNK_ORDER},
+    names::ovs::column,
+};
+
+/// Largest VLAN identifier that the database takes.
+const LAST: u32 = 4095;
+
+const ACCESS: &str = "access";
+const TRUNK: &str = "trunk";
+/// Modes in which untagged frames have a VLAN, beside those of the trunk.
+const NATIVE: [&str; 2] = ["native-untagged", "native-tagged"];
+
+/// An item of `trunk`: one VLAN, a range, or both.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub(super) struct TrunkItem {
+    #[serde(rename = "minID")]
+    min_id: Option<u32>,
+    #[serde(rename = "maxID")]
+    max_id: Option<u32>,
+    id: Option<u32>,
+}
+
+/// The VLANs of a port, as its row in the database says them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Vlans {
+    /// `vlan_mode`.
+    pub(super) mode: String,
+    /// `tag`.
+    pub(super) tag: Option<u32>,
+    /// `trunks`; an empty set is all VLANs.
+    pub(super) trunks: BTreeSet<u32>,
+}
+
+impl Vlans {
+    /// Without a `mode`, a trunk goes before a VLAN, as in the established plugin.
+    pub(super) fn new(vlan: Option<u32>, trunk: &[TrunkItem], mode: &str) -> Result<Self, Error> {
+        let trunks = ids(trunk)?;
+        if NATIVE.contains(&mode) {
+            let tag = vlan.ok_or_else(|| Error::internal(format!("vlan_mode {mode} needs a vlan")))?;
+            return Ok(Vlans {
+                mode: mode.to_owned(),
+                tag: Some(tag),
+                trunks,
+            });
+        }
+        if !mode.is_empty() {
+            return Err(Error::internal(format!(
+                "unknown vlan_mode \"{mode}\": leave it out, or use {}",
+                NATIVE.join(" or ")
+            )));
+        }
+        match vlan {
+            Some(tag) if trunk.is_empty() => Ok(Vlans {
+                mode: ACCESS.to_owned(),
+                tag: Some(tag),
+                trunks,
+            }),
+            _ => Ok(Vlans {
+                mode: TRUNK.to_owned(),
+                tag: None,
+                trunks,
+            }),
+        }
+    }
+
+    /// Puts the columns into a new row.
+    pub(super) fn write(&self, row: &mut Map<String, Value>) {
+        row.insert(column::VLAN_MODE.to_owned(), json!(self.mode));
+        if let Some(tag) = self.tag {
+            row.insert(column::TAG.to_owned(), json!(tag));
+        }
+        if !self.trunks.is_empty() {
+            let ids = self.trunks.iter().map(|id| json!(id));
+            row.insert(column::TRUNKS.to_owned(), ovsdb::set(ids));
+        }
+    }
+
+    /// The columns of a row. Values of another type count as absent.
+    pub(super) fn of_row(row: &Value) -> Self {
+        let numbers = |name: &str| {
+            let values = row.get(name).map(ovsdb::set_of).unwrap_or_default();
+            values
+                .iter()
+                .filter_map(Value::as_u64)
+                .filter_map(|id| u32::try_from(id).ok())
+        };
+        let modes = row.get(column::VLAN_MODE).map(ovsdb::set_of).unwrap_or_default();
+        Vlans {
+            mode: modes
+                .iter()
+                .find_map(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+            tag: numbers(column::TAG).next(),
+            trunks: numbers(column::TRUNKS).collect(),
+        }
+    }
+
+    /// An error that names the first difference, in the established plugin's words.
+    pub(super) fn require(&self, wanted: &Self) -> Result<(), Error> {
+        let tag = |tag: Option<u32>| tag.map_or_else(|| "nil".to_owned(), |tag| tag.to_string());
+        let list = |ids: &BTreeSet<u32>| {
+            let ids: Vec<_> = ids.iter().map(u32::to_string).collect();
+            format!("[{}]", ids.join(" "))
+        };
+        let differs = if self.mode != wanted.mode {
+            format!("vlan mode mismatch. expected={},real={}", wanted.mode, self.mode)
+        } else if self.tag != wanted.tag {
+            format!(
+                "vlan tag mismatch. ovs={},netconf={}",
+                tag(self.tag),
+                tag(wanted.tag)
+            )
+        } else if self.trunks != wanted.trunks {
+            format!(
+                "trunk mismatch. ovs={},netconf={}",
+                list(&self.trunks),
+                list(&wanted.trunks)
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::internal(differs))
+    }
+}
+
+fn ids(trunk: &[TrunkItem]) -> Result<BTreeSet<u32>, Error> {
+    let mut ids = BTreeSet::new();
+    let limited = |id: Option<u32>, text: &str| match id {
+        Some(id) if id > LAST => Err(Error::internal(text)),
+        id => Ok(id),
+    };
+    for item in trunk {
+        let first = limited(item.min_id, TRUNK_MIN)?;
+        let last = limited(item.max_id, TRUNK_MAX)?;
+        if let (Some(first), Some(last)) = (first, last) {
+            if first > last {
+                return Err(Error::internal(TRUNK_ORDER));
+            }
+            ids.extend(first..=last);
+        }
+        ids.extend(limited(item.id, TRUNK_ID)?);
+    }
+    if ids.is_empty() && !trunk.is_empty() {
+        return Err(Error::internal(OVS_TRUNK_EMPTY));
+    }
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vlans(vlan: Option<u32>, trunk: Value, mode: &str) -> Result<Vlans, String> {
+        let trunk: Vec<TrunkItem> = cni::json::from_str(&trunk.to_string()).unwrap();
+        Vlans::new(vlan, &trunk, mode).map_err(|error| error.msg)
+    }
+
+    fn columns(vlans: &Vlans) -> Value {
+        let mut row = Map::new();
+        vlans.write(&mut row);
+        Value::Object(row)
+    }
+
+    // cni-plugins#53
+    #[test]
+    fn vlan_alone_is_access_and_everything_else_is_a_trunk() {
+        let access = vlans(Some(100), json!([]), "").unwrap();
+        assert_eq!(columns(&access), json!({ "vlan_mode": "access", "tag": 100 }));
+        let all = vlans(None, json!([]), "").unwrap();
+        assert_eq!(columns(&all), json!({ "vlan_mode": "trunk" }));
+        let trunk = json!([{ "id": 42 }, { "minID": 5, "maxID": 7 }, { "id": 6 }]);
+        let some = vlans(Some(100), trunk.clone(), "").unwrap();
+        assert_eq!(
+            columns(&some),
+            json!({ "vlan_mode": "trunk", "trunks": ["set", [5, 6, 7, 42]] })
+        );
+        let native = vlans(Some(100), trunk, "native-untagged").unwrap();
+        assert_eq!(
+            columns(&native),
+            json!({ "vlan_mode": "native-untagged", "tag": 100, "trunks": ["set", [5, 6, 7, 42]] })
+        );
+        for written in [access, all, some, native] {
+            assert_eq!(Vlans::of_row(&columns(&written)), written);
+        }
+    }
+
+    #[test]
+    fn vlans_of_a_wrong_config_are_refused_in_the_established_words() {
+        for (trunk, text) in [
+            (
+                json!([{ "minID": 4096, "maxID": 5000 }]),
+                "incorrect trunk minID parameter",
+            ),
+            (
+                json!([{ "minID": 1, "maxID": 4096 }]),
+                "incorrect trunk maxID parameter",
+            ),
+            (
+                json!([{ "minID": 7, "maxID": 6 }]),
+                "minID is greater than maxID in trunk parameter",
+            ),
+            (json!([{ "id": 4096 }]), "incorrect trunk id parameter"),
+            (json!([{ "minID": 5 }]), "trunk parameter is misconfigured"),
+            (json!([{}]), "trunk parameter is misconfigured"),
+        ] {
+            assert_eq!(vlans(None, trunk.clone(), ""), Err(text.to_owned()), "{trunk}");
+        }
+        let without = vlans(None, json!([{ "id": 1 }]), "native-tagged");
+        assert_eq!(without, Err("vlan_mode native-tagged needs a vlan".to_owned()));
+        assert!(vlans(None, json!([]), "dot1q").is_err());
+    }
+
+    #[test]
+    fn a_difference_is_named() {
+        let row = |text: &str| Vlans::of_row(&serde_json::from_str(text).unwrap());
+        let access = row(r#"{"vlan_mode":"access","tag":5,"trunks":["set",[]]}"#);
+        let error = |wanted: &Vlans| access.require(wanted).unwrap_err().msg;
+        assert_eq!(access.require(&access), Ok(()));
+        assert_eq!(
+            error(&row(r#"{"vlan_mode":"trunk"}"#)),
+            "vlan mode mismatch. expected=trunk,real=access"
+        );
+        assert_eq!(
+            error(&row(r#"{"vlan_mode":"access","tag":["set",[]]}"#)),
+            "vlan tag mismatch. ovs=5,netconf=nil"
+        );
+        assert_eq!(
+            error(&row(r#"{"vlan_mode":"access","tag":5,"trunks":["set",[7,9]]}"#)),
+            "trunk mismatch. ovs=[],netconf=[7 9]"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! The keys of a mirror plugin's config (cni-plugins §10.8).
+
+use cni::{Error, json, plugin::Call};
+use serde::Deserialize;
+
+use super::plan::Role;
+use crate::{
+    config::read_config,
+    messages::{OVS_MIRROR_IDLE, OVS_NO_BRIDGE_NAME},
+    ovs::{flat_file, socket},
+};
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+struct Wire {
+    bridge: String,
+    socket_file: String,
+    configuration_path: String,
+    mirrors: Vec<Mirror>,
+}
+
+/// A mirror that a config names.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct Mirror {
+    pub(super) name: String,
+    /// A producer's packets to the switch are copied.
+    pub(super) ingress: bool,
+    /// A producer's packets from the switch are copied.
+    pub(super) egress: bool,
+}
+
+/// A config, before the flat file was read.
+#[derive(Debug, Clone)]
+pub(super) struct Config {
+    wire: Wire,
+    mirrors: Vec<Mirror>,
+}
+
+/// A config as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) bridge: String,
+    /// Address of the database.
+    pub(super) socket: String,
+    /// Each name once.
+    pub(super) mirrors: Vec<Mirror>,
+}
+
+/// The keys of a config.
+pub(super) fn keys() -> &'static [&'static str] {
+    json::fields_of::<Wire>()
+}
+
+impl Config {
+    /// Reads and validates a config, without a look at the node.
+    pub(super) fn read(call: &Call, role: Role) -> Result<Self, Error> {
+        Config::new(read_config(call)?, role)
+    }
+
+    fn new(wire: Wire, role: Role) -> Result<Self, Error> {
+        let mut mirrors: Vec<Mirror> = Vec::new();
+        for mirror in &wire.mirrors {
+            if mirror.name.is_empty() {
+                return Err(Error::internal("a mirror has no name"));
+            }
+            if role == Role::Producer && !mirror.ingress && !mirror.egress {
+                return Err(Error::internal(OVS_MIRROR_IDLE));
+            }
+            match mirrors.iter_mut().find(|known| known.name == mirror.name) {
+                Some(known) => {
+                    known.ingress |= mirror.ingress;
+                    known.egress |= mirror.egress;
+                }
+                None => mirrors.push(mirror.clone()),
+            }
+        }
+        Ok(Config { wire, mirrors })
+    }
+
+    /// Fills gaps from the flat file, and decides.
+    pub(super) fn complete(mut self) -> Result<Target, Error> {
+        if let Some(file) = flat_file::read::<Wire>(&self.wire.configuration_path)? {
+            for (own, other) in [
+                (&mut self.wire.bridge, file.bridge),
+                (&mut self.wire.socket_file, file.socket_file),
+            ] {
+                if own.is_empty() {
+                    *own = other;
+                }
+            }
+        }
+        if self.wire.bridge.is_empty() {
+            return Err(Error::internal(OVS_NO_BRIDGE_NAME));
+        }
+        Ok(Target {
+            bridge: self.wire.bridge,
+            socket: socket(self.wire.socket_file),
+            mirrors: self.mirrors,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mirrors(config: &str, role: Role) -> Result<Vec<Mirror>, String> {
+        let config = Config::new(json::from_str(config).unwrap(), role);
+        config.map(|config| config.mirrors).map_err(|error| error.msg)
+    }
+
+    // cni-plugins#61
+    #[test]
+    fn a_producer_copies_at_least_one_direction() {
+        let idle = r#"{"mirrors":[{"name":"m"}]}"#;
+        assert_eq!(
+            mirrors(idle, Role::Producer).unwrap_err(),
+            "a mirror producer must have either a ingress or an egress or both"
+        );
+        assert_eq!(mirrors(idle, Role::Consumer).unwrap().len(), 1);
+        assert_eq!(
+            mirrors(r#"{"mirrors":[{"ingress":true}]}"#, Role::Producer).unwrap_err(),
+            "a mirror has no name"
+        );
+    }
+
+    #[test]
+    fn a_mirror_that_is_named_twice_is_one() {
+        let twice = r#"{"mirrors":[{"name":"m","ingress":true},{"name":"m","Egress":true}]}"#;
+        let both = Mirror {
+            name: "m".into(),
+            ingress: true,
+            egress: true,
+        };
+        assert_eq!(mirrors(twice, Role::Producer), Ok(vec![both]));
+    }
+}
