@@ -55,7 +55,9 @@ is_gone() {
 start() {
     setpriv --pdeathsig KILL NetworkManager --debug </dev/null &
     manager=$!
-    until nm-online --quiet --wait-for-startup --timeout=5; do
+    # On a busy machine it may need seconds to reach the bus, and one that hangs must not keep the next from looking.
+    until timeout --kill-after=1 40 nm-online --quiet --wait-for-startup --timeout=30; do
+        echo "weft: nm-online ended with $?"
         kill -0 "$manager"
     done
     started=$((started + 1))
