@@ -9,6 +9,7 @@ use std::{
 
 use linux::{
     link::{Link, LinkKind, LinkSpec, MacVlanMode},
+    route::Socket,
     tap::{DeviceNumber, macvtap_device},
 };
 use plugins::macvtap::link_name;
@@ -121,8 +122,8 @@ fn macvtap_of_the_device_plugin_moves_to_the_pod_and_ends_with_the_attachment() 
                 interface["mtu"] = 1500.into();
             }
             assert_eq!(
-                result,
-                json!({ "cniVersion": version, "interfaces": [interface] })
+                (&result["cniVersion"], &result["interfaces"]),
+                (&json!(version), &json!([interface]))
             );
             let number = pod.ns.run(|| macvtap_device(link.index)).unwrap().unwrap();
             assert_eq!(node(link.index), Some((number, 107, 107)));
@@ -274,7 +275,7 @@ fn device_with_another_index_in_the_pod_is_refused() {
             .iter()
             .all(|link| link.index != device.index)
         {
-            let name = format!("br{}", pod.with(|socket| socket.links()).len());
+            let name = format!("br{}", pod.with(Socket::links).len());
             let bridge = LinkKind::Bridge {
                 vlan_filtering: false,
             };
