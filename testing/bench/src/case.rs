@@ -12,51 +12,213 @@ pub(crate) const NETWORK: &str = "bench";
 pub(crate) const BRIDGE: &str = "br0";
 /// The interface in the container.
 pub(crate) const IFNAME: &str = "net1";
+/// The host's end of the pair that a container is attached by.
+pub(crate) const OUTER: &str = "veth0";
+/// The link of a host that macvlans and ipvlans stand on.
+pub(crate) const PARENT: &str = "eth0";
+/// The address of a container that gets none of a range.
+const ADDRESS: &str = "10.63.0.2/16";
+/// Bits per second, and bits at once.
+const RATE: u64 = 8_000_000;
+/// Mappings of each container that is there before.
+const MAPPINGS: u32 = 10;
+/// First port of the host that is mapped.
+const FIRST_PORT: u32 = 20_000;
 /// First two bytes of the addresses that host-local gives.
 const SUBNET: [u8; 2] = [10, 64];
 
-/// One thing to measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One thing to measure: a line of [`CASES`].
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     /// What it is called on the command line and above its table.
     pub(crate) name: &'static str,
-    pub(crate) what: What,
+    /// The plugin that is called.
+    pub(crate) plugin: &'static str,
+    /// What its config has beside the version, the network and the plugin.
+    keys: fn(&Place<'_>) -> Value,
+    /// What each host has before.
+    pub(crate) host: Before,
+    /// What each container has before.
+    pub(crate) container: Interface,
+    /// What the kernel alone does of it.
+    pub(crate) floor: Floor,
 }
 
-/// The plugin and what it has to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// `bridge`, without addresses.
-    Layer2,
-    /// `bridge` with an address of a fixed list.
-    Static,
-    /// `bridge` with an address of a range.
-    HostLocal,
-    /// The same as a gateway that masquerades.
-    Masquerade,
-    /// `bridge` with the MAC spoof check, while so many other ports have it.
-    SpoofCheck { ports: u32 },
-    /// `host-local` alone, while so many addresses are taken.
-    Addresses { used: u16 },
-    /// `tuning` of MAC, MTU and one kernel setting.
-    Tuning,
+/// What a config depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// Path of the container's namespace.
+    pub(crate) sandbox: &'a Path,
+    /// Where addresses are kept.
+    pub(crate) data: &'a Path,
+    /// 0 for the container that is measured, else the number of one that is there before.
+    pub(crate) number: u32,
 }
+
+/// What a host has before the containers that are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// A bridge, as all have.
+    Bridge,
+    /// So many ports with the MAC spoof check.
+    GuardedPorts(u32),
+    /// So many addresses that are taken.
+    Leases(u16),
+    /// So many containers that the plugin has attached.
+    Containers(u32),
+}
+
+/// What a container has before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interface {
+    /// Nothing: the plugin makes its interface.
+    None,
+    /// An interface, whose other end is in the container as well.
+    Own,
+    /// An interface, whose other end is [`OUTER`] of the host.
+    Attached,
+}
+
+/// What bare netlink does, to compare a plugin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Floor {
+    /// There is nothing to compare with.
+    None,
+    /// A pair, up.
+    Pair,
+    /// A pair, up, with the host's end as a port of the bridge.
+    Port,
+    /// A link on the host's [`PARENT`], up.
+    Child(Kind),
+}
+
+/// Kinds of links that stand on another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    MacVlan,
+    IpVlan,
+}
+
+/// A case that needs nothing special.
+const PLAIN: Case = Case {
+    name: "",
+    plugin: "bridge",
+    keys: |_| json!({ "bridge": BRIDGE }),
+    host: Before::Bridge,
+    container: Interface::None,
+    floor: Floor::Port,
+};
+/// A case of a plugin that is called after another one, of whose interface it only needs to know.
+const CHAINED: Case = Case {
+    floor: Floor::None,
+    ..PLAIN
+};
 
 /// All of them, in the order in which they are measured.
-pub(crate) const CASES: [Case; 9] = [
-    case("bridge", What::Layer2),
-    case("bridge+static", What::Static),
-    case("bridge+host-local", What::HostLocal),
-    case("bridge+ipMasq", What::Masquerade),
-    case("bridge+macspoofchk@1", What::SpoofCheck { ports: 1 }),
-    case("bridge+macspoofchk@100", What::SpoofCheck { ports: 100 }),
-    case("bridge+macspoofchk@1000", What::SpoofCheck { ports: 1000 }),
-    case("host-local@10000", What::Addresses { used: 10_000 }),
-    case("tuning", What::Tuning),
+pub(crate) const CASES: [Case; 16] = [
+    Case {
+        name: "bridge",
+        ..PLAIN
+    },
+    Case {
+        name: "bridge+static",
+        keys: |_| {
+            let ipam = json!({ "type": "static", "addresses": [{ "address": ADDRESS }] });
+            json!({ "bridge": BRIDGE, "ipam": ipam })
+        },
+        ..PLAIN
+    },
+    Case {
+        name: "bridge+host-local",
+        keys: |place| json!({ "bridge": BRIDGE, "ipam": range(place) }),
+        ..PLAIN
+    },
+    Case {
+        name: "bridge+ipMasq",
+        keys: |place| json!({ "bridge": BRIDGE, "isGateway": true, "ipMasq": true, "ipam": range(place) }),
+        ..PLAIN
+    },
+    guarded("bridge+macspoofchk@1", 1),
+    guarded("bridge+macspoofchk@100", 100),
+    guarded("bridge+macspoofchk@1000", 1000),
+    Case {
+        name: "ptp",
+        plugin: "ptp",
+        keys: |place| json!({ "ipam": range(place) }),
+        floor: Floor::Pair,
+        ..PLAIN
+    },
+    child("macvlan", Kind::MacVlan),
+    child("ipvlan", Kind::IpVlan),
+    Case {
+        name: "host-local@10000",
+        plugin: "host-local",
+        keys: |place| json!({ "ipam": range(place) }),
+        host: Before::Leases(10_000),
+        ..CHAINED
+    },
+    Case {
+        name: "tuning",
+        plugin: "tuning",
+        keys: |place| {
+            json!({
+                "mac": "02:00:00:00:be:ac", "mtu": 1400, "sysctl": { "net.ipv4.conf.IFNAME.arp_filter": "1" },
+                "prevResult": previous(place, None),
+            })
+        },
+        container: Interface::Own,
+        ..CHAINED
+    },
+    mapped("portmap@1", 0),
+    mapped("portmap@1000", 1000 / MAPPINGS),
+    Case {
+        name: "firewall",
+        plugin: "firewall",
+        keys: |place| json!({ "prevResult": previous(place, Some(ADDRESS)) }),
+        ..CHAINED
+    },
+    Case {
+        name: "bandwidth",
+        plugin: "bandwidth",
+        keys: |place| {
+            json!({
+                "ingressRate": RATE, "ingressBurst": RATE, "egressRate": RATE, "egressBurst": RATE,
+                "prevResult": previous(place, None),
+            })
+        },
+        container: Interface::Attached,
+        ..CHAINED
+    },
 ];
 
-const fn case(name: &'static str, what: What) -> Case {
-    Case { name, what }
+const fn guarded(name: &'static str, ports: u32) -> Case {
+    Case {
+        name,
+        keys: |_| json!({ "bridge": BRIDGE, "macspoofchk": true }),
+        host: Before::GuardedPorts(ports),
+        ..PLAIN
+    }
+}
+
+const fn child(name: &'static str, kind: Kind) -> Case {
+    Case {
+        name,
+        plugin: name,
+        keys: |place| json!({ "master": PARENT, "ipam": range(place) }),
+        floor: Floor::Child(kind),
+        ..PLAIN
+    }
+}
+
+/// One mapping, beside so many containers with [`MAPPINGS`] each.
+const fn mapped(name: &'static str, containers: u32) -> Case {
+    Case {
+        name,
+        plugin: "portmap",
+        keys: mappings,
+        host: Before::Containers(containers),
+        ..CHAINED
+    }
 }
 
 /// The cases called so; a name without `@…` means all sizes. All cases for no names, an error for an unknown one.
@@ -73,55 +235,50 @@ pub(crate) fn chosen(names: &[String]) -> Result<Vec<Case>, String> {
 }
 
 impl Case {
-    /// Name of the plugin that is called.
-    pub(crate) fn plugin(&self) -> &'static str {
-        match self.what {
-            What::Addresses { .. } => "host-local",
-            What::Tuning => "tuning",
-            _ => "bridge",
-        }
-    }
-
-    /// Whether the container's interface is what the plugin makes: then bare netlink has something to compare with.
-    pub(crate) fn attaches(&self) -> bool {
-        self.plugin() == "bridge"
-    }
-
-    /// Standard input of a call for the container at `sandbox`, with addresses kept in `data`.
-    pub(crate) fn config(&self, sandbox: &Path, data: &Path) -> Value {
-        let mut config = json!({ "cniVersion": VERSION, "name": NETWORK, "type": self.plugin() });
-        if self.attaches() {
-            config["bridge"] = json!(BRIDGE);
-        }
-        match self.what {
-            What::Layer2 => {}
-            What::Static => {
-                config["ipam"] = json!({ "type": "static", "addresses": [{ "address": "10.63.0.2/16" }] });
-            }
-            What::HostLocal | What::Addresses { .. } => config["ipam"] = range(data),
-            What::Masquerade => {
-                config["ipam"] = range(data);
-                config["isGateway"] = json!(true);
-                config["ipMasq"] = json!(true);
-            }
-            What::SpoofCheck { .. } => config["macspoofchk"] = json!(true),
-            What::Tuning => {
-                config["mac"] = json!("02:00:00:00:be:ac");
-                config["mtu"] = json!(1400);
-                config["sysctl"] = json!({ "net.ipv4.conf.IFNAME.arp_filter": "1" });
-                config["prevResult"] = json!({
-                    "cniVersion": VERSION,
-                    "interfaces": [{ "name": IFNAME, "mac": "02:00:00:00:00:01", "sandbox": sandbox }],
-                });
+    /// Standard input of a call.
+    pub(crate) fn config(&self, place: &Place<'_>) -> Value {
+        let mut config = json!({ "cniVersion": VERSION, "name": NETWORK, "type": self.plugin });
+        if let Value::Object(keys) = (self.keys)(place) {
+            for (key, value) in keys {
+                config[key] = value;
             }
         }
         config
     }
 }
 
-fn range(data: &Path) -> Value {
+fn range(place: &Place<'_>) -> Value {
     let [a, b] = SUBNET;
-    json!({ "type": "host-local", "dataDir": data, "ranges": [[{ "subnet": format!("{a}.{b}.0.0/16") }]] })
+    let subnet = format!("{a}.{b}.0.0/16");
+    json!({ "type": "host-local", "dataDir": place.data, "ranges": [[{ "subnet": subnet }]] })
+}
+
+/// The result of the plugin before.
+fn previous(place: &Place<'_>, address: Option<&str>) -> Value {
+    let addresses: Vec<_> = address
+        .iter()
+        .map(|address| json!({ "address": address, "interface": 1 }))
+        .collect();
+    json!({
+        "cniVersion": VERSION,
+        "interfaces": [
+            { "name": OUTER, "mac": "02:00:00:00:00:01" },
+            { "name": IFNAME, "mac": "02:00:00:00:00:02", "sandbox": place.sandbox },
+        ],
+        "ips": addresses,
+    })
+}
+
+/// Ports of the host that lead to a container: one for the container that is measured, else [`MAPPINGS`].
+fn mappings(place: &Place<'_>) -> Value {
+    let count = if place.number == 0 { 1 } else { MAPPINGS };
+    let first = FIRST_PORT + place.number * MAPPINGS;
+    let ports: Vec<_> = (first..first + count)
+        .map(|port| json!({ "hostPort": port, "containerPort": 80, "protocol": "tcp" }))
+        .collect();
+    let [c, d] = u16::try_from(place.number).unwrap_or_default().to_be_bytes();
+    let address = format!("10.62.{c}.{d}/16");
+    json!({ "runtimeConfig": { "portMappings": ports }, "prevResult": previous(place, Some(&address)) })
 }
 
 /// Container ID number `number` of some kind: 64 digits, as runtimes make them.
@@ -190,13 +347,21 @@ mod tests {
     use super::*;
 
     fn config(name: &str) -> Value {
+        config_of(name, 0)
+    }
+
+    fn config_of(name: &str, number: u32) -> Value {
         let case = chosen(&[name.to_owned()]).unwrap()[0];
-        case.config(Path::new("/run/netns/a"), Path::new("/data"))
+        case.config(&Place {
+            sandbox: Path::new("/run/netns/a"),
+            data: Path::new("/data"),
+            number,
+        })
     }
 
     #[test]
     fn names_choose_cases_and_a_stem_chooses_all_sizes() {
-        assert_eq!(chosen(&[]).unwrap(), CASES);
+        assert_eq!(chosen(&[]).unwrap().len(), CASES.len());
         let named = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             chosen(&names).map(|cases| cases.iter().map(|case| case.name).collect::<Vec<_>>())
@@ -226,8 +391,41 @@ mod tests {
         assert_eq!(config("bridge+macspoofchk@100")["macspoofchk"], true);
         assert_eq!(config("host-local@10000")["type"], "host-local");
         let tuning = config("tuning");
-        assert_eq!(tuning["prevResult"]["interfaces"][0]["sandbox"], "/run/netns/a");
+        assert_eq!(tuning["prevResult"]["interfaces"][1]["sandbox"], "/run/netns/a");
         assert_eq!(tuning["mtu"], 1400);
+        for name in ["macvlan", "ipvlan"] {
+            assert_eq!(
+                (&config(name)["type"], &config(name)["master"]),
+                (&json!(name), &json!(PARENT))
+            );
+        }
+        let firewall = config("firewall");
+        assert_eq!(firewall["prevResult"]["ips"][0]["address"], "10.63.0.2/16");
+        assert_eq!(config("bandwidth")["prevResult"]["interfaces"][0]["name"], OUTER);
+    }
+
+    #[test]
+    fn ports_of_all_containers_are_different_and_a_thousand() {
+        let ports = |number| -> Vec<u64> {
+            let config = config_of("portmap@1000", number);
+            let mappings = config["runtimeConfig"]["portMappings"].as_array().unwrap();
+            mappings
+                .iter()
+                .map(|mapping| mapping["hostPort"].as_u64().unwrap())
+                .collect()
+        };
+        let case = chosen(&["portmap@1000".to_owned()]).unwrap()[0];
+        let Before::Containers(containers) = case.host else {
+            panic!("{case:?}");
+        };
+        let mut all: Vec<u64> = (0..=containers).flat_map(ports).collect();
+        assert_eq!(all.len(), 1001);
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 1001);
+        assert!(all.iter().all(|port| *port <= u64::from(u16::MAX)));
+        let last = config_of("portmap@1000", containers);
+        assert_eq!(last["prevResult"]["ips"][0]["address"], "10.62.0.100/16");
     }
 
     #[test]

@@ -11,7 +11,9 @@ use linux::link::VethSpec;
 use nix::sys::resource::UsageWho;
 
 use crate::call::{ARGS, Call, Plugins, Verb, measured};
-use crate::case::{Case, IFNAME, NETWORK, Port, What, container_id, leases, spoof_rules};
+use crate::case::{
+    Before, Case, Floor, IFNAME, Interface, NETWORK, OUTER, Place, Port, container_id, leases, spoof_rules,
+};
 use crate::stage::{Container, Host, Stage};
 use crate::statistics::{Sample, summary};
 use crate::table::{Costs, Outcome};
@@ -52,16 +54,7 @@ impl Arena {
             Contestant::new(case, Kind::Plugins(&self.theirs), scratch.join("theirs"))?,
             Contestant::new(case, Kind::Floor, scratch.join("floor"))?,
         ];
-        let mut used = Vec::new();
-        if let What::SpoofCheck { ports } = case.what {
-            let [ours, theirs, floor] = &mut contestants;
-            used.push(ours.crowd_by_plugin(ports, stage, progress)?);
-            let (container, crowd) = theirs.crowd(ports, stage, progress)?;
-            used.push(container);
-            let rules = spoof_rules(&crowd);
-            theirs.failure = theirs.host.ns.run(|| self.lay_down(&rules))?.err();
-            used.push(floor.crowd(ports, stage, progress)?.0);
-        }
+        let used = self.fill(case, &mut contestants, stage, progress)?;
 
         progress.step(&format!("{}: {} pairs", case.name, self.pairs));
         let mut finished = Vec::new();
@@ -72,11 +65,17 @@ impl Arena {
                 container(case, stage)?,
                 container(case, stage)?,
             ];
+            for (contestant, container) in contestants.iter_mut().zip(&mut containers) {
+                contestant.connect(container)?;
+            }
             let order = ORDERS[round as usize % ORDERS.len()];
             for verb in [Verb::Add, Verb::Del] {
                 for place in order {
                     contestants[place].take_turn(verb, &mut containers[place], round > 0);
                 }
+            }
+            for (contestant, container) in contestants.iter().zip(&mut containers) {
+                contestant.disconnect(container)?;
             }
             finished.extend(containers);
             if round % BATCH == BATCH - 1 {
@@ -92,8 +91,53 @@ impl Arena {
         Ok(Outcome {
             ours,
             theirs,
-            floor: case.attaches().then_some(floor),
+            floor: (case.floor != Floor::None).then_some(floor),
         })
+    }
+
+    /// Why a case cannot be measured on this kernel.
+    pub(crate) fn lacking(case: Case, stage: &mut Stage) -> anyhow::Result<Option<String>> {
+        let Floor::Child(kind) = case.floor else {
+            return Ok(None);
+        };
+        let (mut host, mut container) = (Host::new()?, stage.container()?);
+        let lacking = match host.make_child(&mut container, IFNAME, kind) {
+            Err(error) if error.is_unsupported() => Some(match error.missing_feature() {
+                Some(feature) => feature.to_string(),
+                None => error.to_string(),
+            }),
+            made => {
+                made?;
+                None
+            }
+        };
+        stage.remove(vec![container], vec![host])?;
+        Ok(lacking)
+    }
+
+    /// Gives every host what it has before. Returns the containers of it.
+    fn fill(
+        &self,
+        case: Case,
+        contestants: &mut [Contestant<'_>; 3],
+        stage: &mut Stage,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Vec<Container>> {
+        let [ours, theirs, floor] = contestants;
+        match case.host {
+            Before::GuardedPorts(ports) => {
+                let guarded = ours.crowd_by_plugin(ports, stage, progress)?;
+                let (container, crowd) = theirs.crowd(ports, stage, progress)?;
+                let rules = spoof_rules(&crowd);
+                theirs.failure = theirs.host.ns.run(|| self.lay_down(&rules))?.err();
+                Ok(vec![guarded, container, floor.crowd(ports, stage, progress)?.0])
+            }
+            Before::Containers(count) => Ok(vec![
+                ours.crowd_by_plugin(count, stage, progress)?,
+                theirs.crowd_by_plugin(count, stage, progress)?,
+            ]),
+            Before::Bridge | Before::Leases(_) => Ok(Vec::new()),
+        }
     }
 
     /// Loads rules in the calling thread's namespace.
@@ -110,7 +154,7 @@ impl Arena {
 /// A container as the case finds it.
 fn container(case: Case, stage: &mut Stage) -> anyhow::Result<Container> {
     let mut container = stage.container()?;
-    if case.what == What::Tuning {
+    if case.container == Interface::Own {
         container.socket.create_veth(&VethSpec {
             name: IFNAME,
             mac: None,
@@ -147,7 +191,7 @@ impl<'a> Contestant<'a> {
     fn new(case: Case, kind: Kind<'a>, data: PathBuf) -> anyhow::Result<Self> {
         let addresses = data.join(NETWORK);
         fs::create_dir_all(&addresses).with_context(|| format!("cannot create {}", addresses.display()))?;
-        if let What::Addresses { used } = case.what {
+        if let Before::Leases(used) = case.host {
             for (name, content) in leases(used) {
                 let file = addresses.join(name);
                 fs::write(&file, content).with_context(|| format!("cannot write {}", file.display()))?;
@@ -171,9 +215,9 @@ impl<'a> Contestant<'a> {
         }
         wait_for_any_phase();
         let done = match self.kind {
-            Kind::Plugins(plugins) => self.call(plugins, verb, container, &container.id, IFNAME),
-            Kind::Floor if self.case.attaches() => self.ask_kernel(verb, container),
-            Kind::Floor => return,
+            Kind::Plugins(plugins) => self.call(plugins, verb, container, (&container.id, IFNAME), 0),
+            Kind::Floor if self.case.floor == Floor::None => return,
+            Kind::Floor => self.ask_kernel(verb, container),
         };
         match done {
             Ok(sample) if counts => match verb {
@@ -190,13 +234,18 @@ impl<'a> Contestant<'a> {
         plugins: &Plugins,
         verb: Verb,
         container: &Container,
-        container_id: &str,
-        ifname: &str,
+        (container_id, ifname): (&str, &str),
+        number: u32,
     ) -> Result<Sample, String> {
-        let config = self.case.config(&container.path, &self.data).to_string();
+        let place = Place {
+            sandbox: &container.path,
+            data: &self.data,
+            number,
+        };
+        let config = self.case.config(&place).to_string();
         let call = Call {
             verb,
-            plugin: self.case.plugin(),
+            plugin: self.case.plugin,
             container_id,
             ifname,
             netns: &container.path,
@@ -208,10 +257,30 @@ impl<'a> Contestant<'a> {
 
     fn ask_kernel(&mut self, verb: Verb, container: &mut Container) -> Result<Sample, String> {
         let (done, sample) = measured(UsageWho::RUSAGE_SELF, || match verb {
-            Verb::Add => self.host.attach(container, IFNAME, "veth0").map(drop),
+            Verb::Add => match self.case.floor {
+                Floor::Child(kind) => self.host.make_child(container, IFNAME, kind),
+                Floor::Pair => self.host.connect(container, IFNAME, OUTER),
+                Floor::Port | Floor::None => self.host.attach(container, IFNAME, OUTER).map(drop),
+            },
             Verb::Del => container.socket.delete_link_by_name(IFNAME),
         });
         done.map(|()| sample).map_err(|error| error.to_string())
+    }
+
+    /// Attaches a container that the plugin expects to be attached.
+    fn connect(&mut self, container: &mut Container) -> linux::Result<()> {
+        if self.case.container == Interface::Attached {
+            self.host.attach(container, IFNAME, OUTER)?;
+        }
+        Ok(())
+    }
+
+    /// Makes room on the host for the next one.
+    fn disconnect(&self, container: &mut Container) -> linux::Result<()> {
+        if self.case.container == Interface::Attached {
+            container.socket.delete_link_by_name(IFNAME)?;
+        }
+        Ok(())
     }
 
     /// Attaches so many interfaces of one container by bare netlink.
@@ -250,7 +319,7 @@ impl<'a> Contestant<'a> {
         if let Kind::Plugins(plugins) = self.kind {
             for number in 0..ports {
                 let (id, ifname) = (container_id(CROWD, number), crowd_ifname(number));
-                let called = self.call(plugins, Verb::Add, &container, &id, &ifname);
+                let called = self.call(plugins, Verb::Add, &container, (&id, &ifname), number + 1);
                 if let Err(reason) = called {
                     self.failure = Some(format!("ADD of port {number}: {reason}"));
                     break;

@@ -34,7 +34,18 @@ use crate::contest::Arena;
 use crate::stage::{Scratch, Stage};
 
 /// Plugins that ours are called as, directly or by each other.
-const PLUGINS: [&str; 4] = ["bridge", "host-local", "static", "tuning"];
+const PLUGINS: [&str; 10] = [
+    "bandwidth",
+    "bridge",
+    "firewall",
+    "host-local",
+    "ipvlan",
+    "macvlan",
+    "portmap",
+    "ptp",
+    "static",
+    "tuning",
+];
 /// Package of the established plugins.
 const PACKAGE: &str = "containernetworking-plugins";
 
@@ -111,6 +122,10 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     let cases = case::chosen(&args.cases).map_err(anyhow::Error::msg)?;
     let mut stage = Stage::enter()?;
     for case in cases {
+        if let Some(reason) = Arena::lacking(case, &mut stage)? {
+            println!("\n{}\nskipped: {reason}", case.name);
+            continue;
+        }
         let outcome = arena.measure(case, &mut stage, &mut steps)?;
         print!("{}", table::table(case.name, &outcome));
     }

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cluster::wait;
-use linux::link::{BridgeSpec, Link, LinkChange, LinkRef, Mac, VethSpec};
+use linux::link::{
+    BridgeSpec, IpVlanMode, IpVlanSharing, Link, LinkChange, LinkKind, LinkRef, LinkSpec, Mac, MacVlanMode,
+    VethSpec,
+};
 use linux::netns::{NetNs, unshare_network};
 use linux::route::Socket;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
-use crate::case::{BRIDGE, container_id};
+use crate::case::{BRIDGE, Kind, PARENT, container_id};
 
 /// Where containers' namespaces are.
 const NAMESPACES: &str = "/run/netns";
@@ -144,10 +147,11 @@ pub(crate) struct Host {
     pub(crate) ns: NetNs,
     socket: Socket,
     bridge: u32,
+    parent: u32,
 }
 
 impl Host {
-    /// A fresh one, with a bridge.
+    /// A fresh one, with a bridge, and a link that others can stand on.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let ns = NetNs::create_anonymous()?;
         let mut socket = ns.run(Socket::open)??;
@@ -161,20 +165,80 @@ impl Host {
         })?;
         let bridge = socket.link_by_name(BRIDGE)?;
         socket.set_up(&bridge)?;
+        let peer = format!("{PARENT}-peer");
+        socket.create_veth(&VethSpec {
+            name: PARENT,
+            mac: None,
+            mtu: None,
+            peer_name: &peer,
+            peer_ns: None,
+        })?;
+        for name in [PARENT, &peer] {
+            let link = socket.link_by_name(name)?;
+            socket.set_up(&link)?;
+        }
+        let parent = socket.link_by_name(PARENT)?.index;
         Ok(Self {
             ns,
             socket,
             bridge: bridge.index,
+            parent,
         })
     }
 
-    /// What every plugin has to do to attach a container, and nothing else: the pair, the bridge, both ends up.
-    /// Returns the host's end.
+    /// What every plugin has to do to attach a container to a bridge, and nothing else: the pair, the bridge, both ends
+    /// up. Returns the host's end.
     pub(crate) fn attach(
         &mut self,
         container: &mut Container,
         ifname: &str,
         name: &str,
+    ) -> linux::Result<Link> {
+        self.make_pair(container, ifname, name, Some(self.bridge))
+    }
+
+    /// The same without the bridge.
+    pub(crate) fn connect(
+        &mut self,
+        container: &mut Container,
+        ifname: &str,
+        name: &str,
+    ) -> linux::Result<()> {
+        self.make_pair(container, ifname, name, None).map(drop)
+    }
+
+    /// What every plugin has to do to give a container a link that stands on another one.
+    pub(crate) fn make_child(
+        &mut self,
+        container: &mut Container,
+        ifname: &str,
+        kind: Kind,
+    ) -> linux::Result<()> {
+        let kind = match kind {
+            Kind::MacVlan => LinkKind::MacVlan {
+                mode: MacVlanMode::Bridge,
+                broadcast_queue: None,
+            },
+            Kind::IpVlan => LinkKind::IpVlan {
+                mode: IpVlanMode::L2,
+                sharing: IpVlanSharing::Bridge,
+            },
+        };
+        self.socket.create_link(&LinkSpec {
+            parent: Some(self.parent),
+            namespace: Some(container.ns.as_fd()),
+            ..LinkSpec::new(ifname, kind)
+        })?;
+        let link = container.socket.link_by_name(ifname)?;
+        container.socket.set_up(&link)
+    }
+
+    fn make_pair(
+        &mut self,
+        container: &mut Container,
+        ifname: &str,
+        name: &str,
+        master: Option<u32>,
     ) -> linux::Result<Link> {
         container.socket.create_veth(&VethSpec {
             name: ifname,
@@ -185,7 +249,7 @@ impl Host {
         })?;
         let outer = self.socket.link_by_name(name)?;
         let change = LinkChange {
-            master: Some(self.bridge),
+            master,
             up: Some(true),
             ..LinkChange::default()
         };
