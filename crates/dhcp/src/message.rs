@@ -2,7 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode, UnknownOption};
+use dhcproto::v4::{
+    DhcpOption, Flags, MIN_PACKET_SIZE, Message, MessageType, Opcode, OptionCode, UnknownOption,
+};
 use dhcproto::{Decodable as _, Decoder, Encodable as _, Encoder};
 use linux::link::Mac;
 use plugins::dhcp::wire::{Allocation, Attachment};
@@ -152,6 +154,8 @@ fn client_id(attachment: &Attachment) -> Vec<u8> {
 fn encoded(message: &Message) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     message.encode(&mut Encoder::new(&mut bytes)).ok()?;
+    // Relays drop shorter ones (RFC 1542 section 2.1).
+    bytes.resize(bytes.len().max(MIN_PACKET_SIZE), 0);
     Some(bytes)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::stage::{config, message, on_a_host, records, run, server_leases, server_log, success, wait_for};
 
