@@ -65,10 +65,12 @@ impl Service {
         // The kernel takes its time to delete a link.
         let made = tokio::task::spawn_blocking(move || {
             let containers = request.containers.into_iter();
-            containers.map(|container| self.make(container.ids)).collect()
+            containers
+                .map(|container| self.make(&container.ids))
+                .collect::<Result<_, _>>()
         });
-        let containers = made.await.map_err(|error| Status::internal(error.to_string()))?;
-        containers.map(|containers| Allocated { containers })
+        let made = made.await.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Allocated { containers: made? })
     }
 
     fn check(&self, request: &AllocateRequest) -> Result<(), Status> {
@@ -87,7 +89,7 @@ impl Service {
     }
 
     /// Makes the macvtaps of one container.
-    fn make(&self, ids: Vec<String>) -> Result<ContainerDevices, Status> {
+    fn make(&self, ids: &[String]) -> Result<ContainerDevices, Status> {
         let specs = ids.iter().map(|id| {
             let made = device::make(id, &self.resource, &self.device_dir);
             let node = made.map_err(|error| {
