@@ -2,7 +2,7 @@
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
-use super::{Component, Context, permit_confined};
+use super::{Component, Context};
 use crate::{
     cluster_facts::{Cluster, Platform},
     manifest::{Error, Manifest},
@@ -12,9 +12,6 @@ use crate::{
 
 /// ConfigMap of the device plugin when the specification names none.
 const DEVICE_PLUGIN_CONFIG: &str = "macvtap-deviceplugin-config";
-
-/// Capability of the device plugin: it makes links on those of the host.
-const DEVICE_PLUGIN_CAPABILITY: &str = "NET_ADMIN";
 
 /// See the module.
 pub struct Macvtap;
@@ -57,11 +54,7 @@ impl Component for Macvtap {
         let mut objects = context.namespace_object()?;
         objects.extend(context.objects("macvtap/account.yaml", include_str!("macvtap/account.yaml"))?);
         if context.cluster.platform.scc {
-            let mut constraints = context.objects("macvtap/scc.yaml", include_str!("macvtap/scc.yaml"))?;
-            if context.images.of(names::env::MACVTAP_CNI_IMAGE)?.is_native() {
-                permit_confined(&mut constraints, &[DEVICE_PLUGIN_CAPABILITY]);
-            }
-            objects.extend(constraints);
+            objects.extend(context.objects("macvtap/scc.yaml", include_str!("macvtap/scc.yaml"))?);
         }
         let mut node = context.objects("macvtap/node.yaml", include_str!("macvtap/node.yaml"))?;
         for workload in node.iter_mut().filter(|object| object.has_pods()) {
@@ -78,8 +71,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     pods.place(&context.workloads())?;
     pods.host_path("cni", context.directories().bin)?;
     if image.is_native() {
-        // It makes links in its own network namespace, which is the host's, and talks to kubelet alone.
-        pods.without("hostPID")?;
+        // It talks to kubelet alone.
         pods.without_token()?;
     }
     let mut install = pods.container("install-cni")?;
@@ -96,9 +88,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     if image.is_native() {
         plugin
             .command(&["/weft", "macvtap-device-plugin"])
-            .without_privileges()?
-            .with_capability(DEVICE_PLUGIN_CAPABILITY)?
-            .as_root_of_the_host()?;
+            .read_only_root()?;
     }
     Ok(())
 }

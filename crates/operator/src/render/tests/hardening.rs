@@ -84,7 +84,7 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
             json!(["ovs-cni-amd64", "ovs-cni-plugin", null, only_volumes]),
             json!(["ovs-cni-amd64", "ovs-cni-marker", null, root_with("DAC_OVERRIDE")]),
             json!(["macvtap-cni", "install-cni", null, only_volumes]),
-            json!(["macvtap-cni", "macvtap-cni", null, root_with("NET_ADMIN")]),
+            json!(["macvtap-cni", "macvtap-cni", null, only_volumes]),
             json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
         ]
     );

@@ -38,15 +38,11 @@ fn daemon_set(native: bool, bin_dir: &str, config: &str) -> Value {
         install["securityContext"]["readOnlyRootFilesystem"] = json!(true);
         plugin["image"] = json!("weft:1");
         plugin["command"] = json!(["/weft", "macvtap-device-plugin"]);
-        plugin["securityContext"] = json!({
-            "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
-            "capabilities": { "drop": ["ALL"], "add": ["NET_ADMIN"] },
-            "seccompProfile": { "type": "RuntimeDefault" },
-            "runAsUser": 0, "seLinuxOptions": { "type": "spc_t" },
-        });
+        plugin["securityContext"]["readOnlyRootFilesystem"] = json!(true);
     }
     let mut pod = json!({
         "hostNetwork": true,
+        "hostPID": true,
         "serviceAccountName": "macvtap-cni",
         "priorityClassName": "system-node-critical",
         "initContainers": [install],
@@ -58,8 +54,6 @@ fn daemon_set(native: bool, bin_dir: &str, config: &str) -> Value {
     });
     if native {
         pod["automountServiceAccountToken"] = json!(false);
-    } else {
-        pod["hostPID"] = json!(true);
     }
     place(&mut pod);
     json!({
@@ -97,7 +91,7 @@ fn macvtap_is_a_daemon_set_with_a_configuration() {
     }
 }
 
-// operands#11, operands#29
+// operands#11
 #[test]
 fn with_security_context_constraints_it_has_its_own_before_the_configuration() {
     let constraints = json!({
@@ -110,13 +104,7 @@ fn with_security_context_constraints_it_has_its_own_before_the_configuration() {
     for native in [false, true] {
         let mut expected = plain(native);
         let [role, binding] = use_of("macvtap-cni");
-        let mut constraints = constraints.clone();
-        if native {
-            // Pods under constraints that list none may name neither.
-            constraints["seccompProfiles"] = json!(["runtime/default"]);
-            constraints["allowedCapabilities"] = json!(["NET_ADMIN"]);
-        }
-        expected.splice(2..2, [constraints, role, binding]);
+        expected.splice(2..2, [constraints.clone(), role, binding]);
         let setting = Setting {
             native,
             scc: true,
