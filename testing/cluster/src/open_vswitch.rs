@@ -8,6 +8,7 @@
 //! It needs no module of the kernel but `tun`: bridges of type `netdev` forward packets in user space.
 
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -106,7 +107,7 @@ impl OpenVswitch {
         let database = self.dir.join(DATABASE).display().to_string();
         let mut server = self.spawn(SERVER, &[&database, &remote])?;
         let started = wait::until("ovsdb-server to listen", PATIENCE, || {
-            if self.socket().exists() {
+            if UnixStream::connect(self.socket()).is_ok() {
                 return Ok(Ok(()));
             }
             match server.try_wait() {
