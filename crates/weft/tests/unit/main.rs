@@ -27,7 +27,7 @@ fn error(output: &Output) -> String {
 }
 
 #[test]
-fn flags_of_the_bridge_marker_that_make_no_sense_end_it() {
+fn flags_of_markers_that_make_no_sense_end_it() {
     // cni-plugins#64
     for (arguments, text) in [
         (&["bridge-marker"][..], "node-name must be set"),
@@ -47,6 +47,11 @@ fn flags_of_the_bridge_marker_that_make_no_sense_end_it() {
             ],
             "health-probe-port must be between 1 and 65535, got 70000",
         ),
+        (&["ovs-marker", "-ovs-socket", "/s"], "node-name must be set"),
+        (
+            &["ovs-marker", "-node-name", "n", "-v", "3", "-logtostderr"],
+            "ovs-socket must be set",
+        ),
     ] {
         let output = weft(arguments);
         assert!(!output.status.success());
@@ -65,6 +70,13 @@ fn it_answers_to_the_names_of_the_programs_that_it_replaces() {
     let output = run(&named("bridge-marker"), &[]);
     assert!(
         error(&output).contains("node-name must be set"),
+        "{}",
+        error(&output)
+    );
+
+    let output = run(&named("marker"), &["-node-name", "n"]);
+    assert!(
+        error(&output).contains("ovs-socket must be set"),
         "{}",
         error(&output)
     );
@@ -418,6 +430,7 @@ fn help_names_every_command() {
         "install-plugins",
         "bridge-marker",
         "macvtap-device-plugin",
+        "ovs-marker",
         "dynamic-networks",
     ] {
         assert!(
