@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_established_arguments_are_accepted() {
-        // operands#10 (the marker's arguments)
+        // operands.md §5
         let flags = [
             "-v",
             "3",
