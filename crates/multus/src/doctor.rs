@@ -137,10 +137,12 @@ async fn this_node(args: &Args) -> Result<Report, Error> {
     };
     let config = config.map_err(|source| Error::Config { source })?;
     let node = Node::new(&own_name(), args.host_root.as_deref(), config)?;
-    Ok(match args.repair {
-        true => node.repair().await?,
-        false => node.examine().await?,
-    })
+    let report = if args.repair {
+        node.repair().await
+    } else {
+        node.examine().await
+    };
+    Ok(report?)
 }
 
 fn own_name() -> String {

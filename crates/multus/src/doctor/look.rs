@@ -8,6 +8,7 @@ use cni::cache::{Cache, CacheError, Entry};
 use cni::chain::{self, Chain, Runner};
 use cni::config::NetworkList;
 use cni::env::Variables;
+use plugins::names::LOOPBACK;
 use plugins::traces::{self, Trace};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -55,7 +56,7 @@ pub(super) fn look(plugins: &Plugins, cni_dir: &Path, checks: bool) -> Result<Se
     let mut seen = Seen::default();
     let mut failed = Vec::new();
     let deadline = Instant::now() + CHECKS;
-    for (keeper, dir) in caches(cni_dir) {
+    'caches: for (keeper, dir) in caches(cni_dir) {
         let cache = Cache::new(&dir);
         for entry in cache.each()? {
             let entry = match entry {
@@ -70,7 +71,7 @@ pub(super) fn look(plugins: &Plugins, cni_dir: &Path, checks: bool) -> Result<Se
                 seen.notes.push(format!(
                     "only the first {MAX_ATTACHMENTS} attachments were looked at"
                 ));
-                break;
+                break 'caches;
             }
             let Some(mut attachment) = attachment(keeper, &entry) else {
                 continue;
@@ -97,7 +98,8 @@ fn caches(cni_dir: &Path) -> [(Keeper, PathBuf); 2] {
     ]
 }
 
-/// An attachment in a cache; `None` for that of multus itself: its networks are in the other cache.
+/// An attachment in a cache; `None` for that of multus itself, whose networks are in the other cache, and for the loopback
+/// interface, which nothing can take from a pod.
 fn attachment(keeper: Keeper, entry: &Entry) -> Option<Attachment> {
     let network = NetworkList::parse_any(&entry.config).ok();
     let plugins: Vec<String> = network
@@ -106,11 +108,9 @@ fn attachment(keeper: Keeper, entry: &Entry) -> Option<Attachment> {
         .map(|plugin| plugin.plugin().to_owned())
         .collect();
     let netns = netns(&entry.netns);
-    let is_own = plugins
-        .iter()
-        .any(|plugin| [names::SHIM, names::THIN].contains(&&**plugin));
-    // One that is left over is detached through multus, so it counts.
-    if is_own && netns != Netns::Gone {
+    let is_skipped = |plugin: &String| [names::SHIM, names::THIN, LOOPBACK].contains(&plugin.as_str());
+    // One that is left over has to be detached, so it counts.
+    if !plugins.is_empty() && plugins.iter().all(is_skipped) && netns != Netns::Gone {
         return None;
     }
     Some(Attachment::of(keeper, entry, plugins, netns))

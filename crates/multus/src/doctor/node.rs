@@ -148,9 +148,10 @@ impl Node {
         let (done, outcome) = oneshot::channel();
         let run = move || {
             let work = || work(&plugins);
-            let worked = match root == Path::new("/") {
-                true => Ok(work()),
-                false => linux::process::with_root(&root, work).map_err(Error::Root),
+            let worked = if root == Path::new("/") {
+                Ok(work())
+            } else {
+                linux::process::with_root(&root, work).map_err(Error::Root)
             };
             // Nobody waits any more for one that took too long.
             let _ = done.send(worked);

@@ -22,6 +22,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const BIN: &str = "/run/plugins";
@@ -73,13 +74,12 @@ impl Host {
                 ..Invoker::default()
             },
             root: None,
-            known: Default::default(),
-            given_up: Default::default(),
+            known: Arc::default(),
+            given_up: Arc::default(),
         };
         let runtime = Runtime::at(Path::new(CRI), known);
-        stage::until("the runtime listens", || match Path::new(CRI).exists() {
-            true => Ok(()),
-            false => Err("no socket"),
+        stage::until("the runtime listens", || {
+            Path::new(CRI).exists().then_some(()).ok_or("no socket")
         });
         Self {
             socket,
@@ -197,10 +197,10 @@ fn write_old(path: &str, text: &str) {
 #[test]
 fn attachments_that_drift_are_named_with_their_plugin() {
     on_a_host(&["c0", "c1", "c2", "c3"], |host| {
-        let ports: Vec<_> = (0..4)
+        let ports: Vec<_> = (0..4_u16)
             .map(|number| {
-                let cache = CACHES[number % 2];
-                host.attach(cache, &format!("c{number}"), &lan("1.0.0"), 8000 + number as u16)
+                let cache = CACHES[usize::from(number % 2)];
+                host.attach(cache, &format!("c{number}"), &lan("1.0.0"), 8000 + number)
             })
             .collect();
         let healthy = examine();
@@ -256,8 +256,8 @@ fn attachments_that_drift_are_named_with_their_plugin() {
 #[test]
 fn repair_removes_leftovers_and_nothing_else() {
     on_a_host(&["c0", "c1"], |host| {
-        for (number, id) in ["c0", "c1", "c2", "c3", "c4"].into_iter().enumerate() {
-            host.attach(CACHES[number % 2], id, &lan("1.0.0"), 8000 + number as u16);
+        for (number, id) in (0_u16..).zip(["c0", "c1", "c2", "c3", "c4"]) {
+            host.attach(CACHES[usize::from(number % 2)], id, &lan("1.0.0"), 8000 + number);
         }
         // Gone in the runtime's cache and in that of multus. The runtime knows c1 still; the namespace of c4 is there.
         for id in ["c1", "c2", "c3"] {
