@@ -1,9 +1,13 @@
 //! A host, its containers, and calls of plugins.
 
+#[path = "stage/call.rs"]
+mod call;
+#[path = "stage/state.rs"]
+mod state;
+
 use std::{
     cell::RefCell,
     fs,
-    io::Write as _,
     net::UdpSocket,
     os::{
         fd::AsFd as _,
@@ -11,7 +15,6 @@ use std::{
         unix::fs::{PermissionsExt as _, symlink},
     },
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -29,6 +32,13 @@ use linux::{
 use plugins::names::PREFIX;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use serde_json::{Value, json};
+
+use self::{
+    call::Prepared,
+    state::{addresses, files, network},
+};
+
+pub(crate) use self::call::{Outcome, finish, start, variables};
 
 /// All versions of the protocol.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -70,48 +80,6 @@ pub(crate) struct Pod {
     pub(crate) ns: NetNs,
     /// A socket in it. Tests look at pods that they hold by reference.
     pub(crate) socket: RefCell<Socket>,
-}
-
-/// The end of a plugin's call.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) code: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-impl Outcome {
-    /// Standard output as JSON.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    /// The result of a call that succeeded.
-    pub(crate) fn success(&self) -> Value {
-        assert_eq!(self.code, 0, "{self:?}");
-        if self.stdout.is_empty() {
-            Value::Null
-        } else {
-            self.json()
-        }
-    }
-
-    /// Code and text of a call that failed.
-    pub(crate) fn failure(&self) -> (u64, String) {
-        assert_eq!(self.code, 1, "{self:?}");
-        let error = self.json();
-        (
-            error["code"].as_u64().unwrap(),
-            error["msg"].as_str().unwrap().to_owned(),
-        )
-    }
-
-    /// The text of a call that failed with the plugin's own error.
-    pub(crate) fn message(&self) -> String {
-        let (code, message) = self.failure();
-        assert_eq!(code, 999, "{self:?}");
-        message
-    }
 }
 
 #[allow(
@@ -343,75 +311,6 @@ impl Host {
     }
 }
 
-/// A call that any thread can make.
-struct Prepared {
-    plugin: String,
-    variables: Vec<(&'static str, String)>,
-    stdin: String,
-}
-
-impl Prepared {
-    fn new(verb: &str, pod: &Pod, config: &Value) -> Self {
-        let owned = |(name, value): (&'static str, &str)| (name, value.to_owned());
-        Prepared {
-            plugin: config["type"].as_str().unwrap().to_owned(),
-            variables: variables(verb, pod, "net1", "").into_iter().map(owned).collect(),
-            stdin: config.to_string(),
-        }
-    }
-
-    fn start(&self) -> Child {
-        let variables: Vec<_> = self
-            .variables
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
-        start(&self.plugin, &variables, &self.stdin)
-    }
-}
-
-/// Starts a plugin with exactly these variables.
-pub(crate) fn start(plugin: &str, variables: &[(&str, &str)], stdin: &str) -> Child {
-    let mut child = Command::new(Path::new(PLUGINS).join(plugin))
-        .env_clear()
-        .envs(variables.iter().copied())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A plugin that refuses its environment does not read.
-    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-    child
-}
-
-/// The variables of a call for an interface of a container.
-pub(crate) fn variables<'a>(
-    verb: &'a str,
-    pod: &'a Pod,
-    ifname: &'a str,
-    args: &'a str,
-) -> [(&'static str, &'a str); 6] {
-    [
-        ("CNI_COMMAND", verb),
-        ("CNI_CONTAINERID", &pod.id),
-        ("CNI_NETNS", &pod.path),
-        ("CNI_IFNAME", ifname),
-        ("CNI_PATH", PLUGINS),
-        ("CNI_ARGS", args),
-    ]
-}
-
-/// Waits for the end of a plugin that was started.
-pub(crate) fn finish(child: Child) -> Outcome {
-    let output = child.wait_with_output().unwrap();
-    Outcome {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
 impl Pod {
     /// A link of the container.
     pub(crate) fn link(&self, name: &str) -> Option<Link> {
@@ -479,71 +378,6 @@ impl Pod {
         unmount(&self.path, UnmountFlags::DETACH).unwrap();
         fs::remove_file(&self.path).unwrap();
     }
-}
-
-/// Links, addresses and routes, one line each.
-fn network(socket: &mut Socket) -> Vec<String> {
-    let mut lines = Vec::new();
-    for link in socket.links().unwrap() {
-        lines.push(format!(
-            "link {} {} {:?} of {:?}, up {}, promiscuity {}",
-            link.index,
-            link.name,
-            link.kind,
-            link.master,
-            link.is_up(),
-            link.promiscuity
-        ));
-        for address in socket.addresses(&link, None).unwrap() {
-            // Addresses that the kernel gives by itself come and go with the link's state.
-            if address.global {
-                lines.push(format!("  address {}", address.net));
-            }
-        }
-    }
-    for family in [Family::V4, Family::V6] {
-        for route in socket.routes(family).unwrap() {
-            // As with addresses, and when the kernel comes to it.
-            if route.dst.to_string().starts_with("fe80:") {
-                continue;
-            }
-            lines.push(format!(
-                "route {} via {:?} dev {:?}",
-                route.dst, route.gateway, route.link
-            ));
-        }
-    }
-    lines
-}
-
-/// The files below a folder with their content, sorted; where an allocation would go on is not part of any state.
-fn files(folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else if !name.starts_with("last_reserved_ip") {
-            let content = fs::read_to_string(&path).unwrap_or_default();
-            found.push(format!("{}: {content:?}", path.display()));
-        }
-    }
-    found.sort();
-    found
-}
-
-fn addresses(socket: &mut Socket, name: &str) -> Vec<String> {
-    let link = socket.link_by_name(name).unwrap();
-    let mut found: Vec<_> = socket
-        .addresses(&link, None)
-        .unwrap()
-        .into_iter()
-        .filter(|address| address.global)
-        .map(|address| address.net.to_string())
-        .collect();
-    found.sort();
-    found
 }
 
 /// A layer 2 config of `bridge` for bridge `br0`.
