@@ -97,7 +97,7 @@ impl LinkPlugin for Ovs {
     }
 
     fn sweep(&self, call: &Call) {
-        if let Ok(target) = Config::read(call).and_then(|config| config.complete()) {
+        if let Ok(target) = Config::read(call).and_then(Config::complete) {
             remove::sweep(call, &target);
         }
     }
@@ -260,7 +260,7 @@ fn mac_of(address: IpAddr) -> Mac {
     let tail: [u8; 4] = match address {
         IpAddr::V4(address) => address.octets(),
         IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = Sha256::digest(address.to_string()).into();
+            let [a, b, c, d, ..]: [u8; 32] = Sha256::digest(address.to_string()).into();
             [a, b, c, d]
         }
     };

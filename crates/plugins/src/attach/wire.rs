@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::names::arg;
 
 /// An object with a MAC: `runtimeConfig`, or `cni` in `args`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireMac {
     pub(crate) mac: String,

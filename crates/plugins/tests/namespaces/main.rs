@@ -26,6 +26,7 @@ mod kills;
 mod kinds;
 mod macvlan;
 mod macvtap;
+mod ovs;
 mod portmap;
 mod protocol;
 mod ptp;
