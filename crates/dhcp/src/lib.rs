@@ -9,6 +9,7 @@
 //! ```
 
 mod changes;
+mod check;
 mod exchange;
 mod frame;
 mod keeper;
@@ -62,14 +63,23 @@ pub struct Args {
     /// How long to try for a lease
     #[arg(long, value_name = "DURATION", default_value = names::TOTAL)]
     pub resendtimeout: String,
+
+    /// Start nothing; succeed if the daemon answers at the socket (for a start-up probe)
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// Keeps leases until SIGTERM or SIGINT. They stay valid when it ends, and the next start goes on with them.
 ///
 /// # Errors
-/// When a flag is invalid, another daemon has the socket, or the folder of the leases cannot be used.
+/// When a flag is invalid, another daemon has the socket, or the folder of the leases cannot be used; with `--check`, when
+/// no daemon answers.
 pub async fn run(args: Args) -> anyhow::Result<()> {
+    let is_check = args.check;
     let settings = Settings::try_from(args)?;
+    if is_check {
+        return check::answers(&settings.socket);
+    }
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
     let listener = socket::listen(&settings.socket)?;
     let pid_file = settings

@@ -58,6 +58,7 @@ impl TryFrom<Args> for Settings {
             timeout,
             resendmax,
             resendtimeout,
+            check: _,
         } = args;
         if let Some(path) = pidfile.as_ref().filter(|path| !path.is_absolute()) {
             return Err(InvalidSettings::PidFile(path.clone()));
