@@ -13,21 +13,19 @@ pub(crate) enum Change {
     RemoveAddress(Ipv4Net),
 }
 
-/// Compares two leases of a link. The new address comes first. Routes come last: the kernel takes routes away with the
-/// address that they were made with.
+/// Compares two leases of a link. The old address goes before the new one comes: with a subnet's first address the kernel
+/// takes away the others of that subnet. Routes come last: the kernel takes routes away with the address that they were made
+/// with.
 pub(crate) fn between(old: &Lease, new: &Lease) -> Vec<Change> {
     let moved = old.address != new.address;
-    let mut changes = Vec::new();
-    if moved {
-        changes.push(Change::AddAddress(new.address));
-    }
     let gone = old
         .routes
         .iter()
         .filter(|route| moved || !new.routes.contains(route));
-    changes.extend(gone.copied().map(Change::RemoveRoute));
+    let mut changes: Vec<_> = gone.copied().map(Change::RemoveRoute).collect();
     if moved {
         changes.push(Change::RemoveAddress(old.address));
+        changes.push(Change::AddAddress(new.address));
     }
     let fresh = new
         .routes
@@ -84,9 +82,9 @@ mod tests {
         assert_eq!(
             between(&old, &new),
             [
-                Change::AddAddress(new.address),
                 Change::RemoveRoute(route("0.0.0.0/0")),
                 Change::RemoveAddress(old.address),
+                Change::AddAddress(new.address),
                 Change::AddRoute(route("0.0.0.0/0")),
             ]
         );

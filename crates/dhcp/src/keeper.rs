@@ -304,8 +304,9 @@ impl Keeper {
         let told = self
             .waiting
             .drain(..)
-            .fold(false, |told, client| client.send(answer.clone()).is_ok() || told);
-        if is_new && !told {
+            .filter_map(|client| client.send(answer.clone()).ok())
+            .count();
+        if is_new && told == 0 {
             self.release().await;
             return Next::End;
         }
@@ -337,7 +338,7 @@ impl Keeper {
             match outcome {
                 Ok(()) => info!(attachment = ?self.allocation.attachment, "released"),
                 Err(error) => {
-                    info!(attachment = ?self.allocation.attachment, %error, "the server cannot be told")
+                    info!(attachment = ?self.allocation.attachment, %error, "the server cannot be told");
                 }
             }
         }

@@ -164,7 +164,6 @@ fn routes(message: &Message, gateway: Option<Ipv4Addr>) -> Vec<LeasedRoute> {
 /// The prefix length of an address of class A, B or C.
 fn classful_prefix(address: Ipv4Addr) -> Option<u8> {
     match address.octets()[0] {
-        0 => None,
         1..128 => Some(8),
         128..192 => Some(16),
         192..224 => Some(24),

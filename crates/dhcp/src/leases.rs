@@ -52,18 +52,15 @@ impl Leases {
             let attachment = record.allocation.attachment.clone();
             let keeper = Keeper::adopt(self.context.clone(), record);
             let place = keeper.place().clone();
-            match blocking(move || place.require()).await {
-                Err(Trouble::Gone(why)) => {
-                    info!(?attachment, why, "forgetting a lease");
-                    if let Err(error) = self.context.store.remove(&attachment) {
-                        tracing::warn!(?attachment, %error, "cannot remove the record of a lease");
-                    }
+            if let Err(Trouble::Gone(why)) = blocking(move || place.require()).await {
+                info!(?attachment, why, "forgetting a lease");
+                if let Err(error) = self.context.store.remove(&attachment) {
+                    tracing::warn!(?attachment, %error, "cannot remove the record of a lease");
                 }
-                _ => {
-                    info!(?attachment, "going on with a lease");
-                    self.start(&mut kube_kit::lock(&self.keepers), attachment, keeper);
-                }
+                continue;
             }
+            info!(?attachment, "going on with a lease");
+            self.start(&mut kube_kit::lock(&self.keepers), attachment, keeper);
         }
     }
 

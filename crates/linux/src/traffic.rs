@@ -254,6 +254,19 @@ impl Socket {
         .map_err(|error| error.lacking(Errno::NOENT, needs("CONFIG_NET_CLS_U32 or CONFIG_NET_ACT_MIRRED")))
     }
 
+    /// Whether anything filters the frames that the link receives.
+    pub fn has_filters<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<bool> {
+        let link = link.into();
+        let mut question = TcMessage::with_index(link.index.cast_signed());
+        question.header.parent = INGRESS_HANDLE;
+        let found = self.dump(
+            Request::new("list filters of link", link.name),
+            &RouteNetlinkMessage::GetTrafficFilter(question),
+            |_| Ok(Some(())),
+        )?;
+        Ok(!found.is_empty())
+    }
+
     /// The index of the link that sends what this one receives; 0 if that link is gone.
     pub fn redirected_to<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<Option<u32>> {
         let link = link.into();

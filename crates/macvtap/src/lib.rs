@@ -38,10 +38,15 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Offer macvtaps on the links of this node to pods, as devices of kubelet
 ///
-/// DP_MACVTAP_CONF names the resources: [{"name": "dataplane", "lowerDevice": "eth1", "mode": "bridge", "capacity":
-/// 50}]. With an empty list, each network card and bond becomes a resource of its name. Pods request
-/// macvtap.network.kubevirt.io/<name>.
+/// The environment variable DP_MACVTAP_CONF names the resources:
+///
+///   [{"name": "dataplane", "lowerDevice": "eth1", "mode": "bridge", "capacity": 50}]
+///
+/// With an empty list, each network card and bond becomes a resource of its name.
+/// Pods request macvtap.network.kubevirt.io/<name>.
 #[derive(Debug, Clone, ClapArgs)]
+#[command(verbatim_doc_comment)]
+#[allow(clippy::doc_markdown, reason = "the text is shown as it is")]
 pub struct Args {
     /// Directory of kubelet's socket kubelet.sock
     #[arg(long, value_name = "DIR", default_value = names::KUBELET_DIR)]

@@ -234,12 +234,23 @@ fn limit(
     Ok(Some(ifb))
 }
 
-/// Redirects what the host's end receives. The way to a link that is gone is no reason to stop.
+/// Redirects the frames that the host's end receives. A redirection to a link that is gone is replaced.
 fn redirect(host: &mut Socket, port: &Link, ifb: &Link) -> linux::Result<()> {
-    if host.redirected_to(port)? == Some(0) {
-        host.keep_received(port)?;
-    }
+    end_redirection(host, port, 0)?;
     host.redirect_received(port, ifb.index)
+}
+
+/// Ends the redirection to link `to`, to one that is gone, or by an ADD that was killed before it had its filter.
+fn end_redirection(host: &mut Socket, port: &Link, to: u32) -> linux::Result<()> {
+    match host.redirected_to(port)? {
+        Some(link) if link == to || link == 0 => host.keep_received(port),
+        None if !host.has_filters(port)? => {
+            // Mostly nothing is there. The kernel refuses to remove what another plugin put there for its own use.
+            let _ = host.keep_received(port);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The first name that no link has.
@@ -281,10 +292,7 @@ fn unlimit(host: &mut Socket, port: &Link, ifb: Option<&str>) -> linux::Result<(
     host.unshape(port)?;
     let Some(name) = ifb else { return Ok(()) };
     let ours = host.find_link(name)?.map_or(0, |ifb| ifb.index);
-    if host.redirected_to(port)?.is_some_and(|to| to == ours || to == 0) {
-        host.keep_received(port)?;
-    }
-    Ok(())
+    end_redirection(host, port, ours)
 }
 
 /// Removes what an established plugin made, or an ADD whose record is lost. Links on record of

@@ -28,7 +28,7 @@ use config::Config;
 pub(crate) use config::{examine, ipam_keys};
 use wire::{Answer, Attachment, Request, Valid};
 
-use crate::{names::DHCP, record::valid_attachments};
+use crate::{names::DHCP, record::gc::valid_attachments};
 
 /// How long ADD and CHECK wait: longer than the daemon's default `-resendtimeout` and a last attempt.
 const LEASE_PATIENCE: Duration = Duration::from_secs(230);

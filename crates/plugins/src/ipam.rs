@@ -64,6 +64,12 @@ pub(crate) fn is_wanted(call: &Call) -> bool {
     plugin(call).is_some()
 }
 
+/// Whether the IPAM plugin gives addresses back through the link, as DHCP tells its server. All others give them back when
+/// the link is gone: the next owner must not meet it.
+pub(crate) fn needs_link(call: &Call) -> bool {
+    plugin(call) == Some(DHCP)
+}
+
 /// Asks for addresses. Without an IPAM plugin the result is empty.
 pub(crate) fn add(call: &Call) -> Result<CniResult, Error> {
     let Some(name) = plugin(call) else {

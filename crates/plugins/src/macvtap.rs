@@ -28,10 +28,8 @@ use serde::Deserialize;
 
 use self::node::Owner;
 use crate::{
-    attach::{
-        Addressing, Inspection, LinkPlugin, Made, Sandbox, Settings, Stage, Step, WireMac, Wish, mac,
-        read_config,
-    },
+    attach::{Addressing, Inspection, LinkPlugin, Made, Sandbox, Settings, Stage, Step, WireMac, Wish, mac},
+    config::read_config,
     messages::{Explain as _, NO_DEVICE_ID, NO_MACVTAP_DRIVER},
     names::{
         MACVTAP,

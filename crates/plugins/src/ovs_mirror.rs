@@ -185,7 +185,7 @@ struct Cached {
 }
 
 impl OvsMirror {
-    fn cache(&self, key: &AttachmentId) -> CacheFile {
+    fn cache(self, key: &AttachmentId) -> CacheFile {
         let suffix = match self.0 {
             Role::Producer => "_prod",
             Role::Consumer => "_cons",
@@ -194,7 +194,7 @@ impl OvsMirror {
     }
 
     /// Only an established plugin needs the file: a full disk keeps no pod from its network.
-    fn write_cache(&self, call: &Call, key: &AttachmentId) {
+    fn write_cache(self, call: &Call, key: &AttachmentId) {
         if let Some(prev_result) = call.config.object.get(cni::names::key::PREV_RESULT)
             && let Err(error) = self.cache(key).write(&NewCache { prev_result })
         {
@@ -204,7 +204,7 @@ impl OvsMirror {
 
     /// Takes the port of an attachment without a record out of the config's mirrors: the established plugin put it in, or the
     /// node was started again. A config that made ADD fail has none.
-    fn remove_unrecorded(&self, call: &Call, key: &AttachmentId) -> Result<(), Error> {
+    fn remove_unrecorded(self, call: &Call, key: &AttachmentId) -> Result<(), Error> {
         let Ok(config) = Config::read(call, self.0).and_then(Config::complete) else {
             return Ok(());
         };

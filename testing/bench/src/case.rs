@@ -423,7 +423,7 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 1001);
-        assert!(all.iter().all(|port| *port <= u64::from(u16::MAX)));
+        assert!(all.iter().all(|port| u16::try_from(*port).is_ok()));
         let last = config_of("portmap@1000", containers);
         assert_eq!(last["prevResult"]["ips"][0]["address"], "10.62.0.100/16");
     }

@@ -128,7 +128,7 @@ fn a_lease_is_renewed_then_had_anew_then_over() {
         actions.last(),
     ];
     assert_eq!(
-        firsts.map(|found| found.cloned()),
+        firsts.map(Option::<&_>::cloned),
         [
             Some((60, Action::Renew)),
             Some((105, Action::Discover(wanted))),

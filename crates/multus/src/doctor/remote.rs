@@ -44,7 +44,7 @@ pub(super) enum Error {
     )]
     NoPod(String),
     #[error(
-        "not allowed to run a command in pod {pod} of node {node}\nAsk whoever administers the cluster for the right to \
+        "not allowed to run a command in pod {pod} of node {node}\nAsk an administrator of the cluster for the right to \
          create pods/exec in that namespace."
     )]
     Forbidden { node: String, pod: String },

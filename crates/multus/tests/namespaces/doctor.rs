@@ -102,7 +102,7 @@ impl Host {
             container_id: id.into(),
             netns: path,
             ifname: "net1".into(),
-            args: CniArgs::parse(&format!("K8S_POD_NAMESPACE=ns;K8S_POD_NAME={id}")).unwrap(),
+            args: CniArgs::parse(&format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME={id}")).unwrap(),
             capability_args: Object::parse(ports.to_string().as_bytes()).unwrap(),
         };
         let cache = Cache::new(Path::new(cache));
@@ -117,7 +117,7 @@ impl Host {
     }
 
     /// Takes the path of a pod's network namespace away, as the end of a sandbox does.
-    fn lose_namespace(&self, id: &str) {
+    fn lose_namespace(id: &str) {
         let path = format!("/run/netns/{id}");
         unmount(&path, UnmountFlags::DETACH).unwrap();
         fs::remove_file(path).unwrap();
@@ -261,7 +261,7 @@ fn repair_removes_leftovers_and_nothing_else() {
         }
         // Gone in the runtime's cache and in that of multus. The runtime knows c1 still; the namespace of c4 is there.
         for id in ["c1", "c2", "c3"] {
-            host.lose_namespace(id);
+            Host::lose_namespace(id);
         }
         // State that no cache knows: of old, of an ADD that is under way, and of another program's network.
         write_old(&format!("{LEASES}/{LAN}/10.9.0.200"), "old\r\nnet1");
@@ -313,7 +313,7 @@ fn repair_removes_leftovers_and_nothing_else() {
 fn repair_without_an_answer_of_the_runtime_is_refused() {
     on_a_host(&["c0"], |host| {
         host.attach(CACHES[0], "c1", &lan("1.0.0"), 8000);
-        host.lose_namespace("c1");
+        Host::lose_namespace("c1");
         fs::remove_file(CRI).unwrap();
         let report = repair();
         let refused = report.repair.unwrap().refused.unwrap();

@@ -86,7 +86,7 @@ fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<()
         container.command(&["/bin/bash", "-ce", &install_script(host_dir)]);
         return Ok(());
     }
-    let what = what_to_install(&settings, host_dir);
+    let what = what_to_install(settings, host_dir);
     let install = [&["/weft", "install-plugins"], &what[..]].concat();
     let check = [&["/weft", "install-plugins", "--check"], &what[..]].concat();
     container.command(&install).startup_command(&check);
@@ -98,7 +98,7 @@ fn complete_plugins(workload: &mut Manifest, context: &Context<'_>) -> Result<()
 }
 
 /// Arguments of our installer.
-fn what_to_install<'a>(settings: &Settings, host_dir: &'a str) -> Vec<&'a str> {
+fn what_to_install(settings: Settings, host_dir: &str) -> Vec<&str> {
     let mut what = vec!["--to", "/opt/cni/bin", "--host-dir", host_dir];
     if settings.preserve_default_vlan.unwrap_or_default() {
         what.push("--preserve-default-vlan");

@@ -314,12 +314,16 @@ impl<'a> Stage<'a> {
     /// recorded, for DEL and GC.
     fn roll_back(&mut self) {
         let owner = self.key.to(self.call.config.name());
+        let give_back = |needs_link| {
+            if self.leased && ipam::needs_link(self.call) == needs_link {
+                return ipam::del(self.call);
+            }
+            Ok(())
+        };
+        let given = give_back(true);
         let undone = steps::undo(self.call, &mut self.host, &mut self.rules, owner, &self.taken);
         let forgotten = undone.and_then(|left| {
-            // As in DEL: whoever gets the addresses next must not meet the link.
-            if self.leased {
-                ipam::del(self.call)?;
-            }
+            give_back(false).and(given)?;
             left.and_then(|()| self.journal.remove())
         });
         if let Err(error) = forgotten {

@@ -55,14 +55,19 @@ pub(super) fn del(plugin: &dyn LinkPlugin, call: &Call) -> Result<(), Error> {
     // A record that tells of no link is one of a call that was killed early, or one that this version cannot read.
     let tells = |taken: &Taken<Step>| taken.steps.iter().any(Step::is_link);
     let taken = records.taken(&key)?.filter(tells);
+    let needs_link = ipam::needs_link(call);
+    if needs_link {
+        plugin.addressing().ask(ipam::del, call)?;
+    }
     let left = if let Some(taken) = &taken {
         removal.undo(&mut open()?, owner, taken)?
     } else {
         plugin.remove_unrecorded(call)?;
         removal.remove_unrecorded_rules(owner)
     };
-    // Addresses are given back last: whoever gets them next must not meet what this attachment left.
-    plugin.addressing().ask(ipam::del, call)?;
+    if !needs_link {
+        plugin.addressing().ask(ipam::del, call)?;
+    }
     if let Err(error) = left {
         call.note(Level::Error, error);
         return Ok(());

@@ -91,7 +91,7 @@ pub(super) struct Target {
     pub(super) vlans: Vlans,
     /// MTU of both ends, bytes.
     pub(super) mtu: Option<u32>,
-    /// OpenFlow port.
+    /// `OpenFlow` port.
     pub(super) ofport_request: Option<u32>,
     /// Type of the interface, may be empty.
     pub(super) interface_type: String,

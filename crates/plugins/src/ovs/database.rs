@@ -89,8 +89,8 @@ pub(crate) fn is(column: &str, value: impl Into<Value>) -> Value {
 }
 
 /// A condition: the column has these entries or elements among others.
-pub(crate) fn includes(column: &str, value: Value) -> Value {
-    json!([column, "includes", value])
+pub(crate) fn includes(column: &str, value: impl Into<Value>) -> Value {
+    json!([column, "includes", value.into()])
 }
 
 /// The condition that the plugins of this section made a row.
@@ -104,13 +104,19 @@ pub(crate) fn select(table: &str, conditions: &[Value], columns: &[&str]) -> Val
 }
 
 /// An operation that adds a row, which others of the transaction call `name`.
-pub(crate) fn insert(table: &str, name: &str, row: Value) -> Value {
-    json!({ "op": "insert", "table": table, "uuid-name": name, "row": row })
+pub(crate) fn insert(table: &str, name: &str, row: impl Into<Value>) -> Value {
+    json!({ "op": "insert", "table": table, "uuid-name": name, "row": row.into() })
 }
 
 /// An operation that changes a set in rows: `insert` or `delete`.
-pub(crate) fn mutate(table: &str, conditions: &[Value], column: &str, change: &str, value: Value) -> Value {
-    json!({ "op": "mutate", "table": table, "where": conditions, "mutations": [[column, change, value]] })
+pub(crate) fn mutate(
+    table: &str,
+    conditions: &[Value],
+    column: &str,
+    change: &str,
+    value: impl Into<Value>,
+) -> Value {
+    json!({ "op": "mutate", "table": table, "where": conditions, "mutations": [[column, change, value.into()]] })
 }
 
 /// An operation that ends the transaction unless the rows of the conditions are exactly these, within the limit. All rows

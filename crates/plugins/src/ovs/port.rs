@@ -78,8 +78,8 @@ fn creation(target: &Target, new: &New<'_>) -> [Value; 3] {
     ]);
     port.insert(column::EXTERNAL_IDS.to_owned(), ids);
     [
-        insert(table::INTERFACE, NEW_INTERFACE, interface.into()),
-        insert(table::PORT, NEW_PORT, port.into()),
+        insert(table::INTERFACE, NEW_INTERFACE, interface),
+        insert(table::PORT, NEW_PORT, port),
         mutate(
             table::BRIDGE,
             &[is(column::NAME, target.bridge.as_str())],

@@ -161,8 +161,8 @@ fn ids(trunk: &[TrunkItem]) -> Result<BTreeSet<u32>, Error> {
 mod tests {
     use super::*;
 
-    fn vlans(vlan: Option<u32>, trunk: Value, mode: &str) -> Result<Vlans, String> {
-        let trunk: Vec<TrunkItem> = cni::json::from_str(&trunk.to_string()).unwrap();
+    fn vlans(vlan: Option<u32>, trunk: impl Into<Value>, mode: &str) -> Result<Vlans, String> {
+        let trunk: Vec<TrunkItem> = cni::json::from_str(&trunk.into().to_string()).unwrap();
         Vlans::new(vlan, &trunk, mode).map_err(|error| error.msg)
     }
 

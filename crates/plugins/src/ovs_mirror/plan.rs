@@ -154,7 +154,7 @@ fn creation(role: Role, mirror: &Mirror, port: &str, bridge: &str, id: &str) -> 
     );
     [
         nobody_was_faster,
-        insert(table::MIRROR, id, row.into()),
+        insert(table::MIRROR, id, row),
         mutate(
             table::BRIDGE,
             &[is(column::NAME, bridge)],

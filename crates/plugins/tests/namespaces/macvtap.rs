@@ -271,7 +271,7 @@ fn device_with_another_index_in_the_pod_is_refused() {
         let pod = host.pod();
         let device = allocate(host, DEVICE);
         while pod
-            .with(|socket| socket.links())
+            .with(Socket::links)
             .iter()
             .all(|link| link.index != device.index)
         {
@@ -394,7 +394,7 @@ fn old_node(link: &Link, age: Duration) {
     mknodat(CWD, &path, FileType::CharacterDevice, Mode::RUSR, makedev(1, 3)).unwrap();
     let now = std::time::UNIX_EPOCH.elapsed().unwrap();
     let made = Timespec {
-        tv_sec: i64::try_from((now - age).as_secs()).unwrap(),
+        tv_sec: i64::try_from(now.checked_sub(age).unwrap().as_secs()).unwrap(),
         tv_nsec: 0,
     };
     let times = Timestamps {

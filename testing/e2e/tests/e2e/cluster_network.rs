@@ -130,24 +130,40 @@ fn cluster_network_of_our_plugins_carries_services_and_host_ports() {
         "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}",
     ]);
     let service = ns.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"]);
-    let port = format!("http://{node}:{HOST_PORT}/");
-    let local = format!("http://127.0.0.1:{HOST_PORT}/");
-    let of_service = format!("http://{service}/");
+    let get = |address: &str, port: u16| {
+        let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 60 {address} {port}");
+        ["sh".to_owned(), "-c".to_owned(), request]
+    };
+    let from_pod = |pod: &str, address: &str, port: u16| {
+        let command = get(address, port);
+        let words: Vec<_> = ["exec", pod, "--"]
+            .into_iter()
+            .chain(command.iter().map(String::as_str))
+            .collect();
+        ns.try_kubectl(&words)
+    };
+    let from_node = |from: &str, address: &str| {
+        let url = format!("http://{address}:{HOST_PORT}/");
+        stage.node(
+            from,
+            &["curl", "--silent", "--show-error", "--max-time", "60", &url],
+        )
+    };
     // kube-proxy needs a moment for a new endpoint.
-    stage.wait("the service answers", || {
-        let page = ns.try_kubectl(&["exec", "client", "--", "wget", "-T", "5", "-qO-", &of_service]);
-        page.is_ok_and(|page| page.contains(PAGE)).then_some(())
+    stage.wait_for("the service answers", || {
+        let page = from_pod("client", &service, 80)?;
+        if page.contains(PAGE) { Ok(()) } else { Err(page) }
     });
-    let get = |url: &str| ["wget", "-T", "60", "-qO-", url].map(str::to_owned);
-    let from_pod = |pod: &str, url: &str| ns.exec(pod, &get(url).each_ref().map(String::as_str));
-    let from_node = |node: &str, url: &str| stage.node(node, &get(url).each_ref().map(String::as_str));
     for (from, page) in [
-        ("a pod of another node", from_pod("client", &port)),
-        ("another node", from_node(there, &port)),
-        ("its node", from_node(here, &port)),
-        ("its node, by the loopback address", from_node(here, &local)),
-        ("itself", from_pod("web", &port)),
-        ("itself, by its service", from_pod("web", &of_service)),
+        (
+            "a pod of another node",
+            from_pod("client", &node, HOST_PORT).unwrap(),
+        ),
+        ("another node", from_node(there, &node)),
+        ("its node", from_node(here, &node)),
+        ("its node, by the loopback address", from_node(here, "127.0.0.1")),
+        ("itself", from_pod("web", &node, HOST_PORT).unwrap()),
+        ("itself, by its service", from_pod("web", &service, 80).unwrap()),
     ] {
         assert!(page.contains(PAGE), "from {from}: {page}");
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
 
-/// The DaemonSets of all components with pods on nodes.
+/// The daemon sets of all components with pods on nodes.
 const WORKLOADS: [&str; 6] = [
     "multus",
     "dynamic-networks-controller-ds",
@@ -16,7 +16,7 @@ const WORKLOADS: [&str; 6] = [
     "macvtap-cni",
 ];
 
-/// The DaemonSets among them that no other test expects.
+/// The daemon sets among them that no other test expects.
 const ADDED: [&str; 3] = ["dynamic-networks-controller-ds", "ovs-cni-amd64", "macvtap-cni"];
 
 /// Deploys these components until it is dropped.
