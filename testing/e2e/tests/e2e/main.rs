@@ -15,7 +15,6 @@
 )]
 
 mod attach;
-mod cluster_network;
 mod crash;
 mod doctor;
 mod dump;
