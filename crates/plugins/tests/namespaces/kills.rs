@@ -330,7 +330,7 @@ fn kills() -> u32 {
 
 fn survives_kills(host: &mut Host, plugin: &str, scene: &Scene) {
     if let Some(feature) = missing_feature(host, scene) {
-        println!("skipped: {plugin}: {feature}");
+        println!("left out: {plugin}: {feature}");
         return;
     }
     if let Some((pod, config)) = &scene.neighbour {
