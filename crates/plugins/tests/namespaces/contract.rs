@@ -1,16 +1,14 @@
 //! Promises of every plugin that gives a container a link.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use crate::{
-    dice::Dice,
+    killer::Killer,
     stage::{Host, LEASES, Pod, with},
 };
 
-/// How often a plugin is killed.
-const ROUNDS: u32 = 24;
+/// Number of kills for each plugin.
+const KILLS: u32 = 12;
 
 /// The config with addresses out of these subnets by `host-local`.
 fn leased(config: &Value, subnets: &[&str]) -> Value {
@@ -215,45 +213,23 @@ fn is_collected(host: &mut Host, config: &Value) {
     assert!(keep.link("net1").is_none());
 }
 
-fn time(work: impl FnOnce()) -> Duration {
-    let began = Instant::now();
-    work();
-    began.elapsed()
-}
-
 fn survives_being_killed(host: &mut Host, config: &Value) {
     let (neighbour, pod) = (host.pod(), host.pod());
     host.add(&neighbour, config);
     let before = host.state(&pod);
-    let adding = time(|| drop(host.add(&pod, config)));
-    let deleting = time(|| host.del(&pod, config));
-    let mut dice = Dice::new();
-    let mut killed = 0;
-    for round in 0..ROUNDS {
-        let (verb, whole) = if round % 2 == 0 {
-            ("ADD", adding)
-        } else {
-            host.add(&pod, config);
-            ("DEL", deleting)
-        };
-        let after = dice.part_of(whole);
-        killed += u32::from(host.call_and_kill(verb, &pod, config, after));
+    let mut killer = Killer::new(host, &pod, config, KILLS);
+    while let Some(round) = killer.kill(host, &pod, config) {
         // An ADD after it begins anew, unless the link is there.
-        if round % 4 == 0 && pod.link("net1").is_none() {
+        if round.number % 4 == 0 && pod.link("net1").is_none() {
             host.add(&pod, config);
         }
-        if round % 3 == 0 {
+        if round.number % 3 == 0 {
             collect(host, config, &[&neighbour]);
         } else {
             host.del(&pod, config);
         }
-        let state = host.state(&pod);
-        assert_eq!(state, before, "round {round}: {verb} killed after {after:?}");
+        assert_eq!(host.state(&pod), before, "{round}");
     }
-    assert!(
-        killed > ROUNDS / 4,
-        "only {killed} of {ROUNDS} were killed in time"
-    );
     host.add(&pod, config);
     host.del(&pod, config);
     host.del(&neighbour, config);

@@ -5,11 +5,7 @@
 //! snapshot ──> ADD, or DEL of a whole ADD ── kill -9 ──> DEL, or GC ──> the same snapshot
 //! ```
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path};
 
 use linux::{
     address::Family,
@@ -20,7 +16,7 @@ use linux::{
 use serde_json::{Value, json};
 
 use crate::{
-    dice::Dice,
+    killer::Killer,
     stage::{Host, LEASES, Pod, l2, l3, on_a_host, with},
     testing::ruleset,
 };
@@ -28,8 +24,6 @@ use crate::{
 /// Number of kills for each plugin, and the variable that sets another one.
 const KILLS: u32 = 6;
 const KILLS_VARIABLE: &str = "WEFT_TEST_KILLS";
-/// Limit of calls for one kill: a call that ends before its kill does not count.
-const CALLS_FOR_A_KILL: u32 = 20;
 /// Folders of our plugins: records and backups, leases.
 const FOLDERS: [&str; 2] = ["/run/cni", LEASES];
 /// The kernel's number of the table with its own routes.
@@ -294,19 +288,6 @@ fn missing_feature(host: &Host, scene: &Scene) -> Option<String> {
     Some(details)
 }
 
-/// Durations of ADD and DEL, the shortest of several.
-fn durations(host: &Host, scene: &Scene) -> [Duration; 2] {
-    let mut shortest = [Duration::MAX; 2];
-    for _ in 0..3 {
-        for (verb, shortest) in ["ADD", "DEL"].into_iter().zip(&mut shortest) {
-            let begun = Instant::now();
-            host.call(verb, &scene.pod, &scene.config).success();
-            *shortest = begun.elapsed().min(*shortest);
-        }
-    }
-    shortest
-}
-
 /// GC whose list has the neighbour alone.
 fn collect(host: &Host, scene: &Scene) {
     let valid = scene.neighbour.iter().map(|(pod, _)| pod);
@@ -336,25 +317,12 @@ fn survives_kills(host: &mut Host, plugin: &str, scene: &Scene) {
     if let Some((pod, config)) = &scene.neighbour {
         host.add(pod, config);
     }
-    let [adding, deleting] = durations(host, scene);
+    println!("killing {plugin}");
+    let mut killer = Killer::new(host, &scene.pod, &scene.config, kills());
     collect(host, scene);
     let before = snapshot(host, scene);
-    let mut dice = Dice::new();
-    let (kills, mut killed, mut round) = (kills(), 0, 0);
-    while killed < kills {
-        assert!(
-            round < kills * CALLS_FOR_A_KILL,
-            "{plugin}: only {killed} of {round} were killed in time"
-        );
-        let (verb, whole) = if round % 2 == 0 {
-            ("ADD", adding)
-        } else {
-            host.add(&scene.pod, &scene.config);
-            ("DEL", deleting)
-        };
-        let after = dice.part_of(whole);
-        killed += u32::from(host.call_and_kill(verb, &scene.pod, &scene.config, after));
-        let is_gc = round % 4 >= 2;
+    while let Some(round) = killer.kill(host, &scene.pod, &scene.config) {
+        let is_gc = round.number % 4 >= 2;
         // GC of tuning leaves a namespace that is there to DEL.
         if !is_gc || plugin == "tuning" {
             host.del(&scene.pod, &scene.config);
@@ -363,15 +331,8 @@ fn survives_kills(host: &mut Host, plugin: &str, scene: &Scene) {
         if is_gc || plugin == "portmap" {
             collect(host, scene);
         }
-        assert_eq!(
-            snapshot(host, scene),
-            before,
-            "{plugin}, seed {}, round {round}: {verb} killed after {after:?}, GC {is_gc}",
-            dice.seed
-        );
-        round += 1;
+        assert_eq!(snapshot(host, scene), before, "{plugin}, {round}, GC {is_gc}");
     }
-    println!("measured: {plugin}: {killed} of {round} calls were killed before they ended");
     host.add(&scene.pod, &scene.config);
 }
 

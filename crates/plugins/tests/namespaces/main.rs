@@ -22,6 +22,7 @@ mod firewall;
 mod fuzz;
 mod host_device;
 mod host_local;
+mod killer;
 mod kills;
 mod kinds;
 mod macvlan;

@@ -1,23 +1,19 @@
 //! Attachments whose plugin is killed, or whose runtime never says DEL: nothing stays that a following
 //! DEL or GC does not find.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, fs};
 
 use serde_json::{Value, json};
 
 use crate::{
-    dice::Dice,
+    killer::Killer,
     stage::{Host, LEASES, Pod, l2, on_a_host, with},
     testing::ruleset,
     tuning::tuning,
 };
 
-/// How often the plugin is killed.
-const ROUNDS: u32 = 50;
+/// Number of kills.
+const KILLS: u32 = 25;
 
 /// A config that takes every kind of step.
 fn everything() -> Value {
@@ -44,12 +40,6 @@ fn collect(host: &Host, config: &Value, valid: &[&Pod]) {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
 }
 
-fn time(work: impl FnOnce()) -> Duration {
-    let began = Instant::now();
-    work();
-    began.elapsed()
-}
-
 #[test]
 fn killed_at_any_point_del_or_gc_restores_what_was_before() {
     on_a_host("killed plugins", |host| {
@@ -58,36 +48,15 @@ fn killed_at_any_point_del_or_gc_restores_what_was_before() {
         let (neighbour, pod) = (host.pod(), host.pod());
         host.add(&neighbour, &config);
         let before = state(host, &pod);
-        let adding = time(|| drop(host.add(&pod, &config)));
-        let deleting = time(|| host.del(&pod, &config));
-
-        let mut dice = Dice::new();
-        let mut killed = 0;
-        for round in 0..ROUNDS {
-            let (verb, whole) = if round % 2 == 0 {
-                ("ADD", adding)
-            } else {
-                host.add(&pod, &config);
-                ("DEL", deleting)
-            };
-            let after = dice.part_of(whole);
-            killed += u32::from(host.call_and_kill(verb, &pod, &config, after));
-            if round % 4 < 2 {
+        let mut killer = Killer::new(host, &pod, &config, KILLS);
+        while let Some(round) = killer.kill(host, &pod, &config) {
+            if round.number % 4 < 2 {
                 host.del(&pod, &config);
             } else {
                 collect(host, &config, &[&neighbour]);
             }
-            assert_eq!(
-                state(host, &pod),
-                before,
-                "round {round}: {verb} killed after {after:?}"
-            );
+            assert_eq!(state(host, &pod), before, "{round}");
         }
-        assert!(
-            killed > ROUNDS / 4,
-            "only {killed} of {ROUNDS} were killed in time"
-        );
-        println!("measured: {killed} of {ROUNDS} calls were killed before they ended");
         // Nothing of all that stands in the way of the next one.
         host.add(&pod, &config);
     });

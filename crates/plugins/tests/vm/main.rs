@@ -17,6 +17,8 @@ mod contract;
 mod dice;
 mod frames;
 mod gateway;
+#[path = "../namespaces/killer.rs"]
+mod killer;
 mod links;
 mod ports;
 #[path = "../namespaces/stage.rs"]
