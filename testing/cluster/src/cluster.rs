@@ -370,6 +370,15 @@ impl Cluster {
         self.space(node)?.command(argv)
     }
 
+    /// A command that runs `argv` on the network of a node, with the files of this machine.
+    pub fn network_command<S: AsRef<std::ffi::OsStr>>(
+        &self,
+        node: &str,
+        argv: impl IntoIterator<Item = S>,
+    ) -> Result<Command> {
+        self.space(node)?.command_in(&["--net"], argv)
+    }
+
     /// Ends NetworkManager of a node as a crash does, and starts it again, as an init system would.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Open vSwitch in a directory and in the network namespace of the thread that starts it.
+//! Open vSwitch in a directory and in the network namespace of the thread that starts it, or on a node of a cluster.
 //!
 //! ```text
 //! test ──> db.sock ── ovsdb-server ── conf.db
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::cluster::Cluster;
 use crate::debian::Packages;
 use crate::error::{At, Error, Result};
 use crate::home::Home;
@@ -32,6 +33,8 @@ const SCHEMA: &str = "usr/share/openvswitch/vswitch.ovsschema";
 /// Names of files in the directory.
 const DATABASE: &str = "conf.db";
 const SOCKET: &str = "db.sock";
+/// Where plugins look for the socket.
+const USUAL_DIRECTORY: &str = "run/openvswitch";
 
 /// Variables by which the programs find their directories.
 const DIRECTORIES: [&str; 4] = ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"];
@@ -41,6 +44,8 @@ const DIRECTORIES: [&str; 4] = ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SY
 pub struct OpenVswitch {
     packages: Packages,
     dir: PathBuf,
+    /// File of the network namespace where it is not the thread's.
+    network: Option<PathBuf>,
     server: Option<Child>,
     switch: Option<Child>,
 }
@@ -61,8 +66,23 @@ impl OpenVswitch {
     /// When a daemon does not start; the error shows its log.
     pub fn start(packages: &Packages, dir: &Path) -> Result<Self> {
         let mut here = Self::start_database(packages, dir)?;
-        let socket = format!("unix:{}", here.socket().display());
-        here.switch = Some(here.spawn(SWITCH, &["--disable-system", &socket])?);
+        here.start_switch()?;
+        Ok(here)
+    }
+
+    /// Starts both daemons on a node, with the database where the node's plugins look for it.
+    ///
+    /// # Errors
+    /// When the node does not run, or a daemon does not start; the error shows its log.
+    pub fn start_on(cluster: &Cluster, node: &str) -> Result<Self> {
+        let packages = Self::packages()?;
+        let process = PathBuf::from(format!("/proc/{}", cluster.node_pid(node)?));
+        let dir = process.join("root").join(USUAL_DIRECTORY);
+        fs::create_dir_all(&dir).at("create", &dir)?;
+        let mut here = Self::new(&packages, &dir);
+        here.network = Some(process.join("ns/net"));
+        here.create_database()?;
+        here.start_switch()?;
         Ok(here)
     }
 
@@ -71,21 +91,44 @@ impl OpenVswitch {
     /// # Errors
     /// When it does not start; the error shows its log.
     pub fn start_database(packages: &Packages, dir: &Path) -> Result<Self> {
-        let mut here = Self {
+        let mut here = Self::new(packages, dir);
+        here.create_database()?;
+        Ok(here)
+    }
+
+    fn new(packages: &Packages, dir: &Path) -> Self {
+        Self {
             packages: packages.clone(),
             dir: dir.to_owned(),
+            network: None,
             server: None,
             switch: None,
-        };
-        let schema = here.packages.file(SCHEMA);
-        run::output(
-            here.command(TOOL)
-                .arg("create")
-                .args([&dir.join(DATABASE), &schema]),
-        )?;
-        here.start_database_again()?;
-        run::output(here.control().args(["--no-wait", "init"]))?;
-        Ok(here)
+        }
+    }
+
+    fn create_database(&mut self) -> Result<()> {
+        let (database, schema) = (self.dir.join(DATABASE), self.packages.file(SCHEMA));
+        // A run that was cut off may have left one.
+        let _ = fs::remove_file(&database);
+        run::output(self.command(TOOL).arg("create").args([&database, &schema]))?;
+        self.start_database_again()?;
+        run::output(self.control().args(["--no-wait", "init"])).map(drop)
+    }
+
+    fn start_switch(&mut self) -> Result<()> {
+        let socket = format!("unix:{}", self.socket().display());
+        self.switch = Some(self.spawn(SWITCH, &["--disable-system", &socket])?);
+        Ok(())
+    }
+
+    /// Kills `ovs-vswitchd` as a crash does, and starts it again. The next [`Self::vsctl`] that changes something waits until
+    /// it has configured itself.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn crash_switch(&mut self) -> Result<()> {
+        end(self.switch.take());
+        self.start_switch()
     }
 
     /// Kills the database server as a crash does. The socket goes too, the database stays.
@@ -188,8 +231,12 @@ impl OpenVswitch {
         let daemon = self.command(program);
         let variables = daemon.get_envs();
         let variables = variables.filter_map(|(name, value)| Some((name, value?)));
-        Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        if let Some(network) = &self.network {
+            command.arg("nsenter").arg(format!("--net={}", network.display()));
+        }
+        command
             .arg(daemon.get_program())
             .arg("--no-chdir")
             .arg(format!(

@@ -15,17 +15,22 @@
 )]
 
 mod attach;
+mod cluster_network;
+mod components;
 mod crash;
+mod dhcp;
 mod doctor;
 mod dump;
 mod hot_plug;
 mod log;
 mod mac_pool;
+mod macvtap;
 mod native_pods;
 mod node_network;
 mod node_network_kill;
 mod node_network_policies;
 mod node_network_rollback;
+mod open_vswitch;
 mod operator;
 mod pods;
 mod record;

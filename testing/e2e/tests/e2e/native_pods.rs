@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::components::Components;
 use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
 
 /// The daemon sets of all components with pods on nodes.
@@ -15,42 +16,6 @@ const WORKLOADS: [&str; 6] = [
     "ovs-cni-amd64",
     "macvtap-cni",
 ];
-
-/// The daemon sets among them that no other test expects.
-const ADDED: [&str; 3] = ["dynamic-networks-controller-ds", "ovs-cni-amd64", "macvtap-cni"];
-
-/// Deploys these components until it is dropped.
-struct AllOnNodes<'a>(&'a Stage);
-
-impl<'a> AllOnNodes<'a> {
-    fn deploy(stage: &'a Stage) -> Self {
-        let deployed = Self(stage);
-        stage.configure(&json!({
-            "multus": {}, "linuxBridge": { "dhcp": true }, "ovs": {}, "macvtap": {},
-            "multusDynamicNetworks": { "hostCRISocketPath": "/run/containerd/containerd.sock" },
-            "imagePullPolicy": "IfNotPresent",
-        }));
-        stage.available_on_all_nodes(&WORKLOADS);
-        deployed
-    }
-}
-
-impl Drop for AllOnNodes<'_> {
-    fn drop(&mut self) {
-        // The other tests begin with this configuration, also after a failure.
-        let usual = json!({ "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent" });
-        self.0.configure(&usual);
-        if std::thread::panicking() {
-            return;
-        }
-        for name in ADDED {
-            self.0.wait(&format!("DaemonSet {name} is gone"), || {
-                self.0.daemonset_uid(name).is_none().then_some(())
-            });
-        }
-        self.0.available_on_all_nodes(&["kube-cni-linux-bridge-plugin"]);
-    }
-}
 
 /// Rights of a process: as the kernel has them, or as its pod asks for them.
 #[derive(Debug, PartialEq)]
@@ -165,7 +130,11 @@ fn check(stage: &Stage, pod: &Value, container: &Value) {
 #[test]
 fn containers_on_nodes_are_confined_as_asked_and_their_probes_pass() {
     let Some(stage) = Stage::enter() else { return };
-    let _all = AllOnNodes::deploy(&stage);
+    let spec = json!({
+        "linuxBridge": { "dhcp": true }, "ovs": {}, "macvtap": {},
+        "multusDynamicNetworks": { "hostCRISocketPath": "/run/containerd/containerd.sock" },
+    });
+    let _all = Components::deploy(&stage, &spec, &WORKLOADS);
     for workload in WORKLOADS {
         let mut pods = stage.daemonset_pods(workload);
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());

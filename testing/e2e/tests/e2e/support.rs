@@ -461,16 +461,20 @@ impl Stage {
     }
 
     /// A bridge on one node, removed when dropped.
-    pub fn temporary_bridge<'a>(&'a self, node: &'a str, name: &'a str) -> impl Drop + 'a {
-        struct Bridge<'a>(&'a Stage, &'a str, &'a str);
-        impl Drop for Bridge<'_> {
-            fn drop(&mut self) {
-                self.0.node(self.1, &["ip", "link", "delete", self.2]);
-            }
-        }
+    pub fn temporary_bridge<'a>(&'a self, node: &'a str, name: &'a str) -> TemporaryLink<'a> {
         self.node(node, &["ip", "link", "add", name, "type", "bridge"]);
         self.node(node, &["ip", "link", "set", name, "up"]);
-        Bridge(self, node, name)
+        TemporaryLink(self, node, name)
+    }
+
+    /// A link of one node to the spare network of all nodes, removed when dropped. Its other end is on `br1`.
+    pub fn uplink<'a>(&'a self, node: &'a str, name: &'a str) -> TemporaryLink<'a> {
+        let script = format!(
+            "ip link show {name} >/dev/null 2>&1 || ip link add {name} type veth peer name {name}-far\n\
+             ip link set {name}-far master br1 up\nip link set {name} up"
+        );
+        self.node(node, &["sh", "-euc", &script]);
+        TemporaryLink(self, node, name)
     }
 
     /// The operator's requests so far, watches left out.
@@ -510,6 +514,22 @@ fn operator_requests(events: &[Value]) -> Vec<Value> {
     let user = format!("system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR}");
     let wanted = |event: &&Value| event["user"]["username"] == user.as_str() && event["verb"] != "watch";
     events.iter().filter(wanted).cloned().collect()
+}
+
+/// A link on one node, removed when dropped.
+pub struct TemporaryLink<'a>(&'a Stage, &'a str, &'a str);
+
+impl Drop for TemporaryLink<'_> {
+    fn drop(&mut self) {
+        // A failure would hide the test's own.
+        if let Ok(mut command) = self
+            .0
+            .cluster
+            .node_command(self.1, ["ip", "link", "delete", self.2])
+        {
+            let _ = run::output(&mut command);
+        }
+    }
 }
 
 /// Whether there is one pod, on this node, and it is Ready.
