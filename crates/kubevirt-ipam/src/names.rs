@@ -72,8 +72,6 @@ pub const DEFAULT_NETWORK_NAMESPACE: &str = "ovn-kubernetes";
 
 /// Environment variable with the level of the log.
 pub const LOG_LEVEL: &str = "LOG_LEVEL";
-/// Environment variable with the name of the pod.
-pub const POD_NAME: &str = "POD_NAME";
 
 /// What the two controllers are called in figures.
 pub const MACHINE_CONTROLLER: &str = "virtualmachine";

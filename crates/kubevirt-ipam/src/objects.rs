@@ -29,6 +29,8 @@ pub struct Machine {
 pub struct Instance {
     /// UID.
     pub uid: String,
+    /// UID of the virtual machine that controls it; empty for one that stands alone.
+    pub owner: String,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Whether a pod runs it.
@@ -242,7 +244,7 @@ struct WireInterface {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct InstanceStatus {
-    active_pods: Option<BTreeMap<String, IgnoredAny>>,
+    active_pods: Option<BTreeMap<String, Option<String>>>,
     interfaces: Option<Vec<Option<Named>>>,
 }
 
@@ -285,8 +287,11 @@ impl From<WireInstance> for Instance {
             mac: wire.mac_address.unwrap_or_default(),
         };
         let addresses = metadata.annotations.unwrap_or_default().remove(names::ADDRESSES);
+        let mut owners = metadata.owner_references.into_iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == names::MACHINE);
         Self {
             uid: metadata.uid.unwrap_or_default(),
+            owner: owner.map(|owner| owner.uid).unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             has_pods: status.active_pods.is_some_and(|pods| !pods.is_empty()),
             addresses,
@@ -473,6 +478,10 @@ mod tests {
                 "name": "vm1", "namespace": "ns1", "uid": "u", "labels": { "a": "b" },
                 "annotations": { "network.kubevirt.io/addresses": "{}", "other": "x" },
                 "managedFields": [{ "fieldsV1": { "f:x": {} } }],
+                "ownerReferences": [
+                    { "apiVersion": "v1", "kind": "Other", "name": "o", "uid": "o", "controller": false },
+                    { "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm1", "uid": "vm", "controller": true },
+                ],
             },
             "spec": {
                 "networks": [
@@ -498,6 +507,7 @@ mod tests {
         };
         let expected = Instance {
             uid: "u".to_owned(),
+            owner: "vm".to_owned(),
             deleting: false,
             has_pods: true,
             addresses: Some("{}".to_owned()),

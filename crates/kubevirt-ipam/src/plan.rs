@@ -208,12 +208,38 @@ pub enum Belongs {
 /// machine leaves that orphans what it owned.
 pub fn belongs(claim: &Claim, name: &str, machine: Option<&Machine>, instance: &Instance) -> Belongs {
     match claim.owners.as_slice() {
-        [owner] if *owner == instance.uid || machine.is_some_and(|machine| *owner == machine.uid) => {
-            Belongs::Ours
-        }
+        [owner] if is_owner(owner, machine, Some(instance)) => Belongs::Ours,
         [] if claim.machine == name && claim.held && !claim.deleting => Belongs::Orphaned,
         _ => Belongs::Foreign,
     }
+}
+
+/// Whether a UID is that of the virtual machine, of its instance, or of the virtual machine that the instance came from.
+fn is_owner(uid: &str, machine: Option<&Machine>, instance: Option<&Instance>) -> bool {
+    let of_machine = machine.map(|machine| &machine.uid);
+    let of_instance = instance
+        .into_iter()
+        .flat_map(|instance| [&instance.uid, &instance.owner]);
+    of_machine
+        .into_iter()
+        .chain(of_instance)
+        .any(|owner| !owner.is_empty() && owner == uid)
+}
+
+/// Whether a claim was left behind by an earlier virtual machine of the same name: it is being deleted, and the instance that
+/// used its addresses is gone.
+pub fn is_left_behind(
+    claim: &Claim,
+    name: &str,
+    machine: Option<&Machine>,
+    instance: Option<&Instance>,
+) -> bool {
+    let of_others = |owner: &String| !is_owner(owner, machine, instance);
+    claim.machine == name
+        && claim.held
+        && claim.deleting
+        && !claim.owners.is_empty()
+        && claim.owners.iter().all(of_others)
 }
 
 /// Whether a claim outlived its network: neither the virtual machine nor its instance names the network any more, and no pod

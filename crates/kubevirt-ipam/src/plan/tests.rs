@@ -267,3 +267,26 @@ fn claim_goes_when_its_network_left() {
         &instance
     ));
 }
+
+#[test]
+fn claim_of_an_earlier_machine_goes_when_its_instance_is_gone() {
+    // kubevirt-ipam#92
+    let mut left = claim(&["earlier"]);
+    left.deleting = true;
+    let behind = |claim: &Claim, machine: Option<&Machine>, instance: Option<&Instance>| {
+        is_left_behind(claim, "vm1", machine, instance)
+    };
+    assert!(behind(&left, Some(&machine()), Some(&instance())));
+    assert!(behind(&left, Some(&machine()), None));
+    // The instance of the earlier one still runs.
+    let mut ending = deleting_instance(true);
+    ending.owner = "earlier".to_owned();
+    assert!(!behind(&left, Some(&machine()), Some(&ending)));
+    // It is not being deleted, or somebody else's.
+    assert!(!behind(&claim(&["earlier"]), Some(&machine()), Some(&instance())));
+    left.machine = "vm2".to_owned();
+    assert!(!behind(&left, Some(&machine()), Some(&instance())));
+    let mut own = claim(&[VM]);
+    own.deleting = true;
+    assert!(!behind(&own, Some(&machine()), Some(&instance())));
+}
