@@ -109,9 +109,10 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The virtual machine if there is one, else its instance.
+    /// The virtual machine if there is one, else its instance. One that is being deleted may leave what it owns without an
+    /// owner.
     pub fn of(name: &str, machine: Option<&Machine>, instance: &Instance) -> Self {
-        let (kind, uid) = match machine {
+        let (kind, uid) = match machine.filter(|machine| !machine.deleting) {
             Some(machine) => (names::MACHINE, &machine.uid),
             None => (names::INSTANCE, &instance.uid),
         };

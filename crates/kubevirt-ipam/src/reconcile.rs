@@ -18,12 +18,18 @@ use crate::objects::{Claim, ClaimSpec, Instance, Machine};
 use crate::plan::{self, Belongs, Ensure, Plan, Problem, Wanted};
 use crate::state::{self, Shared};
 
+#[cfg(test)]
+mod tests;
+
 /// Why the claims of a virtual machine are not as they should be. It is tried again.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A network can't have a claim.
     #[error(transparent)]
     Problem(#[from] Problem),
+    /// Virtual machine or instance can't be read.
+    #[error("{0}")]
+    Read(String),
     /// A claim of that name is somebody else's.
     #[error("{}", messages::found_existing(.0))]
     Existing(String),
@@ -144,15 +150,45 @@ impl Reconciler {
             .await;
             failures.push(problem.into());
         }
-        for wanted in ensure.claims {
-            if self.has(name, found, &wanted) {
-                continue;
+        let missing: Vec<_> = ensure
+            .claims
+            .into_iter()
+            .filter(|wanted| !self.has(name, found, wanted))
+            .collect();
+        if missing.is_empty() {
+            return failures;
+        }
+        // A claim of an owner that is gone would be collected, whoever uses it.
+        let live = match self.live(name).await {
+            Ok(live) => live,
+            Err(error) => {
+                failures.push(error);
+                return failures;
             }
-            if let Err(error) = self.claim(name, found, instance, &wanted).await {
+        };
+        let Some(now) = live
+            .instance
+            .as_ref()
+            .filter(|now| now.uid == instance.uid && !now.deleting)
+        else {
+            failures.push(Error::Changed);
+            return failures;
+        };
+        for wanted in missing {
+            if let Err(error) = self.claim(name, &live, now, &wanted).await {
                 failures.push(error);
             }
         }
         failures
+    }
+
+    /// What the API server says now.
+    async fn live(&self, name: &Name) -> Result<Found, Error> {
+        let machine = self.cluster.machine(name).await;
+        let machine = machine.map_err(|error| Error::Read(messages::no_machine(name, error)))?;
+        let instance = self.cluster.instance(name).await;
+        let instance = instance.map_err(|error| Error::Read(error.to_string()))?;
+        Ok(Found { machine, instance })
     }
 
     /// Whether a network is missing only because its watch is late. It is known then.
@@ -212,7 +248,7 @@ impl Reconciler {
                     .await;
                 Ok(())
             }
-            Err(ApiError::Exists(_)) => self.existing(name, found, instance, wanted, &owner).await,
+            Err(ApiError::Exists(_)) => self.existing(name, found, instance, wanted).await,
             Err(error) => {
                 let text = messages::event::failed(&wanted.name, &error);
                 self.tell(name, instance, Kind::Warning, reason::FAILED, &text)
@@ -229,7 +265,6 @@ impl Reconciler {
         found: &Found,
         instance: &Instance,
         wanted: &Wanted,
-        owner: &Owner,
     ) -> Result<(), Error> {
         let id = Name::new(&name.namespace, &wanted.name);
         let live = self.cluster.claim(&id).await.map_err(Error::Unreadable)?;
@@ -240,18 +275,7 @@ impl Reconciler {
         let claim = live.claim().map_err(Error::Unreadable)?;
         match found.owns(name, &claim) {
             Belongs::Ours => Ok(()),
-            Belongs::Orphaned => {
-                tracing::info!(
-                    vm = messages::object(name),
-                    claim = id.name,
-                    "adopting an orphaned IPAMClaim"
-                );
-                let adopted = self.cluster.adopt(&name.namespace, live, owner).await;
-                adopted.map_err(|error| Error::Adopt {
-                    claim: id.name.clone(),
-                    error,
-                })
-            }
+            Belongs::Orphaned => self.adopt(name, instance, live).await,
             Belongs::Foreign => {
                 let whose = whose(&claim);
                 tracing::error!(
@@ -267,6 +291,28 @@ impl Reconciler {
                 Err(Error::Existing(id.name))
             }
         }
+    }
+
+    /// Gives an orphaned claim the owner that is there after the claim was read.
+    async fn adopt(&self, name: &Name, instance: &Instance, live: LiveClaim) -> Result<(), Error> {
+        self.may_write()?;
+        let now = self.live(name).await?;
+        let same = now
+            .instance
+            .as_ref()
+            .filter(|now| now.uid == instance.uid && !now.deleting);
+        let Some(same) = same else {
+            return Err(Error::Changed);
+        };
+        let owner = Owner::of(&name.name, now.machine.as_ref(), same);
+        let claim = live.name().to_owned();
+        tracing::info!(
+            vm = messages::object(name),
+            claim,
+            "adopting an orphaned IPAMClaim"
+        );
+        let adopted = self.cluster.adopt(&name.namespace, live, &owner).await;
+        adopted.map_err(|error| Error::Adopt { claim, error })
     }
 
     /// Whether watches know a claim that may have to be given up.

@@ -120,6 +120,10 @@ impl Stage {
     /// The network of most tests, and the primary one of the namespace.
     pub(crate) fn both_networks(&self) {
         self.network("supadupanet", r#"{"name":"goodnet","allowPersistentIPs":true}"#);
+        self.primary_network();
+    }
+
+    pub(crate) fn primary_network(&self) {
         self.network(
             "udn",
             r#"{"name":"primarynet","role":"primary","allowPersistentIPs":true,"subnets":"192.168.0.0/16,fd12:1234::123/64"}"#,
