@@ -134,7 +134,7 @@ const CLUSTER: [Rule; 38] = [
     rule("authorization.k8s.io", "subjectaccessreviews", "create"),
     rule("events.k8s.io", "events", "create patch"),
     rule(NETWORKS, "network-attachment-definitions", "get list watch"),
-    rule(NETWORKS, "ipamclaims", "get list watch create update"),
+    rule(NETWORKS, "ipamclaims", "get list watch create update delete"),
     MULTUS_DEVICES,
     MULTUS_DAEMON_SET,
     rule("-", "pods", "get list watch"),
@@ -213,7 +213,11 @@ const NAMESPACE: [Rule; 18] = [
         "prometheusrules servicemonitors",
         "get list watch create update delete",
     ),
-    rule("policy", "poddisruptionbudgets", "get delete"),
+    rule(
+        "policy",
+        "poddisruptionbudgets",
+        "get list watch create update delete",
+    ),
     rule(
         "coordination.k8s.io",
         "leases",
