@@ -24,6 +24,7 @@ pub mod names;
 pub mod network;
 pub mod objects;
 pub mod plan;
+pub mod pool;
 pub mod reconcile;
 pub mod reviews;
 pub mod selection;

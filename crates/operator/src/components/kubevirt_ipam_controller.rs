@@ -31,9 +31,6 @@ const AUTHORITY_SECRET: &str = "kubevirt-ipam-controller-webhook-ca";
 /// User of the established image, and of ours.
 const USER: u32 = 65532;
 
-/// What our controller asks for: with thousands of virtual machines it takes less.
-const MEMORY: &str = "32Mi";
-
 /// See the module.
 pub struct KubevirtIpamController;
 
@@ -294,10 +291,6 @@ fn complete(
     if image.is_native() {
         manager
             .command(&["/weft", "kubevirt-ipam"])
-            .set(
-                "resources",
-                json!({ "requests": { "cpu": "10m", "memory": MEMORY } }),
-            )
             .eager_readiness()
             .read_only_root()?;
     }

@@ -108,6 +108,7 @@ fn native_access(election: &str) -> (Value, Value) {
             "apiGroups": ["k8s.cni.cncf.io"], "resources": ["ipamclaims"],
             "verbs": ["get", "list", "watch", "create", "update", "delete"],
         },
+        { "apiGroups": ["k8s.cni.cncf.io"], "resources": ["ipamclaims/status"], "verbs": ["update"] },
         { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
     ]);
     (role, rules)
@@ -170,7 +171,6 @@ fn deployment(setting: Setting, issuer: Issuer, arguments: &[&str]) -> Value {
     if setting.native {
         container["image"] = json!("weft:1");
         container["command"] = json!(["/weft", "kubevirt-ipam"]);
-        container["resources"]["requests"]["memory"] = json!("32Mi");
         container["readinessProbe"] =
             json!({ "httpGet": { "path": "/readyz", "port": 8081 }, "periodSeconds": 1 });
         container["securityContext"]["readOnlyRootFilesystem"] = json!(true);

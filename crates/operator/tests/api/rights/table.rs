@@ -175,6 +175,8 @@ pub(super) const OTHERS: [Rights; 7] = [
             "create ipamclaims.k8s.cni.cncf.io",
             // Of networks that were unplugged.
             "delete ipamclaims.k8s.cni.cncf.io",
+            // Of networks with a range of their own.
+            "update ipamclaims.k8s.cni.cncf.io/status",
             "watch network-attachment-definitions.k8s.cni.cncf.io",
             "create events",
         ],
@@ -183,7 +185,6 @@ pub(super) const OTHERS: [Rights; 7] = [
             "update pods",
             "patch pods/status",
             "update virtualmachines.kubevirt.io",
-            "update ipamclaims.k8s.cni.cncf.io/status",
             "update leases.coordination.k8s.io another",
             "create network-attachment-definitions.k8s.cni.cncf.io",
             "update network-attachment-definitions.k8s.cni.cncf.io",
