@@ -72,16 +72,31 @@ impl Reconciles {
             active: Family::default(),
             workers: Family::default(),
         };
-        // What never happened yet is 0, and not missing.
-        let labels = figures.labels();
-        for result in RESULTS {
-            drop(figures.total.get_or_create(&ResultLabels { controller, result }));
-        }
-        drop(figures.errors.get_or_create(&labels));
-        drop(figures.time.get_or_create(&labels));
-        drop(figures.active.get_or_create(&labels));
-        figures.workers.get_or_create(&labels).set(1);
+        figures.begin();
         figures
+    }
+
+    /// Figures of another controller of the process, all of them 0. They are registered with these.
+    #[must_use]
+    pub fn beside(&self, controller: &'static str) -> Self {
+        let beside = Self {
+            controller,
+            ..self.clone()
+        };
+        beside.begin();
+        beside
+    }
+
+    /// What never happened yet is 0, and not missing.
+    fn begin(&self) {
+        let (controller, labels) = (self.controller, self.labels());
+        for result in RESULTS {
+            drop(self.total.get_or_create(&ResultLabels { controller, result }));
+        }
+        drop(self.errors.get_or_create(&labels));
+        drop(self.time.get_or_create(&labels));
+        drop(self.active.get_or_create(&labels));
+        self.workers.get_or_create(&labels).set(1);
     }
 
     /// Adds the figures to a registry.
@@ -171,12 +186,31 @@ impl Workqueue {
             waited: Family::new_with_constructor(histogram),
             worked: Family::new_with_constructor(histogram),
         };
-        drop(figures.depth.get_or_create(&figures.labels));
-        drop(figures.adds.get_or_create(&figures.labels));
-        drop(figures.retries.get_or_create(&figures.labels));
-        drop(figures.waited.get_or_create(&figures.labels));
-        drop(figures.worked.get_or_create(&figures.labels));
+        figures.begin();
         figures
+    }
+
+    /// Figures of the queue of another controller of the process, all of them 0. They are registered with these.
+    #[must_use]
+    pub fn beside(&self, controller: &'static str) -> Self {
+        let labels = QueueLabels {
+            controller,
+            name: controller,
+        };
+        let beside = Self {
+            labels,
+            ..self.clone()
+        };
+        beside.begin();
+        beside
+    }
+
+    fn begin(&self) {
+        drop(self.depth.get_or_create(&self.labels));
+        drop(self.adds.get_or_create(&self.labels));
+        drop(self.retries.get_or_create(&self.labels));
+        drop(self.waited.get_or_create(&self.labels));
+        drop(self.worked.get_or_create(&self.labels));
     }
 
     /// Adds the figures to a registry.
@@ -283,6 +317,28 @@ mod tests {
                 r#"controller_runtime_max_concurrent_reconciles{controller="c"} 1"#,
             ],
         );
+    }
+
+    #[test]
+    fn controllers_of_a_process_share_their_figures() {
+        let (figures, mut registry) = (Reconciles::new("c"), Registry::default());
+        figures.register(&mut registry);
+        figures.beside("d").ended(true, Duration::from_millis(30));
+        let queue = Workqueue::new("c");
+        queue.register(&mut registry);
+        queue.beside("d").added();
+        assert_lines(
+            &registry,
+            &[
+                r#"controller_runtime_reconcile_total{controller="c",result="success"} 0"#,
+                r#"controller_runtime_reconcile_total{controller="d",result="success"} 1"#,
+                r#"workqueue_adds_total{controller="c",name="c"} 0"#,
+                r#"workqueue_adds_total{controller="d",name="d"} 1"#,
+            ],
+        );
+        let text = text(&registry);
+        let heads = text.matches("# TYPE controller_runtime_reconcile ").count();
+        assert_eq!(heads, 1, "{text}");
     }
 
     #[tokio::test(start_paused = true)]

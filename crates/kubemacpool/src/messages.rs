@@ -117,12 +117,6 @@ pub mod help {
     /// Of [`crate::names::metric::PENDING`].
     pub const PENDING: &str =
         "Count of them that were handed out or asked for and are not seen in an object yet";
-    /// Of [`crate::names::metric::REVIEWS`].
-    pub const REVIEWS: &str = "Total number of admission requests by HTTP status code";
-    /// Of [`crate::names::metric::REVIEW_TIME`].
-    pub const REVIEW_TIME: &str = "Histogram of the latency of processing admission requests";
-    /// Of [`crate::names::metric::REVIEWING`].
-    pub const REVIEWING: &str = "Current number of admission requests being served";
 }
 
 /// Longest message of an event that the API server takes, in bytes.

@@ -4,25 +4,18 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::middleware::{self, Next};
-use axum::response::Response;
 use kube::Client;
 use kube_kit::auth;
 use kube_kit::metrics::{Process, Requests};
 use kube_kit::serve::{self, Certified, Limits, NoServer, Readiness};
 use kube_kit::tls::{self, Profile};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use webhook::reviews::Reviews;
 
 use crate::mac::Mac;
 use crate::messages::help;
@@ -32,13 +25,6 @@ pub use kube_kit::serve::{Bind, InvalidBind, Serving};
 
 #[cfg(test)]
 mod tests;
-
-/// Limits in seconds for the time that a review takes: the usual ones, and some below them, where most reviews are.
-const REVIEW_TIMES: [f64; 15] = [
-    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0,
-];
-/// Codes that are there from the start.
-const CODES: [u16; 2] = [200, 500];
 
 /// The metrics can't be served.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +71,7 @@ impl Metrics {
     pub fn new(source: Source) -> Self {
         Self {
             pool: Pool(source),
-            reviews: Reviews::new(),
+            reviews: Reviews::new(&names::WEBHOOKS),
             requests: Requests::default(),
         }
     }
@@ -97,7 +83,7 @@ impl Metrics {
 
     /// Counts the requests that are answered by the routes of `router`, each of which is a webhook.
     pub fn counted(&self, router: Router) -> Router {
-        router.route_layer(middleware::from_fn_with_state(self.reviews.clone(), count))
+        self.reviews.counted(router)
     }
 
     /// Serves the figures where `bind` says, to whom the API server lets `get` their path. Known by the certificate in
@@ -183,84 +169,4 @@ impl Collector for Pool {
         single(metric::RESERVED, help::RESERVED, MetricType::Gauge, reserved)?;
         single(metric::PENDING, help::PENDING, MetricType::Gauge, pending)
     }
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct Webhook {
-    webhook: String,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct Answer {
-    webhook: String,
-    code: u16,
-}
-
-/// Reviews of the webhooks, by the paths that they are asked at.
-#[derive(Clone, Debug)]
-struct Reviews {
-    total: Family<Answer, Counter>,
-    time: Family<Webhook, Histogram>,
-    running: Family<Webhook, Gauge>,
-}
-
-impl Reviews {
-    /// Of both webhooks, all 0: what never happened yet is not missing.
-    fn new() -> Self {
-        let reviews = Self {
-            total: Family::default(),
-            time: Family::new_with_constructor(|| Histogram::new(REVIEW_TIMES)),
-            running: Family::default(),
-        };
-        for webhook in names::WEBHOOKS.map(str::to_owned) {
-            for code in CODES {
-                let webhook = webhook.clone();
-                drop(reviews.total.get_or_create(&Answer { webhook, code }));
-            }
-            let labels = Webhook { webhook };
-            drop(reviews.time.get_or_create(&labels));
-            drop(reviews.running.get_or_create(&labels));
-        }
-        reviews
-    }
-
-    fn register(&self, registry: &mut Registry) {
-        registry.register(metric::REVIEWS, help::REVIEWS, self.total.clone());
-        registry.register(metric::REVIEW_TIME, help::REVIEW_TIME, self.time.clone());
-        registry.register(metric::REVIEWING, help::REVIEWING, self.running.clone());
-    }
-}
-
-/// A review that is being answered, until it is dropped: its sender may go away before.
-struct Running<'a> {
-    reviews: &'a Reviews,
-    labels: Webhook,
-}
-
-impl<'a> Running<'a> {
-    fn begin(reviews: &'a Reviews, labels: Webhook) -> Self {
-        reviews.running.get_or_create(&labels).inc();
-        Self { reviews, labels }
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.reviews.running.get_or_create(&self.labels).dec();
-    }
-}
-
-async fn count(State(reviews): State<Reviews>, request: Request, next: Next) -> Response {
-    let webhook = request.uri().path().to_owned();
-    let began = Instant::now();
-    let running = Running::begin(&reviews, Webhook { webhook });
-    let response = next.run(request).await;
-    let took = began.elapsed().as_secs_f64();
-    reviews.time.get_or_create(&running.labels).observe(took);
-    let answer = Answer {
-        webhook: running.labels.webhook.clone(),
-        code: response.status().as_u16(),
-    };
-    reviews.total.get_or_create(&answer).inc();
-    response
 }

@@ -107,10 +107,4 @@ pub mod metric {
     pub const RESERVED: &str = "kmp_range_reserved";
     /// Those of them that were admitted, and not seen yet.
     pub const PENDING: &str = "kmp_range_pending";
-    /// Reviews by webhook and code.
-    pub const REVIEWS: &str = "controller_runtime_webhook_requests";
-    /// How long reviews take.
-    pub const REVIEW_TIME: &str = "controller_runtime_webhook_latency_seconds";
-    /// Reviews that are being answered.
-    pub const REVIEWING: &str = "controller_runtime_webhook_requests_in_flight";
 }

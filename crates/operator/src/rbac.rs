@@ -76,7 +76,7 @@ const NODE_STATE_ROLES: &str =
     "cluster-network-addons-nmstate-operator cluster-network-addons-nmstate-operator-namespace";
 
 /// Rules in the whole cluster: what the operator does itself, then what it holds in order to grant it.
-const CLUSTER: [Rule; 38] = [
+const CLUSTER: [Rule; 39] = [
     rule("operator.openshift.io", "networks", "list watch"),
     rule("config.openshift.io", "infrastructures", "list watch"),
     rule(SCC, "securitycontextconstraints", "get list watch create"),
@@ -134,7 +134,8 @@ const CLUSTER: [Rule; 38] = [
     rule("authorization.k8s.io", "subjectaccessreviews", "create"),
     rule("events.k8s.io", "events", "create patch"),
     rule(NETWORKS, "network-attachment-definitions", "get list watch"),
-    rule(NETWORKS, "ipamclaims", "get list watch create update"),
+    rule(NETWORKS, "ipamclaims", "get list watch create update delete"),
+    rule(NETWORKS, "ipamclaims/status", "update"),
     MULTUS_DEVICES,
     MULTUS_DAEMON_SET,
     rule("-", "pods", "get list watch"),
@@ -213,7 +214,11 @@ const NAMESPACE: [Rule; 18] = [
         "prometheusrules servicemonitors",
         "get list watch create update delete",
     ),
-    rule("policy", "poddisruptionbudgets", "get delete"),
+    rule(
+        "policy",
+        "poddisruptionbudgets",
+        "get list watch create update delete",
+    ),
     rule(
         "coordination.k8s.io",
         "leases",

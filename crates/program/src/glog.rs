@@ -35,13 +35,17 @@ pub struct Flags {
 }
 
 /// Level of `-v` from which on programs log how they come to their decisions.
-const VERBOSE: u32 = 4;
+const VERBOSE: i32 = 4;
 
 impl Flags {
     /// Whether `-v` asks for lines beyond those of everyday.
     pub fn is_verbose(&self) -> bool {
-        let level = self.v.as_deref().and_then(|level| level.parse::<u32>().ok());
-        level.is_some_and(|level| level >= VERBOSE)
+        self.level().is_some_and(|level| level >= VERBOSE)
+    }
+
+    /// What `-v` says, if it is there and a number.
+    pub fn level(&self) -> Option<i32> {
+        self.v.as_deref()?.parse().ok()
     }
 }
 

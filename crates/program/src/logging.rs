@@ -34,6 +34,8 @@ pub enum Format {
     Text,
     /// As the established operator logs, and its flags say (operator.md §2).
     Zap(Lines),
+    /// As klog writes it: `I0102 15:04:05.000000       1 module] "text" key="value"`.
+    Klog,
 }
 
 /// What the log of the MAC pool is like: in production JSON, else for people and more of it (kubemacpool §2.1).
@@ -58,6 +60,7 @@ pub fn start(format: Format, level: &str) {
     let _ = match format {
         Format::Text => registry.with(lines.compact()).try_init(),
         Format::Zap(form) => registry.with(lines.event_format(ZapLines(form))).try_init(),
+        Format::Klog => registry.with(lines.event_format(KlogLines)).try_init(),
     };
 }
 
@@ -116,6 +119,49 @@ where
             }
         }
     }
+}
+
+/// Lines as klog writes them: severity and date, time of day, process, module, text, and what else belongs to the event.
+struct KlogLines;
+
+impl<S, N> FormatEvent<S, N> for KlogLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let severity = match *event.metadata().level() {
+            Level::ERROR => 'E',
+            Level::WARN => 'W',
+            Level::INFO | Level::DEBUG | Level::TRACE => 'I',
+        };
+        let mut date = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut date))?;
+        let process = std::process::id();
+        let module = event.metadata().target();
+        let head = klog_head(severity, &date);
+        write!(writer, "{head} {process:>7} {module}] {:?}", fields.message)?;
+        for (key, value) in &fields.others {
+            write!(writer, " {key}={value}")?;
+        }
+        writeln!(writer)
+    }
+}
+
+/// `I0102 15:04:05.000000`, of a date and time as RFC 3339 writes them.
+fn klog_head(severity: char, date: &str) -> String {
+    let date = with_digits(date, 6);
+    let month = date.get(5..7).unwrap_or_default();
+    let day = date.get(8..10).unwrap_or_default();
+    let time = date.get(11..26).unwrap_or_default();
+    format!("{severity}{month}{day} {time}")
 }
 
 /// The time as a log line tells it.
@@ -220,6 +266,32 @@ mod tests {
         });
         let bytes = sink.0.lock().expect("the sink").clone();
         String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn klog_lines_have_severity_time_and_process() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(move || writer.clone())
+            .event_format(KlogLines);
+        let subscriber = tracing_subscriber::registry().with(lines);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(count = 3, object = "a/b", "something \"odd\"");
+        });
+        let bytes = sink.0.lock().expect("the sink").clone();
+        let line = String::from_utf8(bytes).expect("text");
+        let (head, text) = line.split_once("] ").expect("a head");
+        assert_eq!(text, "\"something \\\"odd\\\"\" count=3 object=\"a/b\"\n");
+        let parts: Vec<_> = head.split_whitespace().collect();
+        let process = std::process::id().to_string();
+        assert_eq!(parts[2..], [process.as_str(), "program::logging::tests"]);
+        assert!(parts[0].starts_with('W') && parts[0].len() == 5, "{head}");
+        assert_eq!(parts[1].len(), "15:04:05.000000".len(), "{head}");
+        assert_eq!(
+            klog_head('I', "2026-01-02T03:04:05.6789Z"),
+            "I0102 03:04:05.678900"
+        );
     }
 
     #[test]

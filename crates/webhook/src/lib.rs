@@ -12,3 +12,4 @@
 pub mod admission;
 pub mod certificates;
 pub mod manager;
+pub mod reviews;

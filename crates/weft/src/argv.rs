@@ -24,8 +24,31 @@ const NAMES: [(&str, &str); 17] = [
     ("macvtap-deviceplugin", "macvtap-device-plugin"),
     ("dynamic-networks-controller", "dynamic-networks"),
     ("curl", "curl"),
-    ("manager", "kubemacpool"),
+    (MANAGER, "kubemacpool"),
 ];
+
+/// The established program of this name, and of the KubeVirt IPAM controller too: flags that the latter alone has tell them
+/// apart, and its deployments always pass one.
+const MANAGER: &str = "manager";
+const IPAM: &str = "kubevirt-ipam";
+const FLAGS_OF_IPAM: [&str; 6] = [
+    "leader-elect",
+    "certificates-dir",
+    "default-network-nad-namespace",
+    "health-probe-bind-address",
+    "enable-http2",
+    "tls-curve-preferences",
+];
+
+fn is_ipam(arguments: &[OsString]) -> bool {
+    let flag = |argument: &OsString| {
+        let text = argument.to_string_lossy();
+        let name = text.trim_start_matches('-');
+        let name = name.split('=').next().unwrap_or_default();
+        text.starts_with('-') && FLAGS_OF_IPAM.contains(&name)
+    };
+    arguments.iter().any(flag)
+}
 
 /// The established plugin that is also a daemon, when its first argument says so.
 const DHCP: &str = "dhcp";
@@ -40,9 +63,17 @@ pub(crate) fn rewrite(mut argv: impl Iterator<Item = OsString>) -> (Vec<OsString
         .iter()
         .find(|(known, _)| name == *known)
         .map(|(_, command)| *command);
+    let arguments: Vec<_> = argv.collect();
+    let command = command.map(|command| {
+        if name == MANAGER && is_ipam(&arguments) {
+            IPAM
+        } else {
+            command
+        }
+    });
     let mut rewritten = vec![program];
     rewritten.extend(command.map(OsString::from));
-    let mut argv = argv.peekable();
+    let mut argv = arguments.into_iter().peekable();
     if name == DHCP {
         argv.next_if(|argument| argument == DHCP_ROLE);
     }
@@ -131,6 +162,24 @@ mod tests {
         assert_eq!(
             rewritten(&["/manager", "-v=production", "-wait-time", "300"])[1..],
             ["kubemacpool", "-v=production", "--wait-time", "300"]
+        );
+        assert_eq!(
+            rewritten(&[
+                "/manager",
+                "--leader-elect",
+                "-certificates-dir=",
+                "--tls-min-version=VersionTLS13"
+            ])[1..],
+            [
+                "kubevirt-ipam",
+                "--leader-elect",
+                "--certificates-dir=",
+                "--tls-min-version=VersionTLS13"
+            ]
+        );
+        assert_eq!(
+            rewritten(&["/manager", "-health-probe-bind-address", ":9081"])[1..],
+            ["kubevirt-ipam", "--health-probe-bind-address", ":9081"]
         );
         assert_eq!(
             rewritten(&["/dynamic-networks-controller", "-config=/c", "-v=5"])[1..],

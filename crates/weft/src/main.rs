@@ -43,8 +43,9 @@ const AFTER: &str = "\
 WEFT_LOG says what is logged: error, warn, info (the default), debug, trace, or
 more exactly for single modules: info,kube=debug.";
 
-/// The command that ends as Go's programs do when a flag is wrong (kubemacpool §2.1), and the code that it ends with.
-const MAC_POOL: &str = "kubemacpool";
+/// Commands that end as Go's programs do when a flag is wrong (kubemacpool §2.1, kubevirt-ipam §3), and the code that they end
+/// with.
+const GO: [&str; 2] = ["kubemacpool", "kubevirt-ipam"];
 const WRONG_FLAG: u8 = 2;
 
 #[derive(Debug, Parser)]
@@ -93,6 +94,8 @@ enum Command {
     MacvtapDevicePlugin(macvtap::Args),
     /// Give virtual machines and pods MAC addresses that nobody else has
     Kubemacpool(kubemacpool::Args),
+    /// Let virtual machines keep their addresses
+    KubevirtIpam(kubevirt_ipam::Args),
 }
 
 fn main() -> ExitCode {
@@ -111,7 +114,9 @@ fn main() -> ExitCode {
     } else {
         argv::rewrite(argv.into_iter())
     };
-    let is_go = arguments.get(1).is_some_and(|command| command == MAC_POOL);
+    let is_go = arguments
+        .get(1)
+        .is_some_and(|command| GO.iter().any(|it| command == it));
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) if for_people => return people::refuse(&error),
@@ -201,6 +206,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let (format, level) = logging::zap(args.production());
             logging::start(format, level);
             process::run(kubemacpool::run(args))?
+        }
+        Command::KubevirtIpam(args) => {
+            let level = std::env::var(kubevirt_ipam::names::LOG_LEVEL).ok();
+            logging::start(Format::Klog, args.log_level(level.as_deref())?);
+            process::run(kubevirt_ipam::run(args))?
         }
     };
     done.map(|()| ExitCode::SUCCESS)

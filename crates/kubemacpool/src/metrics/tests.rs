@@ -1,5 +1,5 @@
 use axum::body::Body;
-use axum::http::StatusCode;
+use axum::http::{Request, StatusCode};
 use axum::routing::post;
 use prometheus_client::encoding::text::encode;
 use tower::ServiceExt as _;

@@ -5,7 +5,7 @@ use kube_kit::object::{self, ObjectId};
 use serde_json::json;
 use webhook::certificates::Identity;
 
-use super::{Component, Context, Leftover, Place};
+use super::{Component, Context, Leftover, Place, replace_roles};
 use crate::{
     cluster_facts::{Cluster, Platform},
     images::{Image, Images},
@@ -166,7 +166,22 @@ impl Component for KubevirtIpamController {
                 object.annotate("service.beta.openshift.io/serving-cert-secret-name", SERVICE)?;
             }
         }
+        if image.is_native() {
+            replace_roles(
+                &mut controller,
+                context.objects(
+                    "kubevirt_ipam_controller/native-role.yaml",
+                    include_str!("kubevirt_ipam_controller/native-role.yaml"),
+                )?,
+            );
+        }
         objects.extend(controller);
+        if image.is_native() {
+            objects.extend(context.objects(
+                "kubevirt_ipam_controller/disruption.yaml",
+                include_str!("kubevirt_ipam_controller/disruption.yaml"),
+            )?);
+        }
         if matches!(certificates, Certificates::CertManager) {
             objects.extend(cert_manager(context)?);
         }
@@ -262,8 +277,11 @@ fn complete(
     if platform.openshift4 {
         pods.annotate(names::REQUIRED_SCC, "restricted-v2")?;
     }
-    if image.is_native() && !platform.scc {
-        pods.run_as_user(USER)?;
+    if image.is_native() {
+        pods.spread(&json!({ "app": "ipam-virt-workloads", "control-plane": "manager" }))?;
+        if !platform.scc {
+            pods.run_as_user(USER)?;
+        }
     }
     let mut manager = pods.container("manager")?;
     manager
@@ -271,7 +289,10 @@ fn complete(
         .set("args", json!(arguments(context, told)))
         .mount_at("cert", mounted)?;
     if image.is_native() {
-        manager.command(&["/weft", "kubevirt-ipam"]);
+        manager
+            .command(&["/weft", "kubevirt-ipam"])
+            .eager_readiness()
+            .read_only_root()?;
     }
     Ok(())
 }
@@ -344,9 +365,8 @@ mod tests {
         };
         let both = ["kubevirt-ipam-controller-webhook-ca", "webhook-server-cert"];
         for (images, platform, expected) in [
-            (own().with_all_programs(), Platform::default(), &both[..]),
-            (own().with_all_programs(), openshift, &[]),
-            (own(), Platform::default(), &[]),
+            (own(), Platform::default(), &both[..]),
+            (own(), openshift, &[]),
             (established, Platform::default(), &[]),
         ] {
             assert_eq!(

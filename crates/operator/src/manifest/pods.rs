@@ -89,6 +89,23 @@ impl Pods<'_> {
         Ok(())
     }
 
+    /// Has the pods prefer nodes where none of them is, unless their placement says how they are to be spread.
+    pub fn spread(&mut self, labels: &Value) -> Result<(), Error> {
+        let affinity = self.spec()?.entry("affinity").or_insert_with(|| json!({}));
+        let term = json!({
+            "weight": 100,
+            "podAffinityTerm": {
+                "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": labels },
+            },
+        });
+        if let Some(affinity) = affinity.as_object_mut() {
+            affinity
+                .entry("podAntiAffinity")
+                .or_insert_with(|| json!({ "preferredDuringSchedulingIgnoredDuringExecution": [term] }));
+        }
+        Ok(())
+    }
+
     /// Leaves the user of the pods to the security context constraints.
     pub fn without_user(&mut self) -> Result<(), Error> {
         let context = self.security_context()?;

@@ -155,6 +155,8 @@ fn nothing_is_changed_in_the_whole_cluster_without_its_name() {
     let of_operands = [
         // IPAMClaims, pods' and nodes' status, finalizers of machines: in order to grant it.
         "k8s.cni.cncf.io/ipamclaims update",
+        "k8s.cni.cncf.io/ipamclaims delete",
+        "k8s.cni.cncf.io/ipamclaims/status update",
         "/pods/status update",
         "/nodes/status patch",
         "kubevirt.io/virtualmachines update",

@@ -3,6 +3,8 @@
 /// What is asked and answered in.
 pub(super) const JSON: &str = "application/json";
 
+/// The code of what is not allowed, and the reason that goes with it (kubevirt-ipam §6.1).
+pub(super) const FORBIDDEN: (u16, &str) = (403, "Forbidden");
 /// There is nothing to answer.
 pub(super) const EMPTY: &str = "request body is empty";
 /// The review does not come to an end.

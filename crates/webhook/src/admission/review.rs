@@ -180,6 +180,8 @@ struct Response<'a> {
 struct Status<'a> {
     code: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
 }
 
@@ -194,10 +196,12 @@ impl Asked {
         let status = match &verdict.denied {
             Some(denial) => Status {
                 code: denial.code,
+                reason: (denial.code == messages::FORBIDDEN.0).then_some(messages::FORBIDDEN.1),
                 message: Some(&denial.message),
             },
             None => Status {
                 code: 200,
+                reason: None,
                 message: verdict.message.as_deref(),
             },
         };

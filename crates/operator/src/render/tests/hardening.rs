@@ -6,7 +6,7 @@ use super::*;
 fn ours() -> Value {
     json!({
         "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": { "dhcp": true }, "kubeMacPool": {}, "ovs": {},
-        "macvtap": {}, "nmstate": {},
+        "macvtap": {}, "nmstate": {}, "kubevirtIpamController": {},
     })
 }
 
@@ -70,6 +70,8 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
     let dynamic_set = "dynamic-networks-controller-ds";
     let plugins = "kube-cni-linux-bridge-plugin";
     let pool = "kubemacpool-mac-controller-manager";
+    let ipam = "kubevirt-ipam-controller-manager";
+    let image_user = json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } });
     assert_eq!(
         contexts(true),
         [
@@ -85,6 +87,7 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
             json!(["ovs-cni-amd64", "ovs-cni-marker", null, root_with("DAC_OVERRIDE")]),
             json!(["macvtap-cni", "install-cni", null, only_volumes]),
             json!(["macvtap-cni", "macvtap-cni", null, only_volumes]),
+            json!([ipam, "manager", user(65532), service]),
             json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
         ]
     );
@@ -104,6 +107,7 @@ fn containers_of_ours_have_no_right_that_they_do_not_use() {
             json!(["ovs-cni-amd64", "ovs-cni-marker", null, privileged]),
             json!(["macvtap-cni", "install-cni", null, privileged]),
             json!(["macvtap-cni", "macvtap-cni", null, privileged]),
+            json!([ipam, "manager", image_user, confined]),
             // Which is ours in either case.
             json!(["nmstate-operator", "nmstate-operator", user(1001), service]),
         ]

@@ -21,7 +21,7 @@ fn labelled(mut object: Value) -> Value {
     object
 }
 
-fn access() -> Vec<Value> {
+fn access(native: bool) -> Vec<Value> {
     let all = json!(["get", "list", "watch", "create", "update", "patch", "delete"]);
     let election = "kubevirt-ipam-controller-leader-election-role";
     let role = json!({
@@ -51,6 +51,11 @@ fn access() -> Vec<Value> {
         },
         { "apiGroups": ["k8s.cni.cncf.io"], "resources": ["ipamclaims"], "verbs": ["create", "update"] },
     ]);
+    let (role, rules) = if native {
+        native_access(election)
+    } else {
+        (role, rules)
+    };
     let mut to_elect = binding(
         "RoleBinding",
         "kubevirt-ipam-controller-leader-election-rolebinding",
@@ -72,6 +77,53 @@ fn access() -> Vec<Value> {
         labelled(to_elect),
         labelled(to_manage),
     ]
+}
+
+/// kubevirt-ipam §10: what our program uses.
+fn native_access(election: &str) -> (Value, Value) {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": { "name": election, "namespace": "addons" },
+        "rules": [
+            { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"] },
+            {
+                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["71d89df3"],
+                "verbs": ["get", "update"],
+            },
+        ],
+    });
+    let watching = json!(["get", "list", "watch"]);
+    let rules = json!([
+        {
+            "apiGroups": ["kubevirt.io"], "resources": ["virtualmachines", "virtualmachineinstances"],
+            "verbs": watching,
+        },
+        {
+            "apiGroups": ["kubevirt.io"],
+            "resources": ["virtualmachines/finalizers", "virtualmachineinstances/finalizers"],
+            "verbs": ["update"],
+        },
+        { "apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": watching },
+        {
+            "apiGroups": ["k8s.cni.cncf.io"], "resources": ["ipamclaims"],
+            "verbs": ["get", "list", "watch", "create", "update", "delete"],
+        },
+        { "apiGroups": ["k8s.cni.cncf.io"], "resources": ["ipamclaims/status"], "verbs": ["update"] },
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
+    ]);
+    (role, rules)
+}
+
+/// kubevirt-ipam §11: one replica stays where nodes are drained.
+fn disruption() -> Value {
+    labelled(json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": { "name": NAME, "namespace": "addons" },
+        "spec": {
+            "minAvailable": 1,
+            "selector": { "matchLabels": { "app": "ipam-virt-workloads", "control-plane": "manager" } },
+        },
+    }))
 }
 
 fn service(issuer: Issuer) -> Value {
@@ -119,6 +171,9 @@ fn deployment(setting: Setting, issuer: Issuer, arguments: &[&str]) -> Value {
     if setting.native {
         container["image"] = json!("weft:1");
         container["command"] = json!(["/weft", "kubevirt-ipam"]);
+        container["readinessProbe"] =
+            json!({ "httpGet": { "path": "/readyz", "port": 8081 }, "periodSeconds": 1 });
+        container["securityContext"]["readOnlyRootFilesystem"] = json!(true);
         if !setting.scc {
             security["runAsUser"] = json!(65532);
         }
@@ -131,6 +186,18 @@ fn deployment(setting: Setting, issuer: Issuer, arguments: &[&str]) -> Value {
     let mut labels = selector.clone();
     labels["allow-access-cluster-services"] = json!("");
     let role = |name: &str| json!({ "matchExpressions": [{ "key": name, "operator": "Exists" }] });
+    let mut affinity = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+        { "weight": 10, "preference": role("node-role.kubernetes.io/control-plane") },
+        { "weight": 1, "preference": role("node-role.kubernetes.io/master") },
+    ] } });
+    if setting.native {
+        affinity["podAntiAffinity"] = json!({ "preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 100,
+            "podAffinityTerm": {
+                "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": selector },
+            },
+        }] });
+    }
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": NAME, "namespace": "addons", "labels": selector },
@@ -144,10 +211,7 @@ fn deployment(setting: Setting, issuer: Issuer, arguments: &[&str]) -> Value {
                     "priorityClassName": "system-cluster-critical",
                     "terminationGracePeriodSeconds": 10,
                     "securityContext": security,
-                    "affinity": { "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
-                        { "weight": 10, "preference": role("node-role.kubernetes.io/control-plane") },
-                        { "weight": 1, "preference": role("node-role.kubernetes.io/master") },
-                    ] } },
+                    "affinity": affinity,
                     "containers": [container],
                     "volumes": [{ "name": "cert", "secret": { "secretName": secret, "defaultMode": 420 } }],
                 },
@@ -226,8 +290,11 @@ fn expected(setting: Setting, issuer: Issuer, arguments: &[&str]) -> Vec<Value> 
     let mut own_namespace = namespace();
     own_namespace["metadata"]["labels"] = json!({ "app": "ipam-virt-workloads", "control-plane": "manager" });
     all.push(own_namespace);
-    all.extend(access());
+    all.extend(access(setting.native));
     all.extend([service(issuer), deployment(setting, issuer, arguments)]);
+    if setting.native {
+        all.push(disruption());
+    }
     if issuer == Issuer::CertManager {
         all.extend(certificate());
     }
@@ -245,7 +312,7 @@ fn render(setting: Setting) -> Vec<Value> {
     objects
 }
 
-// operands#13
+// operands#13, kubevirt-ipam#78 but for pods that are ready
 #[test]
 fn on_kubernetes_the_definition_comes_first_and_certificates_from_cert_manager_or_the_operator() {
     for (native, issuer) in [(false, Issuer::CertManager), (true, Issuer::Operator)] {
@@ -265,7 +332,7 @@ fn on_kubernetes_the_definition_comes_first_and_certificates_from_cert_manager_o
     }
 }
 
-// operands#13
+// operands#13, kubevirt-ipam#79
 #[test]
 fn on_openshift_there_is_no_definition_and_certificates_are_the_platforms() {
     for native in [false, true] {
@@ -288,7 +355,7 @@ fn on_openshift_there_is_no_definition_and_certificates_are_the_platforms() {
     }
 }
 
-// operands#13
+// operands#13, kubevirt-ipam#80, kubevirt-ipam#81 for Modern and both Custom profiles
 #[test]
 fn optional_arguments_are_there_only_when_they_are_set() {
     let arguments = |spec: Value| -> Vec<String> {
@@ -327,6 +394,30 @@ fn optional_arguments_are_there_only_when_they_are_set() {
                 "--tls-min-version=VersionTLS13"
             ]
         );
+    }
+}
+
+// kubevirt-ipam#81
+#[test]
+fn profiles_of_tls_become_arguments() {
+    let arguments = |profile: &str| -> Vec<String> {
+        let spec = json!({ "kubevirtIpamController": {}, "tlsSecurityProfile": { "type": profile } });
+        let objects = Setting::default().render(&KubevirtIpamController, spec);
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
+        let arguments =
+            &deployment.expect("a Deployment")["spec"]["template"]["spec"]["containers"][0]["args"];
+        serde_json::from_value(arguments.clone()).expect("arguments")
+    };
+    for (profile, version, ciphers) in [
+        ("Old", "VersionTLS10", true),
+        ("Intermediate", "VersionTLS12", true),
+        ("Modern", "VersionTLS13", false),
+    ] {
+        let arguments = arguments(profile);
+        assert_eq!(arguments[2], format!("--tls-min-version={version}"));
+        let flag = arguments.get(3).map(String::as_str).unwrap_or_default();
+        let prefix = "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,";
+        assert_eq!(flag.starts_with(prefix), ciphers, "{arguments:?}");
     }
 }
 

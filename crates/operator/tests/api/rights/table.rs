@@ -170,17 +170,22 @@ pub(super) const OTHERS: [Rights; 7] = [
     Rights {
         account: "kubevirt-ipam-controller-manager",
         may: &[
-            "watch pods",
             "watch virtualmachines.kubevirt.io",
             "update virtualmachines.kubevirt.io/finalizers",
             "create ipamclaims.k8s.cni.cncf.io",
+            // Of networks that were unplugged.
+            "delete ipamclaims.k8s.cni.cncf.io",
+            // Of networks with a range of their own.
+            "update ipamclaims.k8s.cni.cncf.io/status",
             "watch network-attachment-definitions.k8s.cni.cncf.io",
+            "create events",
         ],
         may_not: &[
+            "list pods",
             "update pods",
             "patch pods/status",
             "update virtualmachines.kubevirt.io",
-            "delete ipamclaims.k8s.cni.cncf.io",
+            "update leases.coordination.k8s.io another",
             "create network-attachment-definitions.k8s.cni.cncf.io",
             "update network-attachment-definitions.k8s.cni.cncf.io",
             "list configmaps",

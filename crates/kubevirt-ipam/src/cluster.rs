@@ -1,0 +1,313 @@
+//! The cluster as it is now, asked and changed: what watches tell may be late.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client, Resource};
+use kube_kit::client::message;
+use kube_kit::path;
+use kube_kit::watch::Name;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::messages::review::TOO_SLOW;
+use crate::names;
+use crate::network::Network;
+use crate::objects::{
+    Claim, ClaimSpec, Instance, Machine, WireClaim, WireInstance, WireMachine, WireNetworkDefinition,
+};
+
+/// How long a read may take (§5).
+const READ: Duration = Duration::from_secs(1);
+/// How long a write may take.
+const WRITE: Duration = Duration::from_secs(10);
+
+/// Why the API server does not tell or take something. The text is the API server's.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// Somebody else changed the object meanwhile.
+    #[error("{0}")]
+    Conflict(String),
+    /// There is no such object.
+    #[error("{0}")]
+    NotFound(String),
+    /// An object of that name exists.
+    #[error("{0}")]
+    Exists(String),
+    /// It is not allowed.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Error {
+    fn of(error: &kube::Error) -> Self {
+        let text = message(error);
+        let kube::Error::Api(status) = error else {
+            return Self::Other(text);
+        };
+        match status.reason.as_str() {
+            // A kind that is not served has no reason: its objects may be there all the same.
+            "NotFound" => Self::NotFound(text),
+            "AlreadyExists" => Self::Exists(text),
+            "Conflict" => Self::Conflict(text),
+            "Forbidden" => Self::Forbidden(text),
+            _ => Self::Other(text),
+        }
+    }
+}
+
+/// A claim as the API server has it, whole: what is unknown here must not be lost when it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveClaim(DynamicObject);
+
+impl LiveClaim {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.0.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// What is looked at of it.
+    ///
+    /// # Errors
+    /// When it does not have the form of its kind.
+    pub fn claim(&self) -> Result<Claim, Error> {
+        let read = serde_json::to_value(&self.0).and_then(serde_json::from_value::<WireClaim>);
+        read.map(Claim::of)
+            .map_err(|error| Error::Other(error.to_string()))
+    }
+
+    /// Without our finalizer.
+    fn released(mut self) -> Self {
+        if let Some(finalizers) = self.0.metadata.finalizers.as_mut() {
+            finalizers.retain(|finalizer| finalizer != names::FINALIZER);
+        }
+        self
+    }
+
+    /// With this owner alone.
+    fn owned(mut self, owner: &Owner) -> Result<Self, Error> {
+        let reference = serde_json::from_value(owner.reference());
+        let reference = reference.map_err(|error| Error::Other(error.to_string()))?;
+        self.0.metadata.owner_references = Some(vec![reference]);
+        Ok(self)
+    }
+}
+
+/// Whom a claim belongs to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Owner {
+    /// `VirtualMachine` or `VirtualMachineInstance`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl Owner {
+    /// The virtual machine if there is one, else its instance. One that is being deleted may leave what it owns without an
+    /// owner.
+    pub fn of(name: &str, machine: Option<&Machine>, instance: &Instance) -> Self {
+        let (kind, uid) = match machine.filter(|machine| !machine.deleting) {
+            Some(machine) => (names::MACHINE, &machine.uid),
+            None => (names::INSTANCE, &instance.uid),
+        };
+        Self {
+            kind,
+            name: name.to_owned(),
+            uid: uid.clone(),
+        }
+    }
+
+    fn reference(&self) -> Value {
+        json!({
+            "apiVersion": names::KUBEVIRT_API, "kind": self.kind, "name": self.name, "uid": self.uid,
+            "controller": true, "blockOwnerDeletion": true,
+        })
+    }
+}
+
+/// A claim that is to be made (§5.6).
+pub fn claim_object(namespace: &str, name: &str, spec: &ClaimSpec, machine: &str, owner: &Owner) -> Value {
+    json!({
+        "apiVersion": names::CLAIM_API,
+        "kind": names::CLAIM,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": { names::MACHINE_LABEL: machine },
+            "finalizers": [names::FINALIZER],
+            "ownerReferences": [owner.reference()],
+        },
+        "spec": spec,
+    })
+}
+
+/// The cluster behind the API server.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+}
+
+impl Cluster {
+    /// Asks and writes by this client.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// A virtual machine; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the API server does not say.
+    pub async fn machine(&self, name: &Name) -> Result<Option<Machine>, Error> {
+        Ok(self.get::<WireMachine>(name).await?.map(Machine::from))
+    }
+
+    /// An instance; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the API server does not say.
+    pub async fn instance(&self, name: &Name) -> Result<Option<Instance>, Error> {
+        Ok(self.get::<WireInstance>(name).await?.map(Instance::from))
+    }
+
+    /// A network; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the API server does not say.
+    pub async fn network(&self, id: &Name) -> Result<Option<Network>, Error> {
+        let definition = self.get::<WireNetworkDefinition>(id).await?;
+        Ok(definition.map(|definition| Network::read(id.clone(), definition.config())))
+    }
+
+    async fn get<K>(&self, name: &Name) -> Result<Option<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        // No object has an invalid name.
+        if path::check(&name.namespace, &name.name).is_err() {
+            return Ok(None);
+        }
+        let api: Api<K> = Api::namespaced(self.client.clone(), &name.namespace);
+        found(within(READ, api.get(&name.name)).await)
+    }
+
+    /// Claims whose label names a virtual machine.
+    ///
+    /// # Errors
+    /// When the API server does not say.
+    pub async fn claims_of(&self, machine: &Name) -> Result<Vec<LiveClaim>, Error> {
+        let selector = format!("{}={}", names::MACHINE_LABEL, machine.name);
+        let claims = self.claims(&machine.namespace)?;
+        let list = ListParams::default().labels(&selector);
+        let list = within(READ, claims.list(&list)).await?;
+        Ok(list.items.into_iter().map(LiveClaim).collect())
+    }
+
+    /// A claim; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the API server does not say.
+    pub async fn claim(&self, id: &Name) -> Result<Option<LiveClaim>, Error> {
+        let claims = self.claims(&id.namespace)?;
+        let claim = found(within(READ, claims.get(&id.name)).await)?;
+        Ok(claim.map(LiveClaim))
+    }
+
+    /// Makes a claim.
+    ///
+    /// # Errors
+    /// When the API server does not take it, or has one of that name.
+    pub async fn create(&self, namespace: &str, claim: Value) -> Result<(), Error> {
+        let claim: DynamicObject =
+            serde_json::from_value(claim).map_err(|error| Error::Other(error.to_string()))?;
+        let claims = self.claims(namespace)?;
+        within(WRITE, claims.create(&PostParams::default(), &claim))
+            .await
+            .map(drop)
+    }
+
+    /// Takes our finalizer from a claim, if nobody changed it meanwhile. One that is gone is fine.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub async fn release(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
+        self.replace(namespace, claim.released()).await
+    }
+
+    /// Gives a claim an owner, if nobody changed it meanwhile. One that is gone is fine.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub async fn adopt(&self, namespace: &str, claim: LiveClaim, owner: &Owner) -> Result<(), Error> {
+        self.replace(namespace, claim.owned(owner)?).await
+    }
+
+    async fn replace(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
+        let claims = self.claims(namespace)?;
+        let parameters = PostParams::default();
+        match within(WRITE, claims.replace(claim.name(), &parameters, &claim.0)).await {
+            Ok(_) => Ok(()),
+            Err(Error::NotFound(error)) => {
+                tracing::info!("WARNING: Object not found: {error}");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes this very claim, if nobody changed it meanwhile, and takes our finalizer from it.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub async fn delete(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
+        if claim.0.metadata.deletion_timestamp.is_some() {
+            return self.release(namespace, claim).await;
+        }
+        let claims = self.claims(namespace)?;
+        let only = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: claim.0.metadata.uid.clone(),
+                resource_version: claim.0.metadata.resource_version.clone(),
+            }),
+            ..DeleteParams::default()
+        };
+        match within(WRITE, claims.delete(claim.name(), &only)).await {
+            Ok(deleted) => match deleted.left() {
+                Some(deleting) => self.release(namespace, LiveClaim(deleting)).await,
+                None => Ok(()),
+            },
+            Err(Error::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn claims(&self, namespace: &str) -> Result<Api<DynamicObject>, Error> {
+        path::segment(namespace).map_err(|error| Error::Other(error.to_string()))?;
+        let resource = ApiResource::erase::<WireClaim>(&());
+        Ok(Api::namespaced_with(self.client.clone(), namespace, &resource))
+    }
+}
+
+async fn within<T>(limit: Duration, request: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+    match tokio::time::timeout(limit, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(Error::of(&error)),
+        Err(_) => Err(Error::Other(TOO_SLOW.to_owned())),
+    }
+}
+
+fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

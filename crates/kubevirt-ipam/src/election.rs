@@ -1,0 +1,305 @@
+//! Which replica writes: the one that holds a Lease (kubevirt-ipam §3).
+//!
+//! A holder writes for [`RENEW_DEADLINE`] after it began its last renewal that succeeded; another replica takes the Lease
+//! after it saw no renewal for the Lease's whole duration by its own clock. Clocks of hosts are never compared.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
+use kube_kit::client::message;
+use kube_kit::shutdown::Shutdown;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::names;
+
+#[cfg(test)]
+mod tests;
+
+/// How long a Lease counts after its last renewal was seen.
+pub const DURATION: Duration = Duration::from_secs(15);
+/// How long a holder writes after its last renewal.
+pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// How often a holder renews, and others look.
+const RETRY: Duration = Duration::from_secs(2);
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Until when this replica may write; `None` as long as it may not.
+#[derive(Clone, Debug)]
+pub struct Leadership(watch::Receiver<Option<Instant>>);
+
+impl Leadership {
+    /// Of a replica that needs nobody's leave.
+    pub fn of_one() -> Self {
+        let (sender, receiver) = watch::channel(Some(Instant::now() + Duration::from_hours(24 * 365 * 100)));
+        // What was sent stays to be read.
+        drop(sender);
+        Self(receiver)
+    }
+
+    /// Whether it may write now.
+    pub fn may_write(&self) -> bool {
+        self.0.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits until it may write.
+    pub async fn won(&mut self) {
+        if self.0.wait_for(Option::is_some).await.is_err() {
+            // Nobody will ever say so.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The Lease was lost to another replica, or could not be renewed in time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("leader election lost")]
+pub struct Lost;
+
+/// What a Lease says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Record {
+    /// Who has it; empty when it was given back.
+    holder: String,
+    /// How long it counts.
+    duration: Duration,
+    /// Changes with each renewal.
+    version: String,
+}
+
+/// What to do about the Lease.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Step {
+    /// There is none: make it.
+    Create,
+    /// Take it from whoever had it.
+    Take,
+    /// Renew it.
+    Renew,
+    /// Another replica has it.
+    Wait,
+}
+
+/// A replica that wants the Lease.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    me: String,
+    /// What was seen last, and since when it is so.
+    seen: Option<(Record, Instant)>,
+}
+
+impl Candidate {
+    /// One that has seen nothing.
+    pub fn new(me: impl Into<String>) -> Self {
+        Self {
+            me: me.into(),
+            seen: None,
+        }
+    }
+
+    /// The Lease is like this now; what to do about it.
+    pub fn observe(&mut self, record: Option<Record>, now: Instant) -> Step {
+        let Some(record) = record else {
+            self.seen = None;
+            return Step::Create;
+        };
+        let since = match &self.seen {
+            Some((known, since)) if *known == record => *since,
+            _ => now,
+        };
+        let step = if record.holder == self.me {
+            Step::Renew
+        } else if record.holder.is_empty() || now >= since + record.duration {
+            Step::Take
+        } else {
+            Step::Wait
+        };
+        self.seen = Some((record, since));
+        step
+    }
+}
+
+impl Record {
+    fn of(lease: &Lease) -> Self {
+        let spec = lease.spec.clone().unwrap_or_default();
+        let seconds = spec.lease_duration_seconds.unwrap_or_default();
+        let duration = u64::try_from(seconds).map(Duration::from_secs);
+        Self {
+            holder: spec.holder_identity.unwrap_or_default(),
+            duration: duration.unwrap_or(DURATION),
+            version: lease.metadata.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// The election, as one replica takes part in it.
+pub struct Election {
+    leases: Api<Lease>,
+    candidate: Candidate,
+    until: watch::Sender<Option<Instant>>,
+    /// The Lease as it was written last.
+    held: Option<Lease>,
+}
+
+impl Election {
+    /// Takes part as `me`, with the Lease in this namespace.
+    pub fn new(client: Client, namespace: &str, me: impl Into<String>) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            candidate: Candidate::new(me),
+            until: watch::Sender::new(None),
+            held: None,
+        }
+    }
+
+    /// Whether this replica may write, as it is found out.
+    pub fn leadership(&self) -> Leadership {
+        Leadership(self.until.subscribe())
+    }
+
+    /// Takes part until the end is wished for, and gives the Lease back then: call [`Election::give_back`].
+    ///
+    /// # Errors
+    /// When the Lease is lost.
+    pub async fn run(&mut self, shutdown: &Shutdown) -> Result<(), Lost> {
+        loop {
+            let began = Instant::now();
+            let attempt = tokio::select! {
+                () = shutdown.wait() => return Ok(()),
+                attempt = timeout(PATIENCE, self.attempt(began)) => attempt,
+            };
+            match attempt {
+                Ok(Ok(true)) => {
+                    let until = began + RENEW_DEADLINE;
+                    if self.until.send_replace(Some(until)).is_none() {
+                        tracing::info!(
+                            lease = names::LEASE,
+                            me = self.candidate.me,
+                            "successfully acquired lease"
+                        );
+                    }
+                }
+                Ok(Ok(false)) if self.until.borrow().is_some() => return Err(self.lost()),
+                Ok(Ok(false)) => {}
+                failed => {
+                    self.held = None;
+                    let error = match failed {
+                        Ok(Err(error)) => message(&error),
+                        _ => "the API server takes too long".to_owned(),
+                    };
+                    tracing::warn!(lease = names::LEASE, error, "cannot acquire or renew the lease");
+                }
+            }
+            let until = *self.until.borrow();
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Err(self.lost());
+            }
+            tokio::select! {
+                () = shutdown.wait() => return Ok(()),
+                () = sleep(RETRY) => {}
+            }
+        }
+    }
+
+    fn lost(&self) -> Lost {
+        self.until.send_replace(None);
+        Lost
+    }
+
+    /// Whether this replica has the Lease now.
+    async fn attempt(&mut self, now: Instant) -> kube::Result<bool> {
+        let lease = match self.held.take() {
+            Some(held) => Some(held),
+            None => self.leases.get_opt(names::LEASE).await?,
+        };
+        let step = self.candidate.observe(lease.as_ref().map(Record::of), now);
+        let written = match (step, lease) {
+            (Step::Wait, _) => return Ok(false),
+            (_, None) => {
+                let lease = self.taken(Lease::default());
+                self.leases.create(&PostParams::default(), &lease).await
+            }
+            (Step::Renew, Some(mut lease)) => {
+                if let Some(spec) = lease.spec.as_mut() {
+                    spec.renew_time = Some(MicroTime(Timestamp::now()));
+                }
+                self.replace(&lease).await
+            }
+            (Step::Create | Step::Take, Some(lease)) => {
+                let lease = self.taken(lease);
+                self.replace(&lease).await
+            }
+        };
+        match written {
+            Ok(lease) => {
+                self.candidate.observe(Some(Record::of(&lease)), now);
+                self.held = Some(lease);
+                Ok(true)
+            }
+            // Somebody else was faster; it is read again. Whether we still have it, the next look tells.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let held = self.until.borrow().is_some();
+                if held {
+                    Err(kube::Error::Api(status))
+                } else {
+                    Ok(false)
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn replace(&self, lease: &Lease) -> kube::Result<Lease> {
+        self.leases
+            .replace(names::LEASE, &PostParams::default(), lease)
+            .await
+    }
+
+    /// A Lease that this replica has from now on.
+    fn taken(&self, mut lease: Lease) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let before = lease.spec.unwrap_or_default();
+        let changed = before.holder_identity.as_deref().is_some_and(|it| !it.is_empty());
+        lease.metadata = ObjectMeta {
+            name: Some(names::LEASE.to_owned()),
+            ..lease.metadata
+        };
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some(self.candidate.me.clone()),
+            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            lease_transitions: Some(before.lease_transitions.unwrap_or_default() + i32::from(changed)),
+            ..LeaseSpec::default()
+        });
+        lease
+    }
+
+    /// Gives the Lease back, if this replica has it: nobody has to wait for its end. Nothing must be written afterwards.
+    pub async fn give_back(&mut self) {
+        if self.until.send_replace(None).is_none() {
+            return;
+        }
+        let Some(mut lease) = self.held.take() else {
+            return;
+        };
+        if let Some(spec) = lease.spec.as_mut() {
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+        }
+        match timeout(PATIENCE, self.replace(&lease)).await {
+            Ok(Ok(_)) => tracing::info!(lease = names::LEASE, "lease given back"),
+            Ok(Err(error)) => {
+                let error = message(&error);
+                tracing::warn!(lease = names::LEASE, error, "cannot give the lease back");
+            }
+            Err(_) => tracing::warn!(lease = names::LEASE, "cannot give the lease back in time"),
+        }
+    }
+}

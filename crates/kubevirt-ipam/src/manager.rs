@@ -1,0 +1,240 @@
+//! The program: its parts, started in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use kube::Client;
+use kube_kit::events::Recorder;
+use kube_kit::metrics::Requests;
+use kube_kit::serve::{Bind, Certified, Limits, NoServer, Readiness, Server, Serving};
+use kube_kit::shutdown::Shutdown;
+
+use crate::cluster::Cluster;
+use crate::controller::{self, Queues};
+use crate::election::{Election, Leadership, Lost};
+use crate::metrics::Metrics;
+use crate::names;
+use crate::reconcile::Reconciler;
+use crate::reviews;
+use crate::settings::Settings;
+use crate::state::Shared;
+use crate::watches::Core;
+
+/// How long work may take that was begun when the end is wished for: less than the pod's grace period.
+const GRACE: Duration = Duration::from_secs(4);
+
+/// A program that is yet to start.
+pub struct Manager {
+    settings: Settings,
+    metrics: Metrics,
+}
+
+/// A program that serves reviews and probes; its watches run as long as the runtime.
+pub struct Running {
+    core: Core,
+    certified: Readiness,
+    metrics: Metrics,
+    leadership: Leadership,
+    election: Option<Election>,
+    webhook: Serving,
+    plain: Vec<Server>,
+}
+
+impl Manager {
+    /// Knows nothing but its settings.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            metrics: Metrics::new(),
+        }
+    }
+
+    /// Counts requests of the client that it is to use.
+    pub fn requests(&self) -> &Requests {
+        &self.metrics.requests
+    }
+
+    /// Starts what every replica does. `me` is the replica's name in elections.
+    ///
+    /// # Errors
+    /// When an address can't be listened on, or TLS can't be set up at all. A certificate that is missing is waited for.
+    pub async fn start(self, client: Client, me: &str) -> anyhow::Result<Running> {
+        let Self { settings, metrics } = self;
+        let Settings {
+            webhook,
+            probes,
+            metrics: scraped,
+            elect,
+            http2,
+            certificates,
+            default_namespace,
+            profile,
+        } = settings;
+        let core = Core {
+            shared: Shared::default(),
+            client: client.clone(),
+            known: Readiness::new(),
+            queues: Queues::new(&metrics.controllers),
+        };
+        let election = elect.then(|| {
+            let namespace = client.default_namespace().to_owned();
+            Election::new(client, &namespace, me)
+        });
+        let leadership = election
+            .as_ref()
+            .map_or_else(Leadership::of_one, Election::leadership);
+        let certified = Readiness::new();
+        let server = Certified {
+            certificates: Some(certificates),
+            names: vec![names::SERVICE.to_owned()],
+            profile,
+            http2,
+            authorities: None,
+            limits: Limits::webhook(),
+        };
+        let router = metrics.counted(reviews::router(&core, &default_namespace));
+        let webhook = server.serve(&webhook, router, &certified).await;
+        let webhook = webhook
+            .context("the webhook")?
+            .ok_or(NoServer::Nowhere)
+            .context("the webhook")?;
+        let mut plain = Vec::new();
+        let answered = probed(core.known.clone(), certified.clone());
+        plain.extend(serve(&probes, answered).await.context("the probes")?);
+        let figures = metrics.router(&core.shared, &leadership);
+        plain.extend(serve(&scraped, figures).await.context("the metrics")?);
+        core.watch();
+        Ok(Running {
+            core,
+            certified,
+            metrics,
+            leadership,
+            election,
+            webhook,
+            plain,
+        })
+    }
+}
+
+impl Running {
+    /// Where the webhook is.
+    pub fn address(&self) -> SocketAddr {
+        self.webhook.address()
+    }
+
+    /// Where probes and metrics are, in this order, as far as they are anywhere.
+    pub fn plain_addresses(&self) -> Vec<SocketAddr> {
+        self.plain.iter().map(Server::address).collect()
+    }
+
+    /// What is known, for those who look into it.
+    pub fn state(&self) -> &Shared {
+        &self.core.shared
+    }
+
+    /// Whether this replica writes.
+    pub fn leadership(&self) -> &Leadership {
+        &self.leadership
+    }
+
+    /// Waits until requests are answered by what is known.
+    pub async fn ready(&self) {
+        self.core.known.wait().await;
+        self.certified.wait().await;
+    }
+
+    /// Writes whenever this replica is the one that does, until the end is wished for. Then ends what is begun.
+    ///
+    /// # Errors
+    /// When another replica writes from now on: the process has to end.
+    pub async fn run(self, shutdown: &Shutdown) -> anyhow::Result<()> {
+        let Self {
+            core,
+            certified: _,
+            metrics,
+            mut leadership,
+            mut election,
+            webhook,
+            plain,
+        } = self;
+        let reconciler = Reconciler::new(
+            Arc::clone(&core.shared),
+            Cluster::new(core.client.clone()),
+            Recorder::new(core.client.clone(), names::COMPONENT),
+            leadership.clone(),
+        );
+        let work = async {
+            tokio::select! {
+                () = shutdown.wait() => return,
+                () = async { leadership.won().await; core.known.wait().await } => {}
+            }
+            let (queues, shared) = (core.queues.clone(), Arc::clone(&core.shared));
+            controller::run(queues, metrics.controllers, shared, reconciler, shutdown).await;
+        };
+        let elected = async {
+            if let Some(election) = &mut election {
+                election.run(shutdown).await
+            } else {
+                shutdown.wait().await;
+                Ok(())
+            }
+        };
+        let work = async {
+            work.await;
+            Ok::<(), Lost>(())
+        };
+        let patient = async {
+            shutdown.wait().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            // A lease that is lost ends the work at once.
+            ended = async { tokio::try_join!(elected, work) } => drop(ended?),
+            () = patient => tracing::warn!("a virtual machine is still being worked on, ending nevertheless"),
+        }
+        if let Some(election) = &mut election {
+            election.give_back().await;
+        }
+        let stop = async {
+            for server in plain {
+                server.stop().await;
+            }
+        };
+        tokio::join!(webhook.stop(), stop);
+        Ok(())
+    }
+}
+
+/// `ok` at both paths, at `/readyz` only when everything is known and the certificate is there.
+fn probed(known: Readiness, certified: Readiness) -> Router {
+    let ready = move || async move {
+        if !certified.is_ready() {
+            (StatusCode::INTERNAL_SERVER_ERROR, "waiting for the certificate")
+        } else if !known.is_ready() {
+            (StatusCode::INTERNAL_SERVER_ERROR, "waiting for the caches")
+        } else {
+            (StatusCode::OK, "ok")
+        }
+    };
+    Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(ready))
+}
+
+/// A server without TLS; none where it is to be nowhere.
+async fn serve(bind: &Bind, router: Router) -> anyhow::Result<Option<Server>> {
+    match bind {
+        Bind::Off => Ok(None),
+        Bind::Everywhere(port) => Ok(Some(Server::on_port(*port, router).await?)),
+        Bind::At(host, port) => {
+            let mut addresses = tokio::net::lookup_host((host.as_str(), *port)).await?;
+            let address = addresses.next().context("the host has no address")?;
+            Ok(Some(Server::start(address, router).await?))
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Texts that users see and that are fixed (kubevirt-ipam §5, §6, §7, §12).
+
+use std::fmt::Display;
+
+use kube_kit::watch::Name;
+
+use crate::names;
+
+/// What an error repeats of a text that a user wrote, in bytes.
+const LONGEST: usize = 2048;
+
+/// As much of a text as an answer repeats.
+pub fn excerpt(mut text: String) -> String {
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push_str("...");
+    }
+    text
+}
+
+/// An object as logs and errors name it.
+pub fn object(name: &Name) -> String {
+    format!("{}/{}", name.namespace, name.name)
+}
+
+/// The configuration of a network can't be read.
+pub fn invalid_config(error: impl Display) -> String {
+    format!("failed to extract CNI configuration from NAD: {error}")
+}
+
+/// What the webhook answers.
+pub mod review {
+    use super::{Display, Name, names, object};
+
+    /// The pod runs no virtual machine.
+    pub const NOT_A_VM: &str = "not a VM";
+    /// It is on no network whose addresses could persist.
+    pub const NOT_REQUIRED: &str = "no mutation required";
+    /// Nothing is to be set.
+    pub const CARRY_ON: &str = "carry on";
+    /// What is to be set is there.
+    pub const NOT_NEEDED: &str = "mutation not needed";
+    /// The annotation with the pod's networks can't be read.
+    pub const UNREADABLE: &str = "failed to parse pod network selection elements";
+    /// A review without an object.
+    pub const NO_OBJECT: &str = "there is no content to decode";
+    /// The API server does not answer.
+    pub const TOO_SLOW: &str = "the API server takes too long";
+    /// Not everything is known yet.
+    pub const NOT_READY: &str = "not ready";
+
+    /// The pod brings the annotation that is to be set.
+    pub fn default_network_not_allowed() -> String {
+        format!(
+            "multus default network annotation \"{}\" is not allowed on pod creation",
+            names::DEFAULT_NETWORK
+        )
+    }
+
+    /// The instance that the pod runs can't be read.
+    pub fn no_access(namespace: &str, pod: &str, error: impl Display) -> String {
+        format!("failed to access the VMI running in pod \"{namespace}/{pod}\": {error}")
+    }
+
+    /// How the API server says that there is no such instance; and what helps, for it may only just have been created.
+    pub fn instance_not_found(instance: &str) -> String {
+        format!(
+            "{}.{} {instance:?} not found; the pod can be created once it exists: try again",
+            names::INSTANCES,
+            names::KUBEVIRT
+        )
+    }
+
+    /// Two networks of an instance would share a claim.
+    pub fn ambiguous(claim: &str, first: &str, second: &str) -> String {
+        format!(
+            "networks {first:?} and {second:?} of the virtual machine would share the IPAMClaim {claim:?}: rename one of \
+             them"
+        )
+    }
+
+    /// The claim of a network is another virtual machine's.
+    pub fn foreign(claim: &Name, machine: &str) -> String {
+        format!(
+            "IPAMClaim \"{}\" belongs to the virtual machine {machine:?}: rename the network or the virtual machine",
+            object(claim)
+        )
+    }
+}
+
+/// A claim of that name exists, and it is not the instance's.
+pub fn found_existing(claim: &str) -> String {
+    format!("failed since it found an existing IPAMClaim for {claim:?}")
+}
+
+/// Where errors about networks begin.
+pub const NO_INFORMATION: &str = "failed to extract the relevant NAD information";
+
+/// Claims can't be listed.
+pub fn no_list(machine: &Name, error: impl Display) -> String {
+    format!(
+        "could not get list of IPAMClaims owned by VM {:?}: {error}",
+        object(machine)
+    )
+}
+
+/// Claims can't be released.
+pub fn not_released(error: impl Display) -> String {
+    format!("failed removing the IPAMClaims finalizer: {error}")
+}
+
+/// A virtual machine can't be read.
+pub fn no_machine(machine: &Name, error: impl Display) -> String {
+    format!("failed getting VM {:?}: {error}", object(machine))
+}
+
+/// What events on instances say.
+pub mod event {
+    use super::{Display, Name, object};
+
+    /// A claim was made.
+    pub fn created(claim: &str, network: &str) -> String {
+        format!("IPAMClaim {claim:?} holds the addresses on network {network:?}")
+    }
+
+    /// An existing claim is in the way.
+    pub fn conflict(claim: &str, whose: impl Display) -> String {
+        format!(
+            "IPAMClaim {claim:?} exists already and belongs to {whose}: addresses on its network do not persist until it is \
+             gone"
+        )
+    }
+
+    /// A network does not exist.
+    pub fn no_network(network: &str, definition: &Name) -> String {
+        format!(
+            "network {network:?} needs the NetworkAttachmentDefinition {:?}, which does not exist",
+            object(definition)
+        )
+    }
+
+    /// A network can't be read.
+    pub fn invalid_network(network: &str, definition: &Name, error: impl Display) -> String {
+        format!(
+            "network {network:?}, NetworkAttachmentDefinition {:?}: {error}",
+            object(definition)
+        )
+    }
+
+    /// Two networks would share a claim.
+    pub fn ambiguous(claim: &str, first: &str, second: &str) -> String {
+        format!("networks {first:?} and {second:?} would share the IPAMClaim {claim:?}: rename one of them")
+    }
+
+    /// A claim can't be made.
+    pub fn failed(claim: &str, error: impl Display) -> String {
+        format!("cannot create IPAMClaim {claim:?}: {error}")
+    }
+
+    /// A claim is given back.
+    pub fn released(claim: &str) -> String {
+        format!("IPAMClaim {claim:?} is released: its network is no longer one of the virtual machine's")
+    }
+}

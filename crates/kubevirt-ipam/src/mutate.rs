@@ -1,0 +1,343 @@
+//! What is decided about a pod that runs a virtual machine (kubevirt-ipam §6.2).
+//!
+//! ```text
+//! Request ── Review::read ──> networks, primary network ──> instance ──> mutate ──> Verdict
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube_kit::watch::Name;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use webhook::admission::{Change, Operation, Request, Verdict};
+
+use crate::claim_name::claim_name;
+use crate::ip_request;
+use crate::messages::{self, review as text};
+use crate::names;
+use crate::network::{Config, Network};
+use crate::objects::Instance;
+use crate::plan::Networks;
+use crate::selection::{self, Element};
+
+#[cfg(test)]
+mod tests;
+
+/// Annotations that are read and set.
+const LOOKED_AT: [&str; 3] = [names::SELECTION, names::DEFAULT_NETWORK, names::PRIMARY_CLAIM];
+
+/// What is known of the cluster.
+pub trait Lookup: Networks {
+    /// The virtual machine whose claim this is, if there is such a claim.
+    fn machine_of(&self, claim: &Name) -> Option<String>;
+}
+
+/// A pod that runs a virtual machine.
+#[derive(Clone, Debug)]
+pub struct Review {
+    namespace: String,
+    pod: String,
+    operation: Operation,
+    /// Whether the request sets or changes one of the annotations.
+    asks: bool,
+    instance: String,
+    annotations: BTreeMap<String, String>,
+    elements: Vec<Element>,
+}
+
+#[derive(Default, Deserialize)]
+struct Pod {
+    metadata: Option<Metadata>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    annotations: Option<BTreeMap<String, Option<String>>>,
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+}
+
+impl Metadata {
+    fn read(object: Option<&RawValue>) -> Result<Self, String> {
+        let text = object.map_or("null", RawValue::get);
+        let pod: Option<Pod> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let pod = pod.ok_or(text::NO_OBJECT)?;
+        Ok(pod.metadata.unwrap_or_default())
+    }
+
+    fn looked_at(&self) -> Vec<Option<&str>> {
+        let annotations = self.annotations.as_ref();
+        let value = |key: &&str| annotations?.get(*key)?.as_deref();
+        LOOKED_AT.iter().map(value).collect()
+    }
+}
+
+impl Review {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// With the verdict, when there is nothing more to decide.
+    pub fn read(request: &Request) -> Result<Self, Verdict> {
+        let pod = Metadata::read(request.object.as_deref())
+            .map_err(|error| Verdict::denied(400, messages::excerpt(error)))?;
+        let annotations = pod.annotations.clone().unwrap_or_default();
+        let Some(instance) = annotations.get(names::DOMAIN) else {
+            return Err(allowed(text::NOT_A_VM));
+        };
+        let instance = instance.clone().unwrap_or_default();
+        let is_update = request.operation != Operation::Create;
+        if is_update && pod.deletion_timestamp.is_some() {
+            return Err(allowed(text::CARRY_ON));
+        }
+        let before = Metadata::read(request.old_object.as_deref()).unwrap_or_default();
+        let mut review = Self {
+            namespace: request.namespace.clone(),
+            operation: request.operation,
+            asks: !is_update || before.looked_at() != pod.looked_at(),
+            instance,
+            elements: Vec::new(),
+            annotations: annotations
+                .into_iter()
+                .map(|(key, value)| (key, value.unwrap_or_default()))
+                .collect(),
+            pod: pod.name.unwrap_or_default(),
+        };
+        let selected = review.annotations.get(names::SELECTION).map(String::as_str);
+        match selection::parse(selected, &review.namespace) {
+            Ok(elements) => review.elements = elements,
+            Err(error) => {
+                tracing::info!(pod = review.pod, namespace = review.namespace, %error, "{}", text::UNREADABLE);
+                return Err(review.refused(400, text::UNREADABLE));
+            }
+        }
+        Ok(review)
+    }
+
+    /// The verdict where nothing is known of the instance yet, if there is one already.
+    pub fn early(&self, networks: &impl Networks) -> Option<Verdict> {
+        let nothing = self.elements.is_empty() && networks.primary(&self.namespace).is_none();
+        nothing.then(|| allowed(text::NOT_REQUIRED))
+    }
+
+    /// Namespace and name of the instance that the pod runs.
+    pub fn instance(&self) -> Name {
+        Name::new(&self.namespace, &self.instance)
+    }
+
+    /// Definitions that have to be known, each once.
+    pub fn needs(&self) -> BTreeSet<Name> {
+        let definitions = self.elements.iter().map(|element| &element.definition);
+        definitions.cloned().collect()
+    }
+
+    /// The instance does not exist. A pod that is created then is refused, and KubeVirt tries again; one that exists is let
+    /// through: what changes it may be what ends it.
+    pub fn without_instance(&self) -> Verdict {
+        if self.operation == Operation::Create {
+            self.no_access(text::instance_not_found(&self.instance))
+        } else {
+            allowed(text::CARRY_ON)
+        }
+    }
+
+    /// The instance can't be read.
+    pub fn no_access(&self, error: impl std::fmt::Display) -> Verdict {
+        self.refused(500, text::no_access(&self.namespace, &self.pod, error))
+    }
+
+    /// Refuses what is asked for. A change of a pod that asks for nothing is let through.
+    fn refused(&self, code: u16, message: impl Into<String>) -> Verdict {
+        if self.asks {
+            Verdict::denied(code, message)
+        } else {
+            allowed(text::CARRY_ON)
+        }
+    }
+}
+
+/// Lets a pod through as it is, and says why.
+fn allowed(message: &str) -> Verdict {
+    Verdict {
+        message: Some(message.to_owned()),
+        ..Verdict::default()
+    }
+}
+
+/// Annotations to set.
+type Annotations = Vec<(&'static str, String)>;
+
+/// What is decided about a pod whose instance is this one.
+pub fn mutate(review: &Review, instance: &Instance, known: &impl Lookup, default_namespace: &str) -> Verdict {
+    let mut claims = Claims {
+        review,
+        known,
+        taken: BTreeMap::new(),
+    };
+    let annotations = secondary(review, instance, known, &mut claims).and_then(|mut annotations| {
+        annotations.extend(primary(review, instance, known, &mut claims, default_namespace)?);
+        Ok(annotations)
+    });
+    match annotations {
+        Ok(annotations) => patched(review, annotations),
+        Err(refusal) => refusal,
+    }
+}
+
+/// Claims that the pod refers to.
+struct Claims<'a, L> {
+    review: &'a Review,
+    known: &'a L,
+    /// By their names, the networks.
+    taken: BTreeMap<String, String>,
+}
+
+impl<L: Lookup> Claims<'_, L> {
+    /// The claim of a network of the instance. It must be of this network alone, and of this virtual machine.
+    fn of(&mut self, network: &str) -> Result<String, Verdict> {
+        let review = self.review;
+        let claim = claim_name(&review.instance, network);
+        if let Some(first) = self.taken.get(&claim) {
+            return Err(review.refused(403, text::ambiguous(&claim, first, network)));
+        }
+        let id = Name::new(&review.namespace, &claim);
+        let machine = self.known.machine_of(&id).unwrap_or_default();
+        if !machine.is_empty() && machine != review.instance {
+            return Err(review.refused(403, text::foreign(&id, &machine)));
+        }
+        self.taken.insert(claim.clone(), network.to_owned());
+        Ok(claim)
+    }
+}
+
+/// References to claims of secondary networks.
+fn secondary<L: Lookup>(
+    review: &Review,
+    instance: &Instance,
+    known: &L,
+    claims: &mut Claims<'_, L>,
+) -> Result<Annotations, Verdict> {
+    let mut elements = review.elements.clone();
+    let networks = selection::networks_of(&elements, instance);
+    let mut changed = false;
+    for (element, network) in elements.iter_mut().zip(networks) {
+        let definition = &element.definition;
+        let Some(found) = known.network(definition) else {
+            tracing::info!(
+                nad = messages::object(definition),
+                "NAD not found, will hang on scheduler"
+            );
+            return Ok(Annotations::new());
+        };
+        let config = match &found.config {
+            Ok(config) => config,
+            // Another pod's owner may have broken it; the plugins say so if it matters.
+            Err(error) if network.is_none() => {
+                tracing::warn!(nad = messages::object(definition), %error, "malformed NAD is left aside");
+                continue;
+            }
+            Err(error) => return Err(review.refused(500, error.to_string())),
+        };
+        let Some(network) = network.filter(|_| config.allow_persistent_ips) else {
+            continue;
+        };
+        let claim = claims.of(network)?;
+        tracing::info!(
+            pod = review.pod,
+            namespace = review.namespace,
+            network,
+            claim,
+            "will request persistent IPs"
+        );
+        element.refer_to(&claim);
+        changed = true;
+    }
+    if !changed {
+        return Ok(Annotations::new());
+    }
+    Ok(vec![(names::SELECTION, selection::to_text(&elements))])
+}
+
+/// The claim of the primary network, and what is asked for on it.
+fn primary<L: Lookup>(
+    review: &Review,
+    instance: &Instance,
+    known: &L,
+    claims: &mut Claims<'_, L>,
+    default_namespace: &str,
+) -> Result<Annotations, Verdict> {
+    let Some(config) = persistent(known.primary(&review.namespace)) else {
+        return Ok(Annotations::new());
+    };
+    tracing::debug!(network = config.name, "primary network attachment found");
+    let interface = instance
+        .pod_network()
+        .and_then(|network| instance.interface(network));
+    let Some(interface) = interface else {
+        tracing::debug!(pod = review.pod, "no interface on the pod network");
+        return Ok(Annotations::new());
+    };
+    if review.operation == Operation::Create && review.annotations.contains_key(names::DEFAULT_NETWORK) {
+        return Err(Verdict::denied(403, text::default_network_not_allowed()));
+    }
+    let ips = ip_request::requested(instance.addresses.as_deref(), &config.subnets, &interface.name)
+        .map_err(|error| review.refused(500, error.to_string()))?;
+    let claim = claims.of(&interface.name)?;
+    tracing::info!(
+        pod = review.pod,
+        namespace = review.namespace,
+        network = interface.name,
+        claim,
+        "will request persistent IPs"
+    );
+    let mut annotations = Annotations::new();
+    if !ips.is_empty() || !interface.mac.is_empty() {
+        let mut element = json!({ "name": names::DEFAULT, "namespace": default_namespace });
+        if !ips.is_empty() {
+            element["ips"] = json!(ips);
+        }
+        if !interface.mac.is_empty() {
+            element["mac"] = json!(interface.mac);
+        }
+        element["ipam-claim-reference"] = json!(claim);
+        annotations.push((names::DEFAULT_NETWORK, json!([element]).to_string()));
+    }
+    annotations.push((names::PRIMARY_CLAIM, claim));
+    Ok(annotations)
+}
+
+/// The configuration of a network whose addresses persist.
+fn persistent(network: Option<Arc<Network>>) -> Option<Config> {
+    let config = network?.config.clone().ok()?;
+    config.allow_persistent_ips.then_some(config)
+}
+
+fn patched(review: &Review, annotations: Annotations) -> Verdict {
+    if annotations.is_empty() {
+        return allowed(text::CARRY_ON);
+    }
+    let mut patch = Vec::new();
+    for (key, value) in annotations {
+        let path = format!(
+            "/metadata/annotations/{}",
+            key.replace('~', "~0").replace('/', "~1")
+        );
+        match review.annotations.get(key) {
+            Some(present) if *present == value => {}
+            Some(_) => patch.push(Change::Replace {
+                path,
+                value: json!(value),
+            }),
+            None => patch.push(Change::Add {
+                path,
+                value: json!(value),
+            }),
+        }
+    }
+    if patch.is_empty() {
+        return allowed(text::NOT_NEEDED);
+    }
+    Verdict::patched(patch)
+}

@@ -1,0 +1,564 @@
+//! Objects as far as they are looked at: what is left out is not even read (kubevirt-ipam §4). The *wire* types are what
+//! watches and requests read; the others are what is kept of them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use kube_kit::watch::Name;
+use serde::de::{Deserializer, IgnoredAny};
+use serde::{Deserialize, Serialize};
+
+use crate::names;
+
+/// A virtual machine.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Machine {
+    /// UID.
+    pub uid: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Names of the networks of its template.
+    pub networks: Vec<String>,
+}
+
+/// A virtual machine that runs, or is to run.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Instance {
+    /// UID.
+    pub uid: String,
+    /// UID of the virtual machine that controls it; empty for one that stands alone.
+    pub owner: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether a pod runs it.
+    pub has_pods: bool,
+    /// The annotation with the addresses that its user asks for.
+    pub addresses: Option<String>,
+    /// Its networks, in their order.
+    pub networks: Vec<InstanceNetwork>,
+    /// Its interfaces that are of interest: their names, and hardware addresses where the user chose one.
+    pub interfaces: Vec<Interface>,
+    /// Names of interfaces that its status reports.
+    pub reported: Vec<String>,
+}
+
+/// A network of an instance.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct InstanceNetwork {
+    /// Its name within the instance.
+    pub name: String,
+    /// What it is.
+    pub source: Source,
+}
+
+/// What a network of an instance is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Source {
+    /// The network of all pods.
+    Pod,
+    /// One that multus attaches: the namespace and name of its definition.
+    Multus(Name),
+    /// One that multus attaches in the place of the network of all pods, or one of another kind.
+    Other,
+}
+
+/// An interface of an instance.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Interface {
+    /// Name of its network.
+    pub name: String,
+    /// The hardware address; empty where the user chose none.
+    pub mac: String,
+}
+
+/// A claim.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Claim {
+    /// UID.
+    pub uid: String,
+    /// The instance that its label names; empty without one.
+    pub machine: String,
+    /// Whether it has our finalizer.
+    pub held: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// UIDs of its owners.
+    pub owners: Vec<String>,
+    /// Name of the network, as the network's configuration says it.
+    pub network: String,
+    /// Its addresses, with prefix lengths.
+    pub ips: Vec<String>,
+}
+
+impl Instance {
+    /// Its networks that multus attaches beside that of all pods, with their definitions.
+    pub fn secondary(&self) -> impl Iterator<Item = (&str, &Name)> {
+        self.networks.iter().filter_map(|network| match &network.source {
+            Source::Multus(definition) => Some((network.name.as_str(), definition)),
+            Source::Pod | Source::Other => None,
+        })
+    }
+
+    /// Name of its network that is the network of all pods.
+    pub fn pod_network(&self) -> Option<&str> {
+        let network = self
+            .networks
+            .iter()
+            .find(|network| network.source == Source::Pod)?;
+        Some(&network.name)
+    }
+
+    /// The interface on a network.
+    pub fn interface(&self, network: &str) -> Option<&Interface> {
+        self.interfaces.iter().find(|interface| interface.name == network)
+    }
+}
+
+impl Claim {
+    /// The claim as the API server sends it.
+    pub fn of(wire: WireClaim) -> Self {
+        let WireClaim {
+            metadata,
+            spec,
+            status,
+        } = wire;
+        let labels = metadata.labels.unwrap_or_default();
+        let finalizers = metadata.finalizers.unwrap_or_default();
+        let owners = metadata.owner_references.unwrap_or_default();
+        Self {
+            uid: metadata.uid.unwrap_or_default(),
+            machine: labels.get(names::MACHINE_LABEL).cloned().unwrap_or_default(),
+            held: finalizers.iter().any(|finalizer| finalizer == names::FINALIZER),
+            deleting: metadata.deletion_timestamp.is_some(),
+            owners: owners.into_iter().map(|owner| owner.uid).collect(),
+            network: spec.unwrap_or_default().network,
+            ips: status.and_then(|status| status.ips).unwrap_or_default(),
+        }
+    }
+}
+
+/// What of a virtual machine is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct WireMachine {
+    /// Who it is.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    spec: Option<MachineSpec>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct MachineSpec {
+    template: Option<Template>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Template {
+    spec: Option<TemplateSpec>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct TemplateSpec {
+    networks: Option<Vec<Option<Named>>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: Option<String>,
+}
+
+impl From<WireMachine> for Machine {
+    fn from(wire: WireMachine) -> Self {
+        let template = wire.spec.and_then(|spec| spec.template);
+        let networks = template.and_then(|template| template.spec?.networks);
+        Self {
+            uid: wire.metadata.uid.unwrap_or_default(),
+            deleting: wire.metadata.deletion_timestamp.is_some(),
+            networks: names_of(networks),
+        }
+    }
+}
+
+fn names_of(list: Option<Vec<Option<Named>>>) -> Vec<String> {
+    let named = list.into_iter().flatten().flatten();
+    named.filter_map(|named| named.name).collect()
+}
+
+/// What of an instance is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct WireInstance {
+    /// Who it is.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    spec: Option<InstanceSpec>,
+    status: Option<InstanceStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct InstanceSpec {
+    networks: Option<Vec<Option<WireNetwork>>>,
+    domain: Option<Domain>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireNetwork {
+    name: Option<String>,
+    pod: Option<IgnoredAny>,
+    multus: Option<Multus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Multus {
+    network_name: Option<String>,
+    default: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Domain {
+    devices: Option<Devices>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Devices {
+    interfaces: Option<Vec<Option<WireInterface>>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireInterface {
+    name: Option<String>,
+    mac_address: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct InstanceStatus {
+    active_pods: Option<BTreeMap<String, Option<String>>>,
+    interfaces: Option<Vec<Option<Named>>>,
+}
+
+impl WireNetwork {
+    fn kept(self, namespace: &str) -> InstanceNetwork {
+        let source = match self.multus {
+            Some(multus) if multus.default != Some(true) => {
+                Source::Multus(definition(&multus.network_name.unwrap_or_default(), namespace))
+            }
+            None if self.pod.is_some() => Source::Pod,
+            Some(_) | None => Source::Other,
+        };
+        InstanceNetwork {
+            name: self.name.unwrap_or_default(),
+            source,
+        }
+    }
+}
+
+/// `NAME`, in the instance's namespace, or `NAMESPACE/NAME`.
+fn definition(text: &str, namespace: &str) -> Name {
+    match text.split_once('/') {
+        Some((namespace, name)) => Name::new(namespace, name),
+        None => Name::new(namespace, text),
+    }
+}
+
+impl From<WireInstance> for Instance {
+    fn from(wire: WireInstance) -> Self {
+        let metadata = wire.metadata;
+        let namespace = metadata.namespace.unwrap_or_default();
+        let spec = wire.spec.unwrap_or_default();
+        let status = wire.status.unwrap_or_default();
+        let networks = spec.networks.into_iter().flatten().flatten();
+        let devices = spec.domain.and_then(|domain| domain.devices);
+        let interfaces = devices.and_then(|devices| devices.interfaces);
+        let interfaces = interfaces.into_iter().flatten().flatten();
+        let interface = |wire: WireInterface| Interface {
+            name: wire.name.unwrap_or_default(),
+            mac: wire.mac_address.unwrap_or_default(),
+        };
+        let addresses = metadata.annotations.unwrap_or_default().remove(names::ADDRESSES);
+        let mut owners = metadata.owner_references.into_iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == names::MACHINE);
+        Self {
+            uid: metadata.uid.unwrap_or_default(),
+            owner: owner.map(|owner| owner.uid).unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            has_pods: status.active_pods.is_some_and(|pods| !pods.is_empty()),
+            addresses,
+            networks: networks.map(|network| network.kept(&namespace)).collect(),
+            interfaces: interfaces.map(interface).collect(),
+            reported: names_of(status.interfaces),
+        }
+    }
+}
+
+/// What of a claim is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct WireClaim {
+    /// Who it is.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    spec: Option<ClaimSpec>,
+    status: Option<ClaimStatus>,
+}
+
+/// For which network addresses are claimed.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct ClaimSpec {
+    /// Name of the network, as its configuration says it.
+    pub network: String,
+    /// Written as an empty text, and never left out.
+    pub interface: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaimStatus {
+    ips: Option<Vec<String>>,
+}
+
+/// What of a network is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct WireNetworkDefinition {
+    /// Who it is.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// What it is.
+    spec: Option<DefinitionSpec>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct DefinitionSpec {
+    config: Option<String>,
+}
+
+impl WireNetworkDefinition {
+    /// The text of its configuration.
+    pub fn config(&self) -> &str {
+        let config = self.spec.as_ref().and_then(|spec| spec.config.as_deref());
+        config.unwrap_or_default()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+    annotations: Option<Annotations>,
+    labels: Option<Labels>,
+}
+
+/// The one annotation that is looked at.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Annotations {
+    #[serde(rename = "network.kubevirt.io/addresses")]
+    addresses: Option<String>,
+}
+
+/// The one label that is looked at.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Labels {
+    #[serde(rename = "kubevirt.io/vm")]
+    machine: Option<String>,
+}
+
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let metadata = Metadata::deserialize(deserializer)?;
+    let kept =
+        |key: &str, value: Option<String>| value.map(|value| BTreeMap::from([(key.to_owned(), value)]));
+    let addresses = metadata.annotations.and_then(|annotations| annotations.addresses);
+    let machine = metadata.labels.and_then(|labels| labels.machine);
+    Ok(ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        deletion_timestamp: metadata.deletion_timestamp,
+        finalizers: metadata.finalizers,
+        owner_references: metadata.owner_references,
+        annotations: kept(names::ADDRESSES, addresses),
+        labels: kept(names::MACHINE_LABEL, machine),
+        ..ObjectMeta::default()
+    })
+}
+
+/// Makes a kind known to the client library.
+macro_rules! resource {
+    ($kind:ty, $name:expr, $group:expr, $version:expr, $plural:expr) => {
+        impl Resource for $kind {
+            type DynamicType = ();
+            type Scope = NamespaceResourceScope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                $name.into()
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                $version.into()
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+resource!(
+    WireMachine,
+    names::MACHINE,
+    names::KUBEVIRT,
+    names::KUBEVIRT_VERSION,
+    names::MACHINES
+);
+resource!(
+    WireInstance,
+    names::INSTANCE,
+    names::KUBEVIRT,
+    names::KUBEVIRT_VERSION,
+    names::INSTANCES
+);
+resource!(
+    WireClaim,
+    names::CLAIM,
+    names::CNI,
+    names::CLAIM_VERSION,
+    names::CLAIMS
+);
+resource!(
+    WireNetworkDefinition,
+    names::NETWORK,
+    names::CNI,
+    names::NETWORK_VERSION,
+    names::NETWORKS
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn instance_keeps_what_is_looked_at() {
+        let wire: WireInstance = serde_json::from_value(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {
+                "name": "vm1", "namespace": "ns1", "uid": "u", "labels": { "a": "b" },
+                "annotations": { "network.kubevirt.io/addresses": "{}", "other": "x" },
+                "managedFields": [{ "fieldsV1": { "f:x": {} } }],
+                "ownerReferences": [
+                    { "apiVersion": "v1", "kind": "Other", "name": "o", "uid": "o", "controller": false },
+                    { "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm1", "uid": "vm", "controller": true },
+                ],
+            },
+            "spec": {
+                "networks": [
+                    { "name": "podnet", "pod": {} },
+                    { "name": "a", "multus": { "networkName": "blue" } },
+                    { "name": "b", "multus": { "networkName": "other/red", "default": false } },
+                    { "name": "c", "multus": { "networkName": "blue", "default": true } },
+                    { "name": "d" }, null,
+                ],
+                "domain": { "devices": { "interfaces": [{ "name": "podnet", "macAddress": "m" }, { "name": "a" }] } },
+            },
+            "status": { "activePods": { "uid": "node" }, "interfaces": [{ "name": "a", "mac": "x" }, { "mac": "y" }] },
+        }))
+        .unwrap();
+        let instance = Instance::from(wire);
+        let network = |name: &str, source| InstanceNetwork {
+            name: name.to_owned(),
+            source,
+        };
+        let interface = |name: &str, mac: &str| Interface {
+            name: name.to_owned(),
+            mac: mac.to_owned(),
+        };
+        let expected = Instance {
+            uid: "u".to_owned(),
+            owner: "vm".to_owned(),
+            deleting: false,
+            has_pods: true,
+            addresses: Some("{}".to_owned()),
+            networks: vec![
+                network("podnet", Source::Pod),
+                network("a", Source::Multus(Name::new("ns1", "blue"))),
+                network("b", Source::Multus(Name::new("other", "red"))),
+                network("c", Source::Other),
+                network("d", Source::Other),
+            ],
+            interfaces: vec![interface("podnet", "m"), interface("a", "")],
+            reported: vec!["a".to_owned()],
+        };
+        assert_eq!(instance, expected);
+    }
+
+    #[test]
+    fn instance_without_anything_is_read() {
+        let bare: WireInstance = serde_json::from_str("{}").unwrap();
+        assert_eq!(Instance::from(bare), Instance::default());
+        let empty: WireInstance = serde_json::from_value(json!({
+            "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "networks": null, "domain": { "devices": {} } },
+            "status": { "activePods": {} },
+        }))
+        .unwrap();
+        let instance = Instance::from(empty);
+        assert!(instance.deleting && !instance.has_pods);
+    }
+
+    #[test]
+    fn claim_keeps_what_is_looked_at() {
+        let wire: WireClaim = serde_json::from_value(json!({
+            "metadata": {
+                "name": "c", "namespace": "ns", "uid": "u", "labels": { "kubevirt.io/vm": "vm1", "x": "y" },
+                "finalizers": ["other", "kubevirt.io/persistent-ipam"],
+                "ownerReferences": [{ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm1", "uid": "o" }],
+            },
+            "spec": { "network": "goodnet", "interface": "" },
+            "status": { "ips": ["10.0.0.1/24"] },
+        }))
+        .unwrap();
+        let expected = Claim {
+            uid: "u".to_owned(),
+            machine: "vm1".to_owned(),
+            held: true,
+            deleting: false,
+            owners: vec!["o".to_owned()],
+            network: "goodnet".to_owned(),
+            ips: vec!["10.0.0.1/24".to_owned()],
+        };
+        assert_eq!(Claim::of(wire), expected);
+    }
+}

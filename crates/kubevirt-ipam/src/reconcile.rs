@@ -1,0 +1,473 @@
+//! Carries out what is planned for the claims of one virtual machine.
+//!
+//! Watches may be late, so that a claim is given up only on what the API server says now. The claim is read first, then the
+//! virtual machine and its instance: whatever changes the claim afterwards makes the write fail.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Mutex;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube_kit::events::{Kind, Recorder};
+use kube_kit::watch::Name;
+
+use crate::cluster::{Cluster, Error as ApiError, LiveClaim, Owner, claim_object};
+use crate::election::Leadership;
+use crate::messages;
+use crate::names::{self, reason};
+use crate::objects::{Claim, ClaimSpec, Instance, Machine};
+use crate::plan::{self, Belongs, Ensure, Plan, Problem, Wanted};
+use crate::state::{self, Shared};
+
+#[cfg(test)]
+mod tests;
+
+/// Why the claims of a virtual machine are not as they should be. It is tried again.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// A network can't have a claim.
+    #[error(transparent)]
+    Problem(#[from] Problem),
+    /// Virtual machine or instance can't be read.
+    #[error("{0}")]
+    Read(String),
+    /// A claim of that name is somebody else's.
+    #[error("{}", messages::found_existing(.0))]
+    Existing(String),
+    /// A claim of that name exists, and can't be read.
+    #[error("let us be on the safe side and retry later: {0}")]
+    Unreadable(ApiError),
+    /// A claim can't be made.
+    #[error("{}", messages::event::failed(claim, error))]
+    Create {
+        /// Its name.
+        claim: String,
+        /// Why not.
+        error: ApiError,
+    },
+    /// An orphaned claim can't be given an owner.
+    #[error("cannot adopt IPAMClaim {claim:?}: {error}")]
+    Adopt {
+        /// Its name.
+        claim: String,
+        /// Why not.
+        error: ApiError,
+    },
+    /// Claims can't be given up.
+    #[error("{}", messages::not_released(.0))]
+    Release(String),
+    /// What watches tell is late.
+    #[error("the virtual machine has changed meanwhile")]
+    Changed,
+    /// Another replica writes.
+    #[error("this replica does not hold the lease")]
+    NotLeading,
+}
+
+/// What there is of a virtual machine, as watches tell, or as the API server says.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    machine: Option<Machine>,
+    instance: Option<Instance>,
+}
+
+/// Does what is planned.
+pub struct Reconciler {
+    shared: Shared,
+    cluster: Cluster,
+    recorder: Recorder,
+    leadership: Leadership,
+    /// What was told about virtual machines whose claims are not as they should be.
+    told: Mutex<HashMap<Name, BTreeSet<String>>>,
+}
+
+impl Reconciler {
+    /// For what is known there, and as long as this replica may write.
+    pub fn new(shared: Shared, cluster: Cluster, recorder: Recorder, leadership: Leadership) -> Self {
+        Self {
+            shared,
+            cluster,
+            recorder,
+            leadership,
+            told: Mutex::default(),
+        }
+    }
+
+    /// Brings the claims of a virtual machine to what they should be.
+    ///
+    /// # Errors
+    /// When they are not, or it is not known. What could be done is done.
+    pub async fn reconcile(&self, name: &Name) -> Result<(), Error> {
+        let (plan, found) = {
+            let state = state::lock(&self.shared);
+            let found = Found {
+                machine: state.machine(name).cloned(),
+                instance: state.instance(name).map(|instance| Instance::clone(instance)),
+            };
+            (state.plan(name), found)
+        };
+        let mut failures = Vec::new();
+        match plan {
+            Plan::Cleanup | Plan::Nothing => {}
+            Plan::Ensure(ensure) => failures = self.ensure(name, &found, ensure).await,
+        }
+        if self.gives_up_any(name, &found)
+            && let Err(error) = self.give_up(name).await
+        {
+            failures.push(error);
+        }
+        // The first is the one that is logged; the others are told by events.
+        match failures.into_iter().next() {
+            None => {
+                kube_kit::lock(&self.told).remove(name);
+                Ok(())
+            }
+            Some(error) => {
+                if found.instance.is_none() {
+                    kube_kit::lock(&self.told).remove(name);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn ensure(&self, name: &Name, found: &Found, ensure: Ensure) -> Vec<Error> {
+        let Some(instance) = &found.instance else {
+            return Vec::new();
+        };
+        let mut failures = Vec::new();
+        for problem in ensure.problems {
+            if self.is_late(&problem).await {
+                failures.push(Error::Changed);
+                continue;
+            }
+            self.tell(
+                name,
+                instance,
+                Kind::Warning,
+                problem.reason(),
+                &problem.message(),
+            )
+            .await;
+            failures.push(problem.into());
+        }
+        let missing: Vec<_> = ensure
+            .claims
+            .into_iter()
+            .filter(|wanted| !self.has(name, found, wanted))
+            .collect();
+        if missing.is_empty() {
+            return failures;
+        }
+        // A claim of an owner that is gone would be collected, whoever uses it.
+        let live = match self.live(name).await {
+            Ok(live) => live,
+            Err(error) => {
+                failures.push(error);
+                return failures;
+            }
+        };
+        let Some(now) = live
+            .instance
+            .as_ref()
+            .filter(|now| now.uid == instance.uid && !now.deleting)
+        else {
+            failures.push(Error::Changed);
+            return failures;
+        };
+        for wanted in missing {
+            if let Err(error) = self.claim(name, &live, now, &wanted).await {
+                failures.push(error);
+            }
+        }
+        failures
+    }
+
+    /// What the API server says now.
+    async fn live(&self, name: &Name) -> Result<Found, Error> {
+        let machine = self.cluster.machine(name).await;
+        let machine = machine.map_err(|error| Error::Read(messages::no_machine(name, error)))?;
+        let instance = self.cluster.instance(name).await;
+        let instance = instance.map_err(|error| Error::Read(error.to_string()))?;
+        Ok(Found { machine, instance })
+    }
+
+    /// Whether a network is missing only because its watch is late. It is known then.
+    async fn is_late(&self, problem: &Problem) -> bool {
+        let Problem::NoNetwork { definition, .. } = problem else {
+            return false;
+        };
+        match self.cluster.network(definition).await {
+            Ok(Some(network)) => {
+                state::lock(&self.shared).network_seen(network);
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                let nad = messages::object(definition);
+                tracing::warn!(nad, %error, "cannot find out whether the NAD exists");
+                true
+            }
+        }
+    }
+
+    /// Whether watches know the claim, and that it is ours.
+    fn has(&self, name: &Name, found: &Found, wanted: &Wanted) -> bool {
+        let state = state::lock(&self.shared);
+        let id = Name::new(&name.namespace, &wanted.name);
+        state
+            .claim(&id)
+            .is_some_and(|claim| found.owns(name, claim) == Belongs::Ours)
+    }
+
+    /// Makes a claim, or gets hold of the one that exists.
+    async fn claim(
+        &self,
+        name: &Name,
+        found: &Found,
+        instance: &Instance,
+        wanted: &Wanted,
+    ) -> Result<(), Error> {
+        self.may_write()?;
+        let owner = Owner::of(&name.name, found.machine.as_ref(), instance);
+        let spec = ClaimSpec {
+            network: wanted.network.clone(),
+            interface: String::new(),
+        };
+        let vm = messages::object(name);
+        tracing::info!(
+            vm,
+            claim = wanted.name,
+            network = wanted.network,
+            "requesting claim"
+        );
+        let object = claim_object(&name.namespace, &wanted.name, &spec, &name.name, &owner);
+        match self.cluster.create(&name.namespace, object).await {
+            Ok(()) => {
+                let text = messages::event::created(&wanted.name, &wanted.network);
+                self.tell(name, instance, Kind::Normal, reason::CREATED, &text)
+                    .await;
+                Ok(())
+            }
+            Err(ApiError::Exists(_)) => self.existing(name, found, instance, wanted).await,
+            Err(error) => {
+                let text = messages::event::failed(&wanted.name, &error);
+                self.tell(name, instance, Kind::Warning, reason::FAILED, &text)
+                    .await;
+                let claim = wanted.name.clone();
+                Err(Error::Create { claim, error })
+            }
+        }
+    }
+
+    async fn existing(
+        &self,
+        name: &Name,
+        found: &Found,
+        instance: &Instance,
+        wanted: &Wanted,
+    ) -> Result<(), Error> {
+        let id = Name::new(&name.namespace, &wanted.name);
+        let live = self.cluster.claim(&id).await.map_err(Error::Unreadable)?;
+        let Some(live) = live else {
+            // It went at this moment.
+            return Err(Error::Existing(wanted.name.clone()));
+        };
+        let claim = live.claim().map_err(Error::Unreadable)?;
+        match found.owns(name, &claim) {
+            Belongs::Ours => Ok(()),
+            Belongs::Orphaned => self.adopt(name, instance, live).await,
+            Belongs::Foreign => {
+                let whose = whose(&claim);
+                tracing::error!(
+                    vm = messages::object(name),
+                    claim = id.name,
+                    owners = ?claim.owners,
+                    "leaked IPAMClaim found"
+                );
+                let text = messages::event::conflict(&id.name, whose);
+                state::lock(&self.shared).stands_in_the_way(id.clone(), name.clone());
+                self.tell(name, instance, Kind::Warning, reason::CONFLICT, &text)
+                    .await;
+                Err(Error::Existing(id.name))
+            }
+        }
+    }
+
+    /// Gives an orphaned claim the owner that is there after the claim was read.
+    async fn adopt(&self, name: &Name, instance: &Instance, live: LiveClaim) -> Result<(), Error> {
+        self.may_write()?;
+        let now = self.live(name).await?;
+        let same = now
+            .instance
+            .as_ref()
+            .filter(|now| now.uid == instance.uid && !now.deleting);
+        let Some(same) = same else {
+            return Err(Error::Changed);
+        };
+        let owner = Owner::of(&name.name, now.machine.as_ref(), same);
+        let claim = live.name().to_owned();
+        tracing::info!(
+            vm = messages::object(name),
+            claim,
+            "adopting an orphaned IPAMClaim"
+        );
+        let adopted = self.cluster.adopt(&name.namespace, live, &owner).await;
+        adopted.map_err(|error| Error::Adopt { claim, error })
+    }
+
+    /// Whether watches know a claim that may have to be given up.
+    fn gives_up_any(&self, name: &Name, found: &Found) -> bool {
+        let state = state::lock(&self.shared);
+        state
+            .claims_of(name)
+            .any(|(id, claim)| found.gives_up(name, id, claim).is_some())
+    }
+
+    /// Gives up claims that nobody needs any more, on what the API server says now.
+    async fn give_up(&self, name: &Name) -> Result<(), Error> {
+        let release = |error: &dyn std::fmt::Display| Error::Release(error.to_string());
+        let claims = self.cluster.claims_of(name).await;
+        let claims = claims.map_err(|error| release(&messages::no_list(name, error)))?;
+        let machine = self.cluster.machine(name).await;
+        let machine = machine.map_err(|error| release(&messages::no_machine(name, error)))?;
+        let instance = self
+            .cluster
+            .instance(name)
+            .await
+            .map_err(|error| release(&error))?;
+        let found = Found { machine, instance };
+        let (mut failed, mut given_up) = (None, false);
+        for live in claims {
+            let why = live
+                .claim()
+                .map(|claim| found.gives_up(name, live.name(), &claim));
+            match why {
+                Ok(Some(why)) => {
+                    given_up = true;
+                    if let Err(error) = self.give_up_one(name, &found, live, why).await {
+                        failed = Some(error);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => failed = Some(release(&error)),
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None if given_up => Ok(()),
+            // Watches are late: what they tell next brings it up again, and the pause does too.
+            None if self.gives_up_any(name, &self.seen(name)) => Err(Error::Changed),
+            None => Ok(()),
+        }
+    }
+
+    async fn give_up_one(&self, name: &Name, found: &Found, live: LiveClaim, why: Why) -> Result<(), Error> {
+        self.may_write()?;
+        let claim = live.name().to_owned();
+        tracing::info!(vm = messages::object(name), claim, ?why, "releasing IPAMClaim");
+        let done = match why {
+            Why::Unused | Why::LeftBehind => self.cluster.release(&name.namespace, live).await,
+            Why::Unplugged => match self.cluster.delete(&name.namespace, live).await {
+                Err(ApiError::Forbidden(error)) => {
+                    // The established role lacks this right: the claim stays until its owner goes, as it would there.
+                    tracing::warn!(
+                        claim,
+                        error,
+                        "cannot release the claim of a network that was unplugged"
+                    );
+                    return Ok(());
+                }
+                done => done,
+            },
+        };
+        done.map_err(|error| Error::Release(error.to_string()))?;
+        if let (Why::Unplugged, Some(instance)) = (why, &found.instance) {
+            let text = messages::event::released(&claim);
+            self.tell(name, instance, Kind::Normal, reason::RELEASED, &text)
+                .await;
+        }
+        Ok(())
+    }
+
+    fn seen(&self, name: &Name) -> Found {
+        let state = state::lock(&self.shared);
+        Found {
+            machine: state.machine(name).cloned(),
+            instance: state.instance(name).map(|instance| Instance::clone(instance)),
+        }
+    }
+
+    fn may_write(&self) -> Result<(), Error> {
+        if self.leadership.may_write() {
+            Ok(())
+        } else {
+            Err(Error::NotLeading)
+        }
+    }
+
+    /// Publishes an event on an instance, once until its claims are as they should be.
+    async fn tell(&self, name: &Name, instance: &Instance, kind: Kind, reason: &str, text: &str) {
+        let is_new = kube_kit::lock(&self.told)
+            .entry(name.clone())
+            .or_default()
+            .insert(format!("{reason} {text}"));
+        if !is_new {
+            return;
+        }
+        let regarding = ObjectReference {
+            api_version: Some(names::KUBEVIRT_API.to_owned()),
+            kind: Some(names::INSTANCE.to_owned()),
+            namespace: Some(name.namespace.clone()),
+            name: Some(name.name.clone()),
+            uid: Some(instance.uid.clone()),
+            ..ObjectReference::default()
+        };
+        self.recorder.publish(&regarding, kind, reason, text).await;
+    }
+}
+
+/// Why a claim is given up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Why {
+    /// Virtual machine and instance are gone, or going.
+    Unused,
+    /// It was made for an earlier virtual machine of the same name.
+    LeftBehind,
+    /// Its network is no longer one of the virtual machine's.
+    Unplugged,
+}
+
+impl Found {
+    fn owns(&self, name: &Name, claim: &Claim) -> Belongs {
+        match &self.instance {
+            Some(instance) => plan::belongs(claim, &name.name, self.machine.as_ref(), instance),
+            None => Belongs::Foreign,
+        }
+    }
+
+    /// Whether a claim is to be given up, and why.
+    fn gives_up(&self, name: &Name, id: &str, claim: &Claim) -> Option<Why> {
+        let (machine, instance) = (self.machine.as_ref(), self.instance.as_ref());
+        if !claim.held || claim.machine != name.name {
+            return None;
+        }
+        if plan::may_release(machine, instance) {
+            return Some(Why::Unused);
+        }
+        if plan::is_left_behind(claim, &name.name, machine, instance) {
+            return Some(Why::LeftBehind);
+        }
+        let unplugged = plan::is_unplugged((id, claim), &name.name, machine, instance?);
+        unplugged.then_some(Why::Unplugged)
+    }
+}
+
+/// Whose a claim is, as an event says it.
+fn whose(claim: &Claim) -> String {
+    match (claim.machine.as_str(), claim.owners.is_empty()) {
+        ("", true) => "nobody".to_owned(),
+        ("", false) => "another object".to_owned(),
+        (machine, _) if claim.deleting => format!("a virtual machine {machine:?} that is being deleted"),
+        (machine, _) => format!("another virtual machine {machine:?}"),
+    }
+}

@@ -1,0 +1,127 @@
+//! Requests of the API server, each answered by a decision (kubevirt-ipam §6).
+//!
+//! ```text
+//! Request ── read ──> known? ──> instance, networks: known, or asked for once ──> mutate ──> Verdict
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use kube_kit::watch::Name;
+use webhook::admission::{self, Request, Verdict};
+
+use crate::cluster::{Cluster, Error};
+use crate::messages::review as text;
+use crate::mutate::{Lookup, Review, mutate};
+use crate::names;
+use crate::network::Network;
+use crate::objects::Instance;
+use crate::plan::Networks;
+use crate::state;
+use crate::watches::Core;
+
+/// How long a request waits until everything is known: nearly as long as its sender does.
+const PATIENCE: Duration = Duration::from_secs(9);
+/// Networks that are asked for beyond those that are known, in one review: who may create pods names them.
+const LOOK_UPS: usize = 16;
+
+/// The webhook.
+pub fn router(core: &Core, default_namespace: &str) -> Router {
+    let reviews = Reviews {
+        cluster: Cluster::new(core.client.clone()),
+        core: core.clone(),
+        default_namespace: default_namespace.into(),
+    };
+    admission::router(names::MUTATE, move |request| {
+        let reviews = reviews.clone();
+        async move { reviews.decide(&request).await }
+    })
+}
+
+#[derive(Clone)]
+struct Reviews {
+    core: Core,
+    cluster: Cluster,
+    default_namespace: Arc<str>,
+}
+
+impl Reviews {
+    async fn decide(&self, request: &Request) -> Verdict {
+        let review = match Review::read(request) {
+            Ok(review) => review,
+            Err(verdict) => return verdict,
+        };
+        if tokio::time::timeout(PATIENCE, self.core.known.wait())
+            .await
+            .is_err()
+        {
+            return review.no_access(text::NOT_READY);
+        }
+        if let Some(verdict) = review.early(&*state::lock(&self.core.shared)) {
+            return verdict;
+        }
+        let instance = match self.instance(&review.instance()).await {
+            Ok(Some(instance)) => instance,
+            Ok(None) => return review.without_instance(),
+            Err(error) => return review.no_access(error),
+        };
+        let asked = match self.unknown(&review).await {
+            Ok(asked) => asked,
+            Err(error) => return review.no_access(error),
+        };
+        let known = Known {
+            state: state::lock(&self.core.shared),
+            asked,
+        };
+        mutate(&review, &instance, &known, &self.default_namespace)
+    }
+
+    /// An instance. The pod may be seen before the watch has told of its instance.
+    async fn instance(&self, name: &Name) -> Result<Option<Arc<Instance>>, Error> {
+        if let Some(known) = state::lock(&self.core.shared).instance(name) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        Ok(self.cluster.instance(name).await?.map(Arc::new))
+    }
+
+    /// Networks of the pod that the watch has not told of, as far as they exist.
+    async fn unknown(&self, review: &Review) -> Result<HashMap<Name, Arc<Network>>, Error> {
+        let mut needed = review.needs();
+        {
+            let state = state::lock(&self.core.shared);
+            needed.retain(|definition| state.network(definition).is_none());
+        }
+        let mut found = HashMap::new();
+        for definition in needed.into_iter().take(LOOK_UPS) {
+            if let Some(network) = self.cluster.network(&definition).await? {
+                found.insert(definition, Arc::new(network));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What watches told, and what was asked for beyond that.
+struct Known<'a> {
+    state: std::sync::MutexGuard<'a, state::State>,
+    asked: HashMap<Name, Arc<Network>>,
+}
+
+impl Networks for Known<'_> {
+    fn network(&self, definition: &Name) -> Option<Arc<Network>> {
+        let known = self.state.network(definition);
+        known.or_else(|| self.asked.get(definition).cloned())
+    }
+
+    fn primary(&self, namespace: &str) -> Option<Arc<Network>> {
+        self.state.primary(namespace)
+    }
+}
+
+impl Lookup for Known<'_> {
+    fn machine_of(&self, claim: &Name) -> Option<String> {
+        self.state.machine_of(claim)
+    }
+}

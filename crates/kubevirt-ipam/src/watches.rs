@@ -1,0 +1,151 @@
+//! What the API server tells, carried into the [`State`](crate::state::State) object by object, and which virtual machines
+//! have to be looked at for that.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use kube::{Api, Client, Resource};
+use kube_kit::serve::Readiness;
+use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options, Trouble, Watch};
+use serde::de::DeserializeOwned;
+
+use crate::controller::Queues;
+use crate::network::Network;
+use crate::objects::{Claim, Instance, Machine, WireClaim, WireInstance, WireMachine, WireNetworkDefinition};
+use crate::state::{self, Part, Shared, State};
+
+/// Objects asked for at a time: little is read of each.
+const PAGE: u32 = 500;
+/// How often to ask for a kind that is not served.
+const ABSENT: Duration = Duration::from_mins(1);
+/// How often to look whether a kind is not served, until everything is known.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What everything that runs shares.
+#[derive(Clone)]
+pub struct Core {
+    /// What is known.
+    pub shared: Shared,
+    /// The connection to the API server.
+    pub client: Client,
+    /// Whether all is known that has to be.
+    pub known: Readiness,
+    /// Virtual machines to look at.
+    pub queues: Queues,
+}
+
+impl Core {
+    /// Starts all watches, which run as long as the runtime.
+    pub fn watch(&self) {
+        tokio::spawn(self.clone().machines());
+        tokio::spawn(self.clone().instances());
+        tokio::spawn(self.clone().networks());
+        tokio::spawn(self.clone().claims());
+    }
+
+    async fn machines(self) {
+        let core = self.clone();
+        let watch = self.start(move |machine: WireMachine| {
+            let name = Name::of(&machine.metadata);
+            let seen = |state: &mut State| state.machine_seen(name, Machine::from(machine));
+            core.queues.machines(core.change(seen));
+        });
+        let gone = |name| {
+            self.queues
+                .machines(self.change(|state| state.machine_gone(name)));
+        };
+        self.follow(watch, Part::Machines, gone).await;
+    }
+
+    async fn instances(self) {
+        let core = self.clone();
+        let watch = self.start(move |instance: WireInstance| {
+            let name = Name::of(&instance.metadata);
+            let seen = |state: &mut State| state.instance_seen(name, Instance::from(instance));
+            core.queues.instances(core.change(seen));
+        });
+        let gone = |name| {
+            self.queues
+                .instances(self.change(|state| state.instance_gone(name)));
+        };
+        self.follow(watch, Part::Instances, gone).await;
+    }
+
+    async fn networks(self) {
+        let core = self.clone();
+        let watch = self.start(move |definition: WireNetworkDefinition| {
+            let network = Network::read(Name::of(&definition.metadata), definition.config());
+            core.queues
+                .instances(core.change(|state| state.network_seen(network)));
+        });
+        let gone = |id| {
+            self.queues
+                .instances(self.change(|state| state.network_gone(&id)));
+        };
+        self.follow(watch, Part::Networks, gone).await;
+    }
+
+    async fn claims(self) {
+        let core = self.clone();
+        let watch = self.start(move |claim: WireClaim| {
+            let id = Name::of(&claim.metadata);
+            let seen = |state: &mut State| state.claim_seen(id, Claim::of(claim));
+            core.queues.instances(core.change(seen));
+        });
+        let gone = |id| {
+            self.queues.instances(self.change(|state| state.claim_gone(&id)));
+        };
+        self.follow(watch, Part::Claims, gone).await;
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut state::lock(&self.shared))
+    }
+
+    fn start<K>(&self, apply: impl FnMut(K) + Send + 'static) -> Watch<Name, ()>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
+        watch::start_named(api, &Options::all().page(PAGE).absent(ABSENT), apply)
+    }
+
+    /// Follows a watch that applies what it reads; what is gone is applied here. Of an object that was made anew at once, the
+    /// new one is known already.
+    async fn follow(&self, mut watch: Watch<Name, ()>, part: Part, gone: impl Fn(Name)) {
+        let store = watch.store();
+        while !store.is_synced() {
+            let change = tokio::select! {
+                change = watch.next() => change,
+                () = tokio::time::sleep(LOOK) => {
+                    // KubeVirt may come later, or never: then there is nothing to know.
+                    if store.trouble(Duration::ZERO) == Some(Trouble::NotServed) {
+                        self.complete(part);
+                    }
+                    continue;
+                }
+            };
+            let Some(change) = change else { return };
+            note(&watch, change, &gone);
+        }
+        tracing::debug!(?part, objects = store.len(), "completed listing");
+        self.complete(part);
+        while let Some(change) = watch.next().await {
+            note(&watch, change, &gone);
+        }
+    }
+
+    fn complete(&self, part: Part) {
+        if self.change(|state| state.complete(part)) && !self.known.is_ready() {
+            tracing::info!("caches are synced");
+            self.known.set(true);
+        }
+    }
+}
+
+fn note(watch: &Watch<Name, ()>, change: Change<Name>, gone: &impl Fn(Name)) {
+    match change {
+        Change::Deleted(name) if !watch.store().contains(&name) => gone(name),
+        Change::Deleted(_) | Change::Applied(_) | Change::Synced | Change::Invalid(..) => {}
+    }
+}

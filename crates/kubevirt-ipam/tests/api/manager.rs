@@ -1,0 +1,93 @@
+//! The whole controller, in a thread of the test's process.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+
+use kube_kit::serve::Bind;
+use kube_kit::tls::Profile;
+use kubevirt_ipam::election::Leadership;
+use kubevirt_ipam::manager::Manager;
+use kubevirt_ipam::settings::Settings;
+use kubevirt_ipam::state::Shared;
+use stage::Hold;
+
+use crate::stage::{Stage, Task};
+
+/// A controller that runs until it is dropped.
+pub(crate) struct Managing {
+    /// Where the webhook is.
+    pub(crate) port: u16,
+    /// Where probes and metrics are.
+    pub(crate) plain: Vec<SocketAddr>,
+    pub(crate) shared: Shared,
+    pub(crate) leadership: Leadership,
+    task: Task,
+}
+
+impl Managing {
+    /// Alone, and ready.
+    pub(crate) fn start(stage: &Stage) -> Self {
+        Self::launch(stage, None, "one", |_| ())
+    }
+
+    /// One of several, ready.
+    pub(crate) fn elected(stage: &Stage, me: &'static str) -> Self {
+        Self::launch(stage, None, me, |settings| settings.elect = true)
+    }
+
+    /// With watches that are held after their lists.
+    pub(crate) fn behind(stage: &Stage, hold: Hold) -> Self {
+        Self::launch(stage, Some(hold), "one", |_| ())
+    }
+
+    pub(crate) fn launch(
+        stage: &Stage,
+        hold: Option<Hold>,
+        me: &'static str,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
+        let local: Bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into();
+        let mut settings = Settings {
+            webhook: local.clone(),
+            probes: local.clone(),
+            metrics: local,
+            elect: false,
+            http2: false,
+            certificates: stage.certificate().to_owned(),
+            default_namespace: "randomNS".to_owned(),
+            profile: Profile::default(),
+        };
+        change(&mut settings);
+        let (at, started) = mpsc::channel();
+        let task = stage.task(move |client, shutdown| async move {
+            let client = match hold {
+                Some(hold) => hold.client(client),
+                None => client,
+            };
+            let running = Manager::new(settings).start(client, me).await.expect("it starts");
+            running.ready().await;
+            let facts = (
+                running.address().port(),
+                running.plain_addresses(),
+                running.state().clone(),
+                running.leadership().clone(),
+            );
+            at.send(facts).expect("a test");
+            // A lease that is lost ends the program.
+            let _ = Box::pin(running.run(&shutdown)).await;
+        });
+        let (port, plain, shared, leadership) = started.recv().expect("it starts");
+        Self {
+            port,
+            plain,
+            shared,
+            leadership,
+            task,
+        }
+    }
+
+    /// Ends it as SIGKILL would.
+    pub(crate) fn kill(self) {
+        self.task.kill();
+    }
+}
