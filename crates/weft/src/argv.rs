@@ -7,7 +7,7 @@ use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
 /// probes of the established deployment execute.
-const NAMES: [(&str, &str); 17] = [
+const NAMES: [(&str, &str); 18] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
@@ -24,30 +24,52 @@ const NAMES: [(&str, &str); 17] = [
     ("macvtap-deviceplugin", "macvtap-device-plugin"),
     ("dynamic-networks-controller", "dynamic-networks"),
     ("curl", "curl"),
-    ("manager", "kubemacpool"),
+    ("manager", MAC_POOL),
+    ("coredns", SECONDARY_DNS),
 ];
+
+/// Programs that established images keep under the same name, `/manager`, and what tells the second one: variables that its
+/// Deployment always sets, or an argument of the server beside it (secondary-dns §2).
+const MAC_POOL: &str = "kubemacpool";
+const SECONDARY_DNS: &str = "secondary-dns";
+const OF_SECONDARY_DNS: [&str; 2] = ["NAME_SERVER_IP", "KSD_MODE"];
+const COREFILE: &str = "--conf";
 
 /// The established plugin that is also a daemon, when its first argument says so.
 const DHCP: &str = "dhcp";
 const DHCP_ROLE: &str = "daemon";
 
 /// Puts the command that the program's name means before the arguments, and turns Go-style flags into those of clap.
-/// Also returns that name if it means a command.
-pub(crate) fn rewrite(mut argv: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<OsString>) {
+/// Also returns that name if it means a command. `is_set` tells of variables.
+pub(crate) fn rewrite(
+    mut argv: impl Iterator<Item = OsString>,
+    is_set: impl Fn(&str) -> bool,
+) -> (Vec<OsString>, Option<OsString>) {
     let program = argv.next().unwrap_or_else(|| OsString::from("weft"));
     let name = Path::new(&program).file_name().unwrap_or_default().to_owned();
     let command = NAMES
         .iter()
         .find(|(known, _)| name == *known)
         .map(|(_, command)| *command);
-    let mut rewritten = vec![program];
-    rewritten.extend(command.map(OsString::from));
     let mut argv = argv.peekable();
     if name == DHCP {
         argv.next_if(|argument| argument == DHCP_ROLE);
     }
-    rewritten.extend(go_flags(argv));
+    let arguments: Vec<OsString> = go_flags(argv).collect();
+    let command = match command {
+        Some(MAC_POOL) if is_secondary_dns(&arguments, is_set) => Some(SECONDARY_DNS),
+        other => other,
+    };
+    let mut rewritten = vec![program];
+    rewritten.extend(command.map(OsString::from));
+    rewritten.extend(arguments);
     (forgiving(rewritten), command.map(|_| name))
+}
+
+fn is_secondary_dns(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> bool {
+    let mut names = arguments.iter().filter_map(|argument| argument.to_str());
+    let serves = names.any(|name| name.split('=').next() == Some(COREFILE));
+    serves || OF_SECONDARY_DNS.into_iter().any(is_set)
 }
 
 /// Commands that ignore flags that they do not know: builds pass them the flags of other generators too (operator.md
@@ -70,7 +92,7 @@ mod tests {
     use super::*;
 
     fn rewritten(argv: &[&str]) -> Vec<String> {
-        let (argv, _) = rewrite(argv.iter().map(OsString::from));
+        let (argv, _) = rewrite(argv.iter().map(OsString::from), |_| false);
         argv.into_iter()
             .map(|argument| argument.into_string().expect("text"))
             .collect()
@@ -97,6 +119,28 @@ mod tests {
         ] {
             let argv: Vec<&str> = ["weft", "c"].into_iter().chain(given).collect();
             assert_eq!(rewritten(&argv)[2..], expected);
+        }
+    }
+
+    #[test]
+    fn manager_of_the_secondary_dns_is_told_from_that_of_the_mac_pool() {
+        // secondary-dns §2
+        let command = |variable: &str, arguments: &[&str]| {
+            let argv = ["/manager"].iter().chain(arguments).map(OsString::from);
+            let (argv, _) = rewrite(argv, |name| name == variable);
+            argv[1].clone()
+        };
+        for (variable, arguments, expected) in [
+            ("", &[][..], "kubemacpool"),
+            ("RANGE_START", &["--v=production"], "kubemacpool"),
+            ("DOMAIN", &[], "kubemacpool"),
+            ("NAME_SERVER_IP", &[], "secondary-dns"),
+            ("NAME_SERVER_IP", &["-zap-devel"], "secondary-dns"),
+            ("KSD_MODE", &[], "secondary-dns"),
+            ("", &["-conf", "/c"], "secondary-dns"),
+            ("", &["--conf=/c"], "secondary-dns"),
+        ] {
+            assert_eq!(command(variable, arguments), expected, "{variable} {arguments:?}");
         }
     }
 
@@ -131,6 +175,10 @@ mod tests {
         assert_eq!(
             rewritten(&["/manager", "-v=production", "-wait-time", "300"])[1..],
             ["kubemacpool", "-v=production", "--wait-time", "300"]
+        );
+        assert_eq!(
+            rewritten(&["/coredns", "-conf", "/etc/coredns/Corefile"])[1..],
+            ["secondary-dns", "--conf", "/etc/coredns/Corefile"]
         );
         assert_eq!(
             rewritten(&["/dynamic-networks-controller", "-config=/c", "-v=5"])[1..],
@@ -178,7 +226,7 @@ mod tests {
             ])[1..],
             ["manifest-templator", "--input-file", "f"]
         );
-        let (_, name) = rewrite([OsString::from("/a/install_multus")].into_iter());
+        let (_, name) = rewrite([OsString::from("/a/install_multus")].into_iter(), |_| false);
         assert_eq!(name, Some(OsString::from("install_multus")));
     }
 }
