@@ -40,11 +40,7 @@ pub struct UnknownImage {
 }
 
 /// Programs that our own image lacks in this version, each by the variable that names an image instead of it.
-const TO_COME: [&str; 3] = [
-    names::env::KUBE_SECONDARY_DNS_IMAGE,
-    names::env::CORE_DNS_IMAGE,
-    names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE,
-];
+const TO_COME: [&str; 1] = [names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE];
 
 /// Images of all containers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

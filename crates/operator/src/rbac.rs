@@ -213,7 +213,11 @@ const NAMESPACE: [Rule; 18] = [
         "prometheusrules servicemonitors",
         "get list watch create update delete",
     ),
-    rule("policy", "poddisruptionbudgets", "get delete"),
+    rule(
+        "policy",
+        "poddisruptionbudgets",
+        "get list watch create update delete",
+    ),
     rule(
         "coordination.k8s.io",
         "leases",

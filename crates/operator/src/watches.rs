@@ -16,7 +16,7 @@ use kube_kit::{
 use crate::{cluster_facts::Platform, components::kubevirt_ipam_controller, names, settings::Settings};
 
 /// Kinds of rendered objects that every cluster knows.
-const RENDERED: [Kind; 12] = [
+const RENDERED: [Kind; 13] = [
     object::DAEMON_SET,
     object::DEPLOYMENT,
     object::SERVICE,
@@ -26,6 +26,7 @@ const RENDERED: [Kind; 12] = [
     object::CONFIG_MAP,
     object::SERVICE_ACCOUNT,
     object::NETWORK_POLICY,
+    object::POD_DISRUPTION_BUDGET,
     object::CLUSTER_ROLE,
     object::CLUSTER_ROLE_BINDING,
     object::CUSTOM_RESOURCE_DEFINITION,

@@ -13,6 +13,7 @@
 
 pub mod answer;
 pub mod auto;
+pub mod cli;
 pub mod corefile;
 pub mod http;
 mod messages;

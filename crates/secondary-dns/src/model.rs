@@ -86,6 +86,14 @@ impl Model {
         self.instances.len()
     }
 
+    /// All records with the namespace of their instance, in the order of the zone file.
+    pub fn records(&self) -> impl Iterator<Item = (&str, &Record)> {
+        self.instances.iter().flat_map(|(instance, records)| {
+            let namespace = instance.split('\0').next().unwrap_or_default();
+            records.iter().map(move |record| (namespace, record))
+        })
+    }
+
     /// Takes an instance's records over; none remove it. `None` when they are what they were.
     pub fn set(&mut self, instance: &Arc<str>, records: Vec<Record>) -> Option<Update> {
         let old = if records.is_empty() {

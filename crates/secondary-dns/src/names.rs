@@ -12,6 +12,11 @@ pub const INSTANCE: &str = "VirtualMachineInstance";
 /// Instances in paths of the API.
 pub const INSTANCES: &str = "virtualmachineinstances";
 
+/// `ConfigMap` with the settings.
+pub const CONFIG_MAP: &str = "secondary-dns";
+/// What runs the pods.
+pub const DEPLOYMENT: &str = "secondary-dns";
+
 /// First label of every zone.
 pub const ZONE: &str = "vm";
 /// Label of the name server below the zone.

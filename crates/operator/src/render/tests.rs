@@ -447,12 +447,13 @@ fn components_whose_programs_are_to_come_are_named_and_not_deployed() {
             "kubeMacPool",
             "ovs",
             "macvtap",
+            "kubeSecondaryDNS",
             "nmstate",
             "monitoring",
             "networkPolicies"
         ]
     );
-    assert_eq!(missing, ["kubeSecondaryDNS", "kubevirtIpamController"]);
+    assert_eq!(missing, ["kubevirtIpamController"]);
     // With an image of its own each is deployed.
     let (established, missing) = deployed(false);
     assert_eq!(established.len(), 11);
