@@ -186,6 +186,35 @@ pub struct KubeSecondaryDNS {
     /// Address under which the name server is reached from outside of the cluster.
     #[serde(rename = "nameServerIP", skip_serializing_if = "String::is_empty")]
     pub name_server_ip: String,
+    /// A Service named secondary-dns in front of the name server, on port 53 over UDP and TCP. Without it there is none,
+    /// and the administrator makes one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<KubeSecondaryDNSService>,
+}
+
+/// A Service in front of the name server.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KubeSecondaryDNSService {
+    /// How the name server is reached: ClusterIP from within the cluster, which is the default, NodePort or LoadBalancer
+    /// from outside of it too.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<KubeSecondaryDNSServiceType>,
+    /// Port of the nodes, over UDP and TCP. The cluster chooses one where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub node_port: Option<u16>,
+}
+
+/// How a name server is reached.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub enum KubeSecondaryDNSServiceType {
+    /// From within the cluster.
+    ClusterIP,
+    /// By a port of every node.
+    NodePort,
+    /// By an address of its own.
+    LoadBalancer,
 }
 
 /// Device plugin and CNI plugin for macvtap interfaces.

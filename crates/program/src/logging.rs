@@ -36,6 +36,8 @@ pub enum Format {
     Zap(Lines),
     /// As klog writes it: `I0102 15:04:05.000000       1 module] "text" key="value"`.
     Klog,
+    /// Level in brackets and text, as the established DNS server logs (secondary-dns §7).
+    Bracketed,
 }
 
 /// What the log of the MAC pool is like: in production JSON, else for people and more of it (kubemacpool §2.1).
@@ -61,6 +63,7 @@ pub fn start(format: Format, level: &str) {
         Format::Text => registry.with(lines.compact()).try_init(),
         Format::Zap(form) => registry.with(lines.event_format(ZapLines(form))).try_init(),
         Format::Klog => registry.with(lines.event_format(KlogLines)).try_init(),
+        Format::Bracketed => registry.with(lines.event_format(BracketedLines)).try_init(),
     };
 }
 
@@ -150,6 +153,34 @@ where
         write!(writer, "{head} {process:>7} {module}] {:?}", fields.message)?;
         for (key, value) in &fields.others {
             write!(writer, " {key}={value}")?;
+        }
+        writeln!(writer)
+    }
+}
+
+/// Lines as the established DNS server writes them: `[INFO] text`, and what else belongs to the event as JSON.
+struct BracketedLines;
+
+impl<S, N> FormatEvent<S, N> for BracketedLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let level = match *event.metadata().level() {
+            Level::WARN => "WARNING",
+            level => level.as_str(),
+        };
+        write!(writer, "[{level}] {}", fields.message)?;
+        if !fields.others.is_empty() {
+            write!(writer, " {}", Value::Object(fields.others))?;
         }
         writeln!(writer)
     }
@@ -255,11 +286,21 @@ mod tests {
 
     /// A line as it is written in this form.
     fn line(form: Lines) -> String {
+        line_of(ZapLines(form))
+    }
+
+    fn line_of<F>(form: F) -> String
+    where
+        F: FormatEvent<tracing_subscriber::Registry, tracing_subscriber::fmt::format::DefaultFields>
+            + Send
+            + Sync
+            + 'static,
+    {
         let sink = Sink::default();
         let writer = sink.clone();
         let lines = tracing_subscriber::fmt::layer()
             .with_writer(move || writer.clone())
-            .event_format(ZapLines(form));
+            .event_format(form);
         let subscriber = tracing_subscriber::registry().with(lines);
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(count = 3, object = %"a/b", "something \"odd\"");
@@ -306,6 +347,14 @@ mod tests {
             (&Value::from(3), &Value::from("a/b"))
         );
         assert!(value["ts"].as_str().is_some_and(|ts| ts.ends_with('Z')), "{line}");
+    }
+
+    #[test]
+    fn bracketed_lines_begin_with_the_level() {
+        assert_eq!(
+            line_of(BracketedLines),
+            "[WARNING] something \"odd\" {\"count\":3,\"object\":\"a/b\"}\n"
+        );
     }
 
     #[test]

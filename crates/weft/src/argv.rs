@@ -7,7 +7,7 @@ use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
 /// probes of the established deployment execute.
-const NAMES: [(&str, &str); 17] = [
+const NAMES: [(&str, &str); 18] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
@@ -24,30 +24,41 @@ const NAMES: [(&str, &str); 17] = [
     ("macvtap-deviceplugin", "macvtap-device-plugin"),
     ("dynamic-networks-controller", "dynamic-networks"),
     ("curl", "curl"),
-    (MANAGER, "kubemacpool"),
+    (MANAGER, MAC_POOL),
+    ("coredns", SECONDARY_DNS),
 ];
 
-/// The established program of this name, and of the KubeVirt IPAM controller too: flags that the latter alone has tell them
-/// apart, and its deployments always pass one.
+/// Three established programs have this name. Flags that the KubeVirt IPAM controller alone has, and that its Deployment always
+/// sets, tell it; variables that the Deployment of secondary DNS always sets, or an argument of the server beside it, tell that
+/// one (secondary-dns §2).
 const MANAGER: &str = "manager";
+const MAC_POOL: &str = "kubemacpool";
 const IPAM: &str = "kubevirt-ipam";
 const FLAGS_OF_IPAM: [&str; 6] = [
-    "leader-elect",
-    "certificates-dir",
-    "default-network-nad-namespace",
-    "health-probe-bind-address",
-    "enable-http2",
-    "tls-curve-preferences",
+    "--leader-elect",
+    "--certificates-dir",
+    "--default-network-nad-namespace",
+    "--health-probe-bind-address",
+    "--enable-http2",
+    "--tls-curve-preferences",
 ];
+const SECONDARY_DNS: &str = "secondary-dns";
+const VARIABLES_OF_SECONDARY_DNS: [&str; 2] = ["NAME_SERVER_IP", "KSD_MODE"];
+const COREFILE: &str = "--conf";
 
-fn is_ipam(arguments: &[OsString]) -> bool {
-    let flag = |argument: &OsString| {
-        let text = argument.to_string_lossy();
-        let name = text.trim_start_matches('-');
-        let name = name.split('=').next().unwrap_or_default();
-        text.starts_with('-') && FLAGS_OF_IPAM.contains(&name)
+/// The command of a program that is called `manager`, by its arguments in the form that clap understands.
+fn manager(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> &'static str {
+    let has = |flags: &[&str]| {
+        let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
+        arguments.any(|argument| argument.split('=').next().is_some_and(|name| flags.contains(&name)))
     };
-    arguments.iter().any(flag)
+    if has(&FLAGS_OF_IPAM) {
+        IPAM
+    } else if has(&[COREFILE]) || VARIABLES_OF_SECONDARY_DNS.into_iter().any(is_set) {
+        SECONDARY_DNS
+    } else {
+        MAC_POOL
+    }
 }
 
 /// The established plugin that is also a daemon, when its first argument says so.
@@ -55,29 +66,29 @@ const DHCP: &str = "dhcp";
 const DHCP_ROLE: &str = "daemon";
 
 /// Puts the command that the program's name means before the arguments, and turns Go-style flags into those of clap.
-/// Also returns that name if it means a command.
-pub(crate) fn rewrite(mut argv: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<OsString>) {
+/// Also returns that name if it means a command. `is_set` tells of variables.
+pub(crate) fn rewrite(
+    mut argv: impl Iterator<Item = OsString>,
+    is_set: impl Fn(&str) -> bool,
+) -> (Vec<OsString>, Option<OsString>) {
     let program = argv.next().unwrap_or_else(|| OsString::from("weft"));
     let name = Path::new(&program).file_name().unwrap_or_default().to_owned();
     let command = NAMES
         .iter()
         .find(|(known, _)| name == *known)
         .map(|(_, command)| *command);
-    let arguments: Vec<_> = argv.collect();
-    let command = command.map(|command| {
-        if name == MANAGER && is_ipam(&arguments) {
-            IPAM
-        } else {
-            command
-        }
-    });
-    let mut rewritten = vec![program];
-    rewritten.extend(command.map(OsString::from));
-    let mut argv = arguments.into_iter().peekable();
+    let mut argv = argv.peekable();
     if name == DHCP {
         argv.next_if(|argument| argument == DHCP_ROLE);
     }
-    rewritten.extend(go_flags(argv));
+    let arguments: Vec<OsString> = go_flags(argv).collect();
+    let command = match command {
+        Some(_) if name == MANAGER => Some(manager(&arguments, is_set)),
+        other => other,
+    };
+    let mut rewritten = vec![program];
+    rewritten.extend(command.map(OsString::from));
+    rewritten.extend(arguments);
     (forgiving(rewritten), command.map(|_| name))
 }
 
@@ -101,7 +112,7 @@ mod tests {
     use super::*;
 
     fn rewritten(argv: &[&str]) -> Vec<String> {
-        let (argv, _) = rewrite(argv.iter().map(OsString::from));
+        let (argv, _) = rewrite(argv.iter().map(OsString::from), |_| false);
         argv.into_iter()
             .map(|argument| argument.into_string().expect("text"))
             .collect()
@@ -128,6 +139,28 @@ mod tests {
         ] {
             let argv: Vec<&str> = ["weft", "c"].into_iter().chain(given).collect();
             assert_eq!(rewritten(&argv)[2..], expected);
+        }
+    }
+
+    #[test]
+    fn manager_of_the_secondary_dns_is_told_from_that_of_the_mac_pool() {
+        // secondary-dns §2
+        let command = |variable: &str, arguments: &[&str]| {
+            let argv = ["/manager"].iter().chain(arguments).map(OsString::from);
+            let (argv, _) = rewrite(argv, |name| name == variable);
+            argv[1].clone()
+        };
+        for (variable, arguments, expected) in [
+            ("", &[][..], "kubemacpool"),
+            ("RANGE_START", &["--v=production"], "kubemacpool"),
+            ("DOMAIN", &[], "kubemacpool"),
+            ("NAME_SERVER_IP", &[], "secondary-dns"),
+            ("NAME_SERVER_IP", &["-zap-devel"], "secondary-dns"),
+            ("KSD_MODE", &[], "secondary-dns"),
+            ("", &["-conf", "/c"], "secondary-dns"),
+            ("", &["--conf=/c"], "secondary-dns"),
+        ] {
+            assert_eq!(command(variable, arguments), expected, "{variable} {arguments:?}");
         }
     }
 
@@ -182,6 +215,10 @@ mod tests {
             ["kubevirt-ipam", "--health-probe-bind-address", ":9081"]
         );
         assert_eq!(
+            rewritten(&["/coredns", "-conf", "/etc/coredns/Corefile"])[1..],
+            ["secondary-dns", "--conf", "/etc/coredns/Corefile"]
+        );
+        assert_eq!(
             rewritten(&["/dynamic-networks-controller", "-config=/c", "-v=5"])[1..],
             ["dynamic-networks", "--config=/c", "-v=5"]
         );
@@ -227,7 +264,7 @@ mod tests {
             ])[1..],
             ["manifest-templator", "--input-file", "f"]
         );
-        let (_, name) = rewrite([OsString::from("/a/install_multus")].into_iter());
+        let (_, name) = rewrite([OsString::from("/a/install_multus")].into_iter(), |_| false);
         assert_eq!(name, Some(OsString::from("install_multus")));
     }
 }

@@ -15,6 +15,7 @@ use clap::{Parser, Subcommand};
 use kube_kit::process;
 use kube_kit::shutdown::Shutdown;
 use program::logging::{self, Format};
+use program::zap::TimeEncoding;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,9 +44,9 @@ const AFTER: &str = "\
 WEFT_LOG says what is logged: error, warn, info (the default), debug, trace, or
 more exactly for single modules: info,kube=debug.";
 
-/// Commands that end as Go's programs do when a flag is wrong (kubemacpool §2.1, kubevirt-ipam §3), and the code that they end
-/// with.
-const GO: [&str; 2] = ["kubemacpool", "kubevirt-ipam"];
+/// Commands that end as Go's programs do when a flag is wrong (kubemacpool §2.1, kubevirt-ipam §3, secondary-dns §2), and the
+/// code that they end with.
+const AS_GO: [&str; 3] = ["kubemacpool", "kubevirt-ipam", "secondary-dns"];
 const WRONG_FLAG: u8 = 2;
 
 #[derive(Debug, Parser)]
@@ -96,6 +97,8 @@ enum Command {
     Kubemacpool(kubemacpool::Args),
     /// Let virtual machines keep their addresses
     KubevirtIpam(kubevirt_ipam::Args),
+    /// Answer for the names of virtual machines on secondary networks
+    SecondaryDns(secondary_dns::Args),
 }
 
 fn main() -> ExitCode {
@@ -112,11 +115,11 @@ fn main() -> ExitCode {
     let (arguments, own_name) = if for_people {
         (argv, None)
     } else {
-        argv::rewrite(argv.into_iter())
+        argv::rewrite(argv.into_iter(), |name| std::env::var_os(name).is_some())
     };
     let is_go = arguments
         .get(1)
-        .is_some_and(|command| GO.iter().any(|it| command == it));
+        .is_some_and(|command| AS_GO.iter().any(|it| command == it));
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) if for_people => return people::refuse(&error),
@@ -211,6 +214,18 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let level = std::env::var(kubevirt_ipam::names::LOG_LEVEL).ok();
             logging::start(Format::Klog, args.log_level(level.as_deref())?);
             process::run(kubevirt_ipam::run(args))?
+        }
+        Command::SecondaryDns(args) => {
+            let mode = args.mode(|name| std::env::var(name).ok());
+            let level = args.zap.level(None);
+            if mode == secondary_dns::Mode::Serve {
+                logging::start(Format::Bracketed, level);
+            } else {
+                let mut lines = args.zap.lines();
+                lines.time.get_or_insert(TimeEncoding::Epoch);
+                logging::start(Format::Zap(lines), level);
+            }
+            process::run(secondary_dns::run(args))?
         }
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -26,6 +26,8 @@ Looks at the network add-ons of a cluster, and at what their operator does
                                    what is left over on nodes
   kubectl weft macpool who MAC     which objects have a MAC address
   kubectl weft macpool usage       how full the range of MAC addresses is
+  kubectl weft dns lookup NAME     what the secondary DNS answers, and why nothing
+  kubectl weft dns records         all names that have an address
   kubectl weft nmstate preview -f policy.yaml
                                    what a policy would change on each node";
 
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Doctor(multus::doctor::Args),
     /// Show who has a MAC address, and how full the pool is
     Macpool(kubemacpool::cli::Args),
+    /// Show what is answered for names of virtual machines, and why nothing is
+    Dns(secondary_dns::cli::Args),
     /// Show what a policy would change on the nodes
     Nmstate(nmstate::Args),
 }
@@ -111,6 +115,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
         }
         Command::Macpool(args) => {
             let answer = kubemacpool::cli::answer(args);
+            terminal::answer(&answer.text, &answer.remarks, answer.code)
+        }
+        Command::Dns(args) => {
+            let answer = secondary_dns::cli::answer(args);
             terminal::answer(&answer.text, &answer.remarks, answer.code)
         }
         Command::Nmstate(args) => nmstate::run(&args),

@@ -70,6 +70,9 @@ const TOP: &str = "/ object
     .spec.kubeSecondaryDNS object
     .spec.kubeSecondaryDNS.domain string
     .spec.kubeSecondaryDNS.nameServerIP string
+    .spec.kubeSecondaryDNS.service object
+    .spec.kubeSecondaryDNS.service.type string
+    .spec.kubeSecondaryDNS.service.nodePort integer
     .spec.macvtap object
     .spec.macvtap.devicePluginConfig string
     .spec.kubevirtIpamController object

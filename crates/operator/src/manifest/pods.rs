@@ -315,6 +315,14 @@ impl Container<'_> {
         self
     }
 
+    /// Adds a port after those that are there.
+    pub fn add_port(&mut self, port: Value) -> Result<&mut Self, Error> {
+        let missing = self.missing("ports");
+        let ports = self.0.get_mut("ports").and_then(Value::as_array_mut);
+        ports.ok_or(missing)?.push(port);
+        Ok(self)
+    }
+
     /// Adds arguments after those that are there.
     pub fn add_arguments(&mut self, arguments: &[String]) -> &mut Self {
         let all = self.0.entry("args").or_insert_with(|| json!([]));

@@ -166,7 +166,17 @@ fn any_spec() -> impl Strategy<Value = Value> {
         ("kubeMacPool", texts(&["rangeStart", "rangeEnd"]).boxed()),
         ("imagePullPolicy", text().prop_map(Value::from).boxed()),
         ("nmstate", Just(json!({})).boxed()),
-        ("kubeSecondaryDNS", texts(&["domain", "nameServerIP"]).boxed()),
+        (
+            "kubeSecondaryDNS",
+            (texts(&["domain", "nameServerIP"]), proptest::option::of(any::<u16>()))
+                .prop_map(|(mut dns, port)| {
+                    if let Some(port) = port {
+                        dns["service"] = json!({ "type": "NodePort", "nodePort": port });
+                    }
+                    dns
+                })
+                .boxed(),
+        ),
         ("macvtap", texts(&["devicePluginConfig"]).boxed()),
         (
             "kubevirtIpamController",

@@ -30,12 +30,22 @@ fn probe(path: &str, port: &str, initial: u32, period: u32) -> Value {
     json!({ "httpGet": { "path": path, "port": port }, "initialDelaySeconds": initial, "periodSeconds": period })
 }
 
+fn eager(path: &str, port: &str) -> Value {
+    json!({ "httpGet": { "path": path, "port": port }, "periodSeconds": 1 })
+}
+
 /// Which containers are native, and what settings the pods are marked with then.
 #[derive(Clone, Copy, Default)]
 struct Flavour {
     server: bool,
     monitor: Option<&'static str>,
     scc: bool,
+}
+
+impl Flavour {
+    fn is_native(self) -> bool {
+        self.server && self.monitor.is_some()
+    }
 }
 
 fn deployment(flavour: Flavour) -> Value {
@@ -69,10 +79,18 @@ fn deployment(flavour: Flavour) -> Value {
     if flavour.server {
         server["image"] = json!("weft:1");
         server["command"] = json!(["/weft", "secondary-dns", "serve"]);
+        server["ports"] = json!([
+            port("dns", 5353, "UDP"), port("healthport", 8082, "TCP"), port("readyport", 8083, "TCP"),
+            port("dns-tcp", 5353, "TCP"),
+        ]);
+        server["readinessProbe"] = eager("/ready", "readyport");
+        server["securityContext"]["readOnlyRootFilesystem"] = json!(true);
     }
     if let Some(settings) = flavour.monitor {
         monitor["image"] = json!("weft:1");
         monitor["command"] = json!(["/weft", "secondary-dns", "monitor"]);
+        monitor["readinessProbe"] = eager("/readyz", "healthport");
+        monitor["securityContext"]["readOnlyRootFilesystem"] = json!(true);
         annotations["networkaddonsoperator.network.kubevirt.io/secondary-dns-settings"] = json!(settings);
     }
     let mut security = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
@@ -95,13 +113,19 @@ fn deployment(flavour: Flavour) -> Value {
         ],
     });
     place_infra(&mut pod);
+    if flavour.is_native() {
+        pod["topologySpreadConstraints"] = json!([{
+            "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": { "matchLabels": { "k8s-app": "secondary-dns" } },
+        }]);
+    }
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {
             "name": "secondary-dns", "namespace": "addons", "labels": { "k8s-app": "secondary-dns" },
         },
         "spec": {
-            "replicas": 1,
+            "replicas": if flavour.is_native() { 2 } else { 1 },
             "selector": { "matchLabels": { "k8s-app": "secondary-dns" } },
             "template": {
                 "metadata": {
@@ -118,7 +142,17 @@ fn objects(domain: &str, address: &str, flavour: Flavour) -> Vec<Value> {
     let rules = json!([{
         "apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": ["get", "list", "watch"],
     }]);
-    vec![
+    let mut policy = ingress(
+        "allow-ingress-to-secondary-dns",
+        &json!({ "k8s-app": "secondary-dns" }),
+        "UDP",
+        5353,
+    );
+    if flavour.server {
+        let port = |protocol: &str| json!({ "protocol": protocol, "port": 5353 });
+        policy["spec"]["ingress"][0]["ports"] = json!([port("UDP"), port("TCP")]);
+    }
+    let mut objects = vec![
         namespace(),
         json!({
             "apiVersion": "v1", "kind": "ConfigMap",
@@ -129,13 +163,16 @@ fn objects(domain: &str, address: &str, flavour: Flavour) -> Vec<Value> {
         binding("ClusterRoleBinding", "secondary", "secondary", "secondary"),
         service_account("secondary"),
         deployment(flavour),
-        ingress(
-            "allow-ingress-to-secondary-dns",
-            &json!({ "k8s-app": "secondary-dns" }),
-            "UDP",
-            5353,
-        ),
-    ]
+        policy,
+    ];
+    if flavour.is_native() {
+        objects.push(json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": { "name": "secondary-dns", "namespace": "addons" },
+            "spec": { "maxUnavailable": 1, "selector": { "matchLabels": { "k8s-app": "secondary-dns" } } },
+        }));
+    }
+    objects
 }
 
 const CASES: [(&str, &str, &str); 4] = [
@@ -149,9 +186,9 @@ const CASES: [(&str, &str, &str); 4] = [
     ("", "true", r#"{"nameServerIP":"true"}"#),
 ];
 
-// operands#12, secondary-dns#62: settings that differ mark the pods differently, so that they roll.
+// operands#12, secondary-dns#61-63: what is deployed, and settings that differ mark the pods differently, so that they roll.
 #[test]
-fn secondary_dns_is_seven_objects_in_order() {
+fn secondary_dns_is_its_objects_in_order() {
     assert!(KubeSecondaryDns.enabled(&complete(json!({ "kubeSecondaryDNS": {} }))));
     assert!(!KubeSecondaryDns.enabled(&complete(json!({}))));
     for (domain, address, settings) in CASES {
@@ -183,6 +220,54 @@ fn secondary_dns_is_seven_objects_in_order() {
 fn nothing_said_means_empty() {
     let rendered = Setting::default().render(&KubeSecondaryDns, json!({ "kubeSecondaryDNS": {} }));
     assert_objects(&rendered, &objects("", "", Flavour::default()));
+}
+
+// secondary-dns §11
+#[test]
+fn service_is_there_where_it_is_asked_for() {
+    let service = |kind: &str, node_port: Option<u16>| {
+        let port = |name: &str, protocol: &str| {
+            let mut port = json!({ "name": name, "port": 53, "protocol": protocol, "targetPort": 5353 });
+            if let Some(number) = node_port {
+                port["nodePort"] = json!(number);
+            }
+            port
+        };
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": "secondary-dns", "namespace": "addons", "labels": { "k8s-app": "secondary-dns" },
+            },
+            "spec": {
+                "type": kind, "selector": { "k8s-app": "secondary-dns" },
+                "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")],
+            },
+        })
+    };
+    for (wanted, expected) in [
+        (json!({}), service("ClusterIP", None)),
+        (json!({ "nodePort": 31111 }), service("ClusterIP", None)),
+        (json!({ "type": "NodePort" }), service("NodePort", None)),
+        (json!({ "type": "NodePort", "nodePort": 31111 }), service("NodePort", Some(31111))),
+        (json!({ "type": "LoadBalancer" }), service("LoadBalancer", None)),
+    ] {
+        for native in [false, true] {
+            let setting = Setting {
+                native,
+                ..Setting::default()
+            };
+            let spec = json!({ "kubeSecondaryDNS": { "domain": "a.example", "service": wanted } });
+            let flavour = Flavour {
+                server: native,
+                // A Service that comes or goes rolls no pod.
+                monitor: native.then_some(r#"{"domain":"a.example"}"#),
+                scc: false,
+            };
+            let mut objects = objects("a.example", "", flavour);
+            objects.push(expected.clone());
+            assert_objects(&setting.render(&KubeSecondaryDns, spec), &objects);
+        }
+    }
 }
 
 #[test]
@@ -219,7 +304,7 @@ fn flavours_can_be_mixed() {
     }
 }
 
-// secondary-dns §1: what is asked for is not taken for a leftover of a former release.
+// secondary-dns#64, secondary-dns §1: what is asked for is not taken for a leftover of a former release.
 #[test]
 fn what_is_asked_for_is_no_leftover() {
     let pruned = |native: bool, spec: Value| {
@@ -232,10 +317,10 @@ fn what_is_asked_for_is_no_leftover() {
             let planned = rendered.union(&Inventory::of(legacy(context)));
             planned.prune(&rendered, is_kept)
         });
+        assert!(gone.iter().all(|id| id.kind != "Namespace"), "{gone:?}");
         gone.iter().filter(|id| id.name.contains("secondary")).count()
     };
     for native in [false, true] {
-        // Without a program of ours nothing is rendered, and what an operator before ours deployed goes on.
         assert_eq!(pruned(native, json!({ "kubeSecondaryDNS": {} })), 0);
         assert_eq!(pruned(native, json!({})), 6);
     }

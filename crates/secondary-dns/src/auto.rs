@@ -1,0 +1,253 @@
+//! Zone files of a directory: read when they appear or change, by inotify, and by looking now and then (secondary-dns §7).
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_proto::rr::Name;
+use kube_kit::lock;
+use kube_kit::serve::Readiness;
+use kube_kit::watch_dir::DirWatcher;
+
+use crate::answer::SharedZones;
+use crate::corefile::Directory;
+use crate::zone::{Zone, file};
+
+/// Directories within each other that are looked into.
+const DEPTH: usize = 8;
+/// Octets of the largest zone file: room for half a million addresses.
+const LARGEST: u64 = 64 << 20;
+/// How long changes are collected: a writer mostly has several.
+const CALM: Duration = Duration::from_millis(50);
+/// How often a directory is looked for that is not there, at least.
+const ABSENT: Duration = Duration::from_secs(5);
+
+/// What a file was like when it was read last: another one has other values.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+/// Files that were read, with their zone.
+type Known = HashMap<Name, (PathBuf, Stamp)>;
+
+/// What a look at a directory found.
+#[derive(Debug, Default)]
+struct Found {
+    /// Zones of files that are new or different.
+    read: Vec<(PathBuf, Stamp, Name, Result<Zone, String>)>,
+    /// Zones whose file is as it was.
+    same: Vec<Name>,
+    /// Directories to watch.
+    directories: Vec<PathBuf>,
+}
+
+/// Keeps to the files of a directory for ever; `loaded` gets ready with the first zone.
+pub async fn follow(directory: Directory, zones: SharedZones, loaded: Readiness) {
+    let mut known = Known::new();
+    let directory = Arc::new(directory);
+    let mut is_told = false;
+    loop {
+        // Made anew each time that the directory was away: what is watched is the directory and not its name.
+        let mut watcher = watcher(&directory);
+        // Watched before it is looked through: a change in between is not missed.
+        let mut watched = HashSet::from([directory.path.clone()]);
+        watch(watcher.as_mut(), &directory.path);
+        loop {
+            let found = look(&directory, &known).await;
+            let (is_there, mut is_wider) = (found.is_ok(), false);
+            match found {
+                Ok(mut found) => {
+                    for path in std::mem::take(&mut found.directories) {
+                        if !watched.contains(&path) {
+                            watch(watcher.as_mut(), &path);
+                            watched.insert(path);
+                            is_wider = true;
+                        }
+                    }
+                    take(found, &zones, &mut known, &loaded).await;
+                    is_told = false;
+                }
+                Err(error) if !is_told => {
+                    let path = directory.path.display();
+                    tracing::warn!(
+                        "plugin/auto: Directory does not exist or cannot be read: {path}: {error}"
+                    );
+                    is_told = true;
+                }
+                Err(_) => {}
+            }
+            let Some(scan) = directory.scan else { return };
+            if is_wider {
+                // A file of the directory that is watched from now on may be newer than the look.
+            } else if is_there {
+                changed(watcher.as_mut(), scan).await;
+            } else {
+                tokio::time::sleep(scan.min(ABSENT)).await;
+                break;
+            }
+        }
+    }
+}
+
+fn watcher(directory: &Directory) -> Option<DirWatcher> {
+    directory.scan?;
+    match DirWatcher::new() {
+        Ok(watcher) => Some(watcher),
+        Err(error) => {
+            tracing::warn!("plugin/auto: Zone files are only looked for every now and then: {error}");
+            None
+        }
+    }
+}
+
+fn watch(watcher: Option<&mut DirWatcher>, path: &Path) {
+    if let Some(Err(error)) = watcher.map(|watcher| watcher.add(path)) {
+        tracing::debug!(%error, path = %path.display(), "cannot watch a directory");
+    }
+}
+
+/// Waits until something may have changed, at most for a while.
+async fn changed(watcher: Option<&mut DirWatcher>, scan: Duration) {
+    let Some(watcher) = watcher else {
+        return tokio::time::sleep(scan).await;
+    };
+    match tokio::time::timeout(scan, watcher.next()).await {
+        Err(_) => {}
+        Ok(Ok(_)) => tokio::time::sleep(CALM).await,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "cannot watch a directory");
+            tokio::time::sleep(scan).await;
+        }
+    }
+}
+
+/// Looks through a directory and reads what is new, on a thread where that may take a while.
+async fn look(directory: &Arc<Directory>, known: &Known) -> io::Result<Found> {
+    let (directory, known) = (Arc::clone(directory), known.clone());
+    let looked = tokio::task::spawn_blocking(move || {
+        let mut found = Found::default();
+        walk(&directory.path, DEPTH, &directory, &known, &mut found)?;
+        Ok(found)
+    });
+    looked.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+fn walk(
+    path: &Path,
+    depth: usize,
+    directory: &Directory,
+    known: &Known,
+    found: &mut Found,
+) -> io::Result<()> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        entries.push((entry.path(), entry.file_type()?.is_dir()));
+    }
+    entries.sort();
+    found.directories.push(path.to_owned());
+    for (path, is_directory) in entries {
+        if is_directory {
+            if depth > 0 {
+                // One that cannot be read hides nothing but itself.
+                let _ = walk(&path, depth - 1, directory, known, found);
+            }
+            continue;
+        }
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(zone) = name.and_then(|name| directory.zone(name)) else {
+            continue;
+        };
+        let Ok(metadata) = fs::metadata(&path) else {
+            continue;
+        };
+        if !metadata.is_file() {
+            continue;
+        }
+        let stamp = Stamp {
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        };
+        let taken = |other: &(PathBuf, Stamp, Name, _)| other.2 == zone;
+        if found.same.contains(&zone) || found.read.iter().any(taken) {
+            continue;
+        }
+        if known.get(&zone).is_some_and(|it| *it == (path.clone(), stamp)) {
+            found.same.push(zone);
+        } else {
+            let read = read(&path, &zone, stamp.size);
+            found.read.push((path, stamp, zone, read));
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path, zone: &Name, size: u64) -> Result<Zone, String> {
+    if size > LARGEST {
+        return Err(format!("it has more than {LARGEST} octets"));
+    }
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    file::read(&text, zone).map_err(|error| error.to_string())
+}
+
+/// What tells a zone from a former one. A file that was read while it was written has the serial of the whole one.
+fn version(zone: &Zone) -> (u32, usize) {
+    (zone.soa().serial, zone.records())
+}
+
+/// Takes over what was found.
+async fn take(found: Found, zones: &SharedZones, known: &mut Known, loaded: &Readiness) {
+    let Found { read, same, .. } = found;
+    let is_there = |zone: &Name| same.contains(zone) || read.iter().any(|(_, _, it, _)| it == zone);
+    let gone: Vec<Name> = known.keys().filter(|zone| !is_there(zone)).cloned().collect();
+    let mut old = Vec::new();
+    for zone in gone {
+        tracing::info!("plugin/auto: Deleting zone `{zone}'");
+        known.remove(&zone);
+        old.extend(lock(zones).remove(&zone));
+    }
+    for (path, stamp, origin, outcome) in read {
+        let file = path.display();
+        let former = lock(zones).get_mut(&origin).map(|zone| version(zone));
+        match outcome {
+            Err(error) => {
+                let kept = if former.is_some() {
+                    "the former version is kept"
+                } else {
+                    "the zone is not served"
+                };
+                tracing::error!("plugin/auto: Cannot read zone \"{origin}\" in \"{file}\", {kept}: {error}");
+            }
+            Ok(zone) if former == Some(version(&zone)) => old.push(zone),
+            Ok(zone) => {
+                let serial = zone.soa().serial;
+                old.extend(lock(zones).put(zone));
+                if former.is_some() {
+                    tracing::info!(
+                        "plugin/auto: Successfully reloaded zone \"{origin}\" in \"{file}\" with {serial} SOA serial"
+                    );
+                } else {
+                    tracing::info!("plugin/auto: Inserting zone `{origin}' from: {file}");
+                }
+                loaded.set(true);
+            }
+        }
+        // What could not be read is read again only when it has changed.
+        known.insert(origin, (path, stamp));
+    }
+    // A large zone takes a moment to free.
+    if !old.is_empty() {
+        let _ = tokio::task::spawn_blocking(move || drop(old)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,351 @@
+//! The command line for people: `weft dns lookup`, `weft dns records`, and the same as a plugin of kubectl.
+//!
+//! ```text
+//! cluster ──> instances, settings ──> Model ──> what is answered, and why not ──> text, exit code
+//! ```
+//!
+//! What is told is what a server would answer, by its own code from the same objects; it need not run, and nothing is ever
+//! written to a cluster.
+
+use std::collections::BTreeMap;
+
+use clap::{Args as ClapArgs, Subcommand};
+use hickory_proto::rr::{Name, RData};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use kube_kit::connection::{self, Flags};
+use kube_kit::process;
+
+use crate::model::{Model, key};
+use crate::names::{self, env};
+use crate::settings::{Invalid, Settings};
+use crate::vmi::{Refused, Vmi};
+use crate::zone::{Found, Owner, Zone, Zones};
+
+/// Exit code of a name without an address, and of a cluster without records.
+const FAILURE: u8 = 1;
+/// Exit code of a question that can't be answered.
+const TROUBLE: u8 = 2;
+/// Objects that are read at once.
+const PAGE: u32 = 500;
+
+/// Looks at the names of virtual machines on secondary networks.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Question {
+    /// Show what is answered for a name, and why nothing is
+    #[command(after_help = LOOKUP_EXAMPLES)]
+    Lookup(Lookup),
+    /// Show all names that have an address
+    #[command(after_help = RECORDS_EXAMPLES)]
+    Records(Records),
+}
+
+const LOOKUP_EXAMPLES: &str = "\
+Examples:
+  weft dns lookup nic1.my-vm.my-namespace.vm
+  weft dns lookup my-vm.my-namespace.vm.example.com --context production
+
+Exit code: 0 it has a record, 1 it has none, 2 it cannot be told.";
+
+const RECORDS_EXAMPLES: &str = "\
+Examples:
+  weft dns records
+  weft dns records -n my-namespace
+
+Exit code: 0 there are some, 1 there are none, 2 it cannot be told.";
+
+/// Arguments of `weft dns lookup`.
+#[derive(Clone, Debug, ClapArgs)]
+struct Lookup {
+    /// The whole name, such as nic1.my-vm.my-namespace.vm
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    cluster: Flags,
+}
+
+/// Arguments of `weft dns records`.
+#[derive(Clone, Debug, ClapArgs)]
+struct Records {
+    /// Namespace of the virtual machines [default: all]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    cluster: Flags,
+}
+
+/// Why a question can't be answered. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Connection(#[from] connection::Error),
+    #[error("{0:?} is no DNS name\nWrite it as nic1.my-vm.my-namespace.vm.")]
+    Name(String),
+    #[error("there is no KubeVirt in this cluster, and no virtual machine that could have a name")]
+    NoKubevirt,
+    #[error("there is a secondary DNS in each of the namespaces {}: remove all but one", .0.join(", "))]
+    Several(Vec<String>),
+    #[error("the secondary DNS of namespace {namespace} cannot run: {cause}")]
+    Settings { namespace: String, cause: Invalid },
+}
+
+/// What a command has to say.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// For standard error.
+    pub remarks: String,
+    /// Exit code.
+    pub code: u8,
+}
+
+/// Answers a question, and prints nothing.
+pub fn answer(args: Args) -> Answer {
+    let answered = process::run(async {
+        match args.question {
+            Question::Lookup(args) => lookup(&args).await,
+            Question::Records(args) => records(&args).await,
+        }
+    });
+    let answered = answered.unwrap_or_else(|error| Err(connection::Error::Runtime(error).into()));
+    answered.unwrap_or_else(|error| Answer {
+        remarks: format!("error: {error}\n"),
+        code: TROUBLE,
+        ..Answer::default()
+    })
+}
+
+async fn lookup(args: &Lookup) -> Result<Answer, Error> {
+    let no_name = || Error::Name(args.name.clone());
+    let mut name = Name::from_ascii(&args.name).map_err(|_| no_name())?;
+    if args.name.is_empty() {
+        return Err(no_name());
+    }
+    name.set_fqdn(true);
+    let client = connection::connect(&args.cluster).await?;
+    let known = Known::read(&client).await?;
+    let (text, is_found) = known.look_up(&name.to_lowercase());
+    Ok(Answer {
+        text,
+        remarks: known.remarks(),
+        code: if is_found { 0 } else { FAILURE },
+    })
+}
+
+async fn records(args: &Records) -> Result<Answer, Error> {
+    let client = connection::connect(&args.cluster).await?;
+    let known = Known::read(&client).await?;
+    let rows = known.rows(args.namespace.as_deref());
+    Ok(Answer {
+        text: if rows.is_empty() {
+            "there are no records\n".to_owned()
+        } else {
+            table(&rows)
+        },
+        remarks: known.remarks(),
+        code: if rows.is_empty() { FAILURE } else { 0 },
+    })
+}
+
+/// What a server would know.
+struct Known {
+    model: Model,
+    /// By namespace and name, with what is not published of them.
+    instances: BTreeMap<(String, String), (Vec<String>, Vec<Refused>)>,
+    notes: Vec<String>,
+}
+
+impl Known {
+    async fn read(client: &Client) -> Result<Self, Error> {
+        let (settings, notes) = settings(client).await?;
+        let mut known = Self {
+            model: Model::new(settings.header, 0),
+            instances: BTreeMap::new(),
+            notes,
+        };
+        known
+            .notes
+            .extend(settings.complaint.map(|complaint| complaint.to_string()));
+        let api: Api<Vmi> = Api::all(client.clone());
+        let mut parameters = ListParams::default().limit(PAGE);
+        loop {
+            let page = match api.list(&parameters).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => return Err(Error::NoKubevirt),
+                page => page.map_err(|error| connection::Error::of("virtual machine instances", &error))?,
+            };
+            for vmi in &page.items {
+                let (namespace, name) = vmi.name();
+                let published = vmi.publish(&settings.policy);
+                let owners = published.records.iter().map(|record| record.owner.to_string());
+                let of = (namespace.to_owned(), name.to_owned());
+                known.instances.insert(of, (owners.collect(), published.refused));
+                known.model.set(&key(namespace, name), published.records);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(known),
+            }
+        }
+    }
+
+    fn remarks(&self) -> String {
+        self.notes.iter().map(|note| format!("note: {note}\n")).collect()
+    }
+
+    /// What is answered for a name, and whether it has a record.
+    fn look_up(&self, name: &Name) -> (String, bool) {
+        let mut zones = Zones::default();
+        for zone in self.model.zones() {
+            zones.put(zone);
+        }
+        let at = name.to_ascii();
+        let zone = match zones.owner(name) {
+            Owner::Zone(zone) => zone,
+            Owner::Unloaded | Owner::Nobody => {
+                let origins = self.model.origins().map(|origin| origin.to_ascii());
+                let origins: Vec<String> = origins.collect();
+                return (
+                    format!("{at} is not in the zone {}: REFUSED\n", origins.join(", ")),
+                    false,
+                );
+            }
+        };
+        match zone.find(name) {
+            Some(Found::Records(entries)) if !entries.is_empty() || name == zone.origin() => {
+                let data = entries.iter().map(|entry| entry.data.to_rdata());
+                let soa = (name == zone.origin()).then(|| RData::SOA(zone.soa().clone()));
+                let line = |data: RData| format!("{at} has {} {data}\n", data.record_type());
+                (soa.into_iter().chain(data).map(line).collect(), true)
+            }
+            Some(Found::Missing) | None => {
+                let why = self.why(zone, name);
+                (format!("{at} does not exist: NXDOMAIN\n{why}"), false)
+            }
+            Some(Found::Between | Found::Records(_)) => {
+                let text =
+                    format!("{at} has no record, only names below it have some: NOERROR without an answer\n");
+                (text, false)
+            }
+        }
+    }
+
+    /// Why an instance that could be meant does not have a name.
+    fn why(&self, zone: &Zone, name: &Name) -> String {
+        let labels: Vec<String> = name
+            .iter()
+            .take(usize::from(
+                name.num_labels().saturating_sub(zone.origin().num_labels()),
+            ))
+            .map(|label| String::from_utf8_lossy(label).into_owned())
+            .collect();
+        let [instance @ .., namespace] = labels.as_slice() else {
+            return String::new();
+        };
+        if zone.origin() != &self.model.origins().next().unwrap_or_default() || instance.is_empty() {
+            return String::new();
+        }
+        let mut lines = String::new();
+        for first in 0..instance.len() {
+            let name = instance[first..].join(".");
+            let Some((owners, refused)) = self.instances.get(&(namespace.clone(), name.clone())) else {
+                continue;
+            };
+            for refused in refused {
+                lines.push_str(&format!("\ninstance {namespace}/{name}: {refused}"));
+            }
+            if refused.is_empty() && owners.is_empty() {
+                lines.push_str(&format!("\ninstance {namespace}/{name} reports no interface"));
+            } else if refused.is_empty() {
+                let owners = owners.join(", ");
+                lines.push_str(&format!("\ninstance {namespace}/{name} has the names {owners}"));
+            }
+        }
+        if lines.is_empty() {
+            let name = instance[instance.len().saturating_sub(1).min(1)..].join(".");
+            lines = format!("\nthere is no instance {name:?} in namespace {namespace:?}");
+        }
+        format!("{lines}\n")
+    }
+
+    /// Name, type and address of all records, or those of a namespace.
+    fn rows(&self, namespace: Option<&str>) -> Vec<[String; 3]> {
+        let zone = &self.model.header().zone;
+        let wanted = |of: &str| namespace.is_none_or(|namespace| namespace == of);
+        let records = self.model.records().filter(|(of, _)| wanted(of));
+        let row = |(_, record): (&str, &crate::vmi::Record)| {
+            let kind = if record.address.is_ipv4() { "A" } else { "AAAA" };
+            [
+                format!("{}.{zone}.", record.owner),
+                kind.to_owned(),
+                record.address.to_string(),
+            ]
+        };
+        records.map(row).collect()
+    }
+}
+
+/// Settings of the secondary DNS wherever it is, and what to say about them.
+async fn settings(client: &Client) -> Result<(Settings, Vec<String>), Error> {
+    let named = ListParams::default().fields(&format!("metadata.name={}", names::CONFIG_MAP));
+    let maps: Api<ConfigMap> = Api::all(client.clone());
+    let maps = maps.list(&named).await;
+    let maps = maps.map_err(|error| connection::Error::of("the settings of the secondary DNS", &error))?;
+    let mut maps = maps.items;
+    if maps.len() > 1 {
+        let namespaces = maps.into_iter().filter_map(|map| map.metadata.namespace);
+        return Err(Error::Several(namespaces.collect()));
+    }
+    let mut notes = Vec::new();
+    let map = maps.pop();
+    if map.is_none() {
+        notes.push(NOT_INSTALLED.to_owned());
+    }
+    let map = map.unwrap_or_default();
+    let namespace = map.metadata.namespace.unwrap_or_default();
+    let mut variables = map.data.unwrap_or_default();
+    if !namespace.is_empty() {
+        let api: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
+        let deployment = api.get_opt(names::DEPLOYMENT).await;
+        let deployment = deployment
+            .map_err(|error| connection::Error::of("the Deployment of the secondary DNS", &error))?;
+        variables.extend(deployment.into_iter().flat_map(literal_variables));
+    }
+    let settings = Settings::read(|name| variables.get(name).cloned());
+    let settings = settings.map_err(|cause| Error::Settings { namespace, cause })?;
+    Ok((settings, notes))
+}
+
+const NOT_INSTALLED: &str =
+    "there is no secondary DNS in this cluster: this is what one without a domain would answer";
+
+/// Variables of our own that the pods have.
+fn literal_variables(deployment: Deployment) -> Vec<(String, String)> {
+    let spec = deployment.spec.and_then(|spec| spec.template.spec);
+    let containers = spec.into_iter().flat_map(|spec| spec.containers);
+    let variables = containers.flat_map(|container| container.env.unwrap_or_default());
+    let known = [env::IPV6, env::TTL, env::SERIAL, env::REVERSE, env::ALLOWED];
+    let ours = variables.filter(|variable| known.contains(&variable.name.as_str()));
+    ours.filter_map(|variable| Some((variable.name, variable.value?)))
+        .collect()
+}
+
+fn table(rows: &[[String; 3]]) -> String {
+    let head = ["NAME", "TYPE", "ADDRESS"].map(str::to_owned);
+    let width = |column: usize| {
+        let cells = rows.iter().chain([&head]).map(|row| row[column].len());
+        cells.max().unwrap_or_default()
+    };
+    let (first, second) = (width(0), width(1));
+    let line = |[name, kind, address]: &[String; 3]| format!("{name:first$}  {kind:second$}  {address}\n");
+    [&head].into_iter().chain(rows).map(line).collect()
+}

@@ -1,0 +1,77 @@
+//! Probes and figures over HTTP (secondary-dns §8).
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use kube_kit::serve::{self, Bind, Readiness, Server};
+
+use crate::answer::SharedZones;
+use crate::metrics::Metrics;
+use crate::{messages, names};
+
+/// What a server is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Purpose {
+    /// Whether the process lives.
+    Health,
+    /// Whether it answers from a zone.
+    Ready,
+    /// Figures.
+    Metrics,
+}
+
+/// The router of a purpose.
+pub fn router(purpose: Purpose, loaded: &Readiness, metrics: &Metrics, zones: Vec<SharedZones>) -> Router {
+    match purpose {
+        Purpose::Health => Router::new().route(names::HEALTH, get(|| async { messages::OK })),
+        Purpose::Ready => {
+            let loaded = loaded.clone();
+            let ready = move || async move {
+                if loaded.is_ready() {
+                    (StatusCode::OK, messages::OK)
+                } else {
+                    (StatusCode::SERVICE_UNAVAILABLE, messages::NOT_READY)
+                }
+            };
+            Router::new().route(names::READY, get(ready))
+        }
+        Purpose::Metrics => serve::metrics(Arc::new(metrics.registry(zones))),
+    }
+}
+
+/// Probes of a monitor, and its figures.
+///
+/// # Errors
+/// When the port is taken.
+pub async fn monitor(
+    port: u16,
+    readiness: &Readiness,
+    metrics: &Metrics,
+    zones: Vec<SharedZones>,
+) -> anyhow::Result<Server> {
+    let figures = router(Purpose::Metrics, readiness, metrics, zones);
+    let router = serve::probes(readiness.clone()).merge(figures);
+    Ok(Server::on_port(port, router).await?)
+}
+
+/// Serves where a configuration says.
+///
+/// # Errors
+/// When the address can't be listened on.
+pub async fn start(bind: &Bind, router: Router) -> anyhow::Result<Server> {
+    match bind {
+        Bind::Off => anyhow::bail!("there is no address to listen on"),
+        Bind::Everywhere(port) => Ok(Server::on_port(*port, router).await?),
+        Bind::At(host, port) => {
+            let look_up = || format!("cannot find an address of {host:?}");
+            let mut addresses = tokio::net::lookup_host((host.as_str(), *port))
+                .await
+                .with_context(look_up)?;
+            let address = addresses.next().with_context(look_up)?;
+            Ok(Server::start(address, router).await?)
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `weft secondary-dns`: names of virtual machines on secondary networks (`docs/behaviour/secondary-dns.md`).
+//!
+//! ```text
+//! API server ── instances ──> monitor ──> model ──> zone files ──> auto ──┐
+//!                                          │                              ▼
+//!                                          └── all in one ────────────> zones
+//!                                                                         │
+//! resolver ── UDP, TCP ──> server ──────────> answer <────────────────────┘
+//! ```
+//!
+//! One program, three modes: `monitor` writes zone files, `serve` answers from them as a Corefile says, and `all-in-one`
+//! is both without the files in between.
+
+pub mod answer;
+pub mod auto;
+pub mod cli;
+pub mod corefile;
+pub mod http;
+mod messages;
+pub mod metrics;
+pub mod model;
+pub mod monitor;
+pub mod names;
+pub mod publish;
+pub mod query_log;
+pub mod serve;
+pub mod server;
+pub mod settings;
+pub mod vmi;
+pub mod zone;
+
+pub use settings::{Args, Mode};
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context as _;
+use hickory_proto::rr::Name;
+use kube_kit::serve::Readiness;
+use kube_kit::shutdown::Shutdown;
+use kube_kit::{client, process};
+
+use answer::{Block, SharedZones, Site};
+use http::Purpose;
+use metrics::Metrics;
+use monitor::{Monitor, Places};
+use query_log::QueryLog;
+use server::{Desk, Limits, Server};
+use settings::Settings;
+
+/// Runs what arguments and environment ask for, until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When they make no sense, a port is taken, or there is no way to the cluster. An API server that fails is no error: it
+/// is tried again.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    process::end_on_panic();
+    let environment = |name: &str| std::env::var(name).ok();
+    let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
+    let mode = args.mode(environment);
+    let Args {
+        mode: _,
+        conf,
+        all_in_one: _,
+        kubeconfig,
+        zones,
+        zap: _,
+    } = args;
+    if mode == Mode::Serve {
+        let corefile = conf.unwrap_or_else(|| PathBuf::from(names::COREFILE));
+        return serve::run(&corefile, &shutdown).await;
+    }
+    let settings = Settings::read(environment)?;
+    let metrics = Metrics::default();
+    let connect = client::counted_client_from(names::COMPONENT, kubeconfig.as_deref(), metrics.requests());
+    let client = connect.await?;
+    let readiness = Readiness::new();
+    if mode == Mode::Monitor {
+        let places = Places {
+            memory: None,
+            directory: Some(zones),
+        };
+        let _probes = http::monitor(names::MONITOR_PORT, &readiness, &metrics, Vec::new()).await?;
+        let monitor = Monitor::new(settings, places, readiness, metrics);
+        tokio::select! {
+            () = monitor.run(client) => {}
+            () = shutdown.wait() => {}
+        }
+        return Ok(());
+    }
+    let memory = SharedZones::default();
+    let places = Places {
+        memory: Some(Arc::clone(&memory)),
+        directory: is_writable(&zones).then_some(zones),
+    };
+    let figures = vec![Arc::clone(&memory)];
+    let _probes = http::monitor(names::MONITOR_PORT, &readiness, &metrics, figures).await?;
+    let mut probes = Vec::new();
+    for (purpose, port) in [
+        (Purpose::Health, names::HEALTH_PORT),
+        (Purpose::Ready, names::READY_PORT),
+    ] {
+        let router = http::router(purpose, &readiness, &metrics, Vec::new());
+        probes.push(kube_kit::serve::Server::on_port(port, router).await?);
+    }
+    // Zones are known, though not yet loaded, before the first query comes.
+    let monitor = Monitor::new(settings, places, readiness, metrics.clone());
+    let desk = Desk {
+        site: Arc::new(Mutex::new(everything(memory))),
+        metrics,
+        log: QueryLog::to_stdout().context("cannot start the query log")?,
+    };
+    let server = Server::start(names::DNS_PORT, &desk, Limits::default())?;
+    tokio::select! {
+        () = monitor.run(client) => {}
+        () = shutdown.wait() => {}
+    }
+    server.stop().await;
+    Ok(())
+}
+
+/// All zones, whatever they are called. Queries are not logged: nobody asked for it.
+pub fn everything(zones: SharedZones) -> Site {
+    Site(vec![Block {
+        below: Name::root(),
+        zones,
+        log: false,
+    }])
+}
+
+/// Whether there is a directory for zone files: all in one process, they are for people who look into it.
+fn is_writable(directory: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    directory.is_dir() && access(directory, Access::WRITE_OK).is_ok()
+}

@@ -1,0 +1,377 @@
+//! Follows the instances of the cluster, and publishes what they are called (secondary-dns §3.2, §9).
+//!
+//! ```text
+//! list, watch ──> Vmi ──> records ──> Model ──┬──> zones in memory, at once
+//!                                             └──> zone files, not more often than needed
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use kube::{Api, Client};
+use kube_kit::client::chain;
+use kube_kit::lock;
+use kube_kit::serve::Readiness;
+use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options, Trouble, Watch};
+use tokio::sync::Notify;
+
+use crate::answer::SharedZones;
+use crate::messages;
+use crate::metrics::{Event, Metrics};
+use crate::model::{Model, key};
+use crate::publish::Publisher;
+use crate::settings::Settings;
+use crate::vmi::{Policy, Refused, Vmi};
+use crate::zone::serial;
+
+/// Instances that are listed at a time.
+const PAGE: u32 = 250;
+/// How often KubeVirt is looked for where there is none.
+const ABSENT: Duration = Duration::from_secs(10);
+/// How long the watch may be in trouble before that is told.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The shortest time between two editions of the zone files, and the longest that an edition is put off.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// An edition that takes long is made less often: so much of the time at most goes into editions.
+const SHARE: u32 = 5;
+/// The pause after a write that failed, at first and at most.
+const RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// Where zones are published.
+#[derive(Debug)]
+pub struct Places {
+    /// Zones that a server in this process answers from.
+    pub memory: Option<SharedZones>,
+    /// Directory of zone files.
+    pub directory: Option<PathBuf>,
+}
+
+/// A monitor that is yet to run.
+#[derive(Debug)]
+pub struct Monitor {
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+    publisher: Option<Publisher>,
+    readiness: Readiness,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+struct State {
+    model: Model,
+    policy: Policy,
+    memory: Option<SharedZones>,
+    /// Whether all instances are known: before that, nothing is published.
+    complete: bool,
+    /// Whether serials are counted as the established monitor does.
+    counter: bool,
+    /// Instances whose names or addresses were complained about.
+    complained: BTreeSet<Arc<str>>,
+}
+
+impl Monitor {
+    /// Knows no instance, and continues the serial of the zone file, if there is one.
+    pub fn new(settings: Settings, places: Places, readiness: Readiness, metrics: Metrics) -> Self {
+        let Settings {
+            header,
+            policy,
+            counter,
+            complaint,
+        } = settings;
+        if let Some(complaint) = complaint {
+            tracing::error!("{complaint}");
+        }
+        let Places { memory, directory } = places;
+        let publisher = directory.map(Publisher::new);
+        let continued = publisher
+            .as_ref()
+            .and_then(|publisher| publisher.serial(&header.zone));
+        let serial = match continued {
+            Some(serial) => serial,
+            None if counter => 0,
+            None => now(),
+        };
+        let model = Model::new(header, serial);
+        if let Some(memory) = &memory {
+            let mut memory = lock(memory);
+            for origin in model.origins() {
+                memory.expect(origin);
+            }
+        }
+        let state = State {
+            model,
+            policy,
+            memory,
+            complete: false,
+            counter,
+            complained: BTreeSet::new(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            changed: Arc::new(Notify::new()),
+            publisher,
+            readiness,
+            metrics,
+        }
+    }
+
+    /// Follows the instances for ever.
+    pub async fn run(self, client: Client) {
+        let Self {
+            state,
+            changed,
+            publisher,
+            readiness,
+            metrics,
+        } = self;
+        let api: Api<DeserializeGuard<Vmi>> = Api::all(client);
+        let options = Options::all().page(PAGE).absent(ABSENT);
+        let (shared, wake) = (Arc::clone(&state), Arc::clone(&changed));
+        let mut watch = watch::start_named(api, &options, move |vmi: Vmi| {
+            if lock(&shared).seen(&vmi) {
+                wake.notify_one();
+            }
+        });
+        let mut publisher = publisher;
+        let publishing = async {
+            readiness.wait().await;
+            match publisher.as_mut() {
+                Some(publisher) => publish(publisher, &state, &changed).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(
+            follow(&mut watch, &state, &changed, &readiness, &metrics),
+            publishing
+        );
+    }
+}
+
+/// Seconds since 1970, as a serial.
+fn now() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // It wraps as serials do.
+    u32::try_from(since.as_secs() & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+async fn follow(
+    watch: &mut Watch<Name, ()>,
+    state: &Mutex<State>,
+    changed: &Notify,
+    readiness: &Readiness,
+    metrics: &Metrics,
+) {
+    let mut told: Option<Trouble> = None;
+    loop {
+        let change = match tokio::time::timeout(PATIENCE, watch.next()).await {
+            Ok(Some(change)) => change,
+            Ok(None) => return,
+            Err(_) => {
+                let trouble = watch.store().trouble(PATIENCE);
+                if trouble != told {
+                    tell(trouble.as_ref());
+                    told = trouble;
+                }
+                continue;
+            }
+        };
+        match change {
+            Change::Applied(_) => metrics.event(Event::Applied),
+            Change::Deleted(name) => {
+                metrics.event(Event::Deleted);
+                // One that was made anew at once is known already.
+                if !watch.store().contains(&name) && lock(state).gone(&name) {
+                    changed.notify_one();
+                }
+            }
+            Change::Invalid(name, error) => {
+                metrics.event(Event::Invalid);
+                let Name { namespace, name } = name;
+                tracing::warn!(
+                    namespace,
+                    name,
+                    error,
+                    "an instance is not understood, its records stay"
+                );
+            }
+            Change::Synced => {
+                let instances = lock(state).completed();
+                if !readiness.is_ready() {
+                    tracing::info!(
+                        listed = watch.store().len(),
+                        published = instances,
+                        "all virtual machine instances are known"
+                    );
+                    readiness.set(true);
+                }
+                changed.notify_one();
+            }
+        }
+    }
+}
+
+fn tell(trouble: Option<&Trouble>) {
+    match trouble {
+        None => tracing::info!("the watch of virtual machine instances is up to date"),
+        Some(Trouble::NotServed) => tracing::error!("{}", messages::NO_KUBEVIRT),
+        Some(Trouble::Refused(verb)) => {
+            tracing::error!(verb, "the API server does not let this account read instances");
+        }
+        Some(trouble) => tracing::warn!(
+            ?trouble,
+            "the watch of virtual machine instances is not up to date"
+        ),
+    }
+}
+
+impl State {
+    /// Takes an instance over. Whether anything has changed.
+    fn seen(&mut self, vmi: &Vmi) -> bool {
+        let (namespace, name) = vmi.name();
+        if namespace.is_empty() || name.is_empty() {
+            let text = if name.is_empty() {
+                messages::NO_NAME
+            } else {
+                messages::NO_NAMESPACE
+            };
+            tracing::error!(namespace, name, "{text}");
+            return false;
+        }
+        let instance = key(namespace, name);
+        let published = vmi.publish(&self.policy);
+        let odd = |refused: &&Refused| matches!(refused, Refused::Name(_) | Refused::NotAllowed { .. });
+        let odd: Vec<String> = published
+            .refused
+            .iter()
+            .filter(odd)
+            .map(ToString::to_string)
+            .collect();
+        if odd.is_empty() {
+            self.complained.remove(&instance);
+        } else if self.complained.insert(Arc::clone(&instance)) {
+            tracing::warn!(
+                namespace,
+                name,
+                reason = odd.join("; "),
+                "not everything of an instance is published"
+            );
+        }
+        self.set(&instance, published.records)
+    }
+
+    /// Forgets an instance. Whether anything has changed.
+    fn gone(&mut self, name: &Name) -> bool {
+        let instance = key(&name.namespace, &name.name);
+        self.complained.remove(&instance);
+        self.set(&instance, Vec::new())
+    }
+
+    fn set(&mut self, instance: &Arc<str>, records: Vec<crate::vmi::Record>) -> bool {
+        let Some(update) = self.model.set(instance, records) else {
+            return false;
+        };
+        if let (true, Some(memory)) = (self.complete, &self.memory) {
+            self.model.carry(&update, &mut lock(memory));
+        }
+        true
+    }
+
+    /// Gives what is known another serial.
+    fn renumber(&mut self, serial: u32) {
+        self.model.set_serial(serial);
+        if let Some(memory) = &self.memory {
+            let mut memory = lock(memory);
+            for origin in self.model.origins() {
+                if let Some(zone) = memory.get_mut(&origin) {
+                    zone.set_serial(serial);
+                }
+            }
+        }
+    }
+
+    /// All instances are known: the zones are answered from now on. How many instances have records.
+    fn completed(&mut self) -> usize {
+        if !self.complete {
+            self.complete = true;
+            if let Some(memory) = &self.memory {
+                for zone in self.model.zones() {
+                    lock(memory).put(zone);
+                }
+            }
+        }
+        self.model.instances()
+    }
+}
+
+/// Writes the zone files whenever something has changed.
+async fn publish(publisher: &mut Publisher, state: &Arc<Mutex<State>>, changed: &Notify) {
+    let mut is_first = true;
+    let mut retry = RETRY;
+    loop {
+        changed.notified().await;
+        let began = Instant::now();
+        let mut owned = std::mem::replace(publisher, Publisher::new(PathBuf::new()));
+        let shared = Arc::clone(state);
+        // Writing may take long, and so does putting a large zone into words.
+        let written = tokio::task::spawn_blocking(move || {
+            let edition = {
+                let mut state = lock(&shared);
+                if is_first && !first(&mut owned, &mut state) {
+                    return (owned, Ok(()));
+                }
+                owned.edition(&state.model)
+            };
+            let written = owned.write(edition);
+            (owned, written)
+        });
+        let Ok((owned, written)) = written.await else {
+            return;
+        };
+        *publisher = owned;
+        match written {
+            Ok(()) => {
+                is_first = false;
+                retry = RETRY;
+                let took = began.elapsed() * SHARE;
+                tokio::time::sleep(took.clamp(PAUSE, LONGEST_PAUSE)).await;
+            }
+            Err(error) => {
+                let error = chain(&error);
+                tracing::error!(error, ?retry, "the zone is not written, trying again");
+                tokio::time::sleep(retry).await;
+                retry = (retry * 2).min(LONGEST_RETRY);
+                changed.notify_one();
+            }
+        }
+    }
+}
+
+/// Finds the serial of the first edition: that of the file where it says all that is known. Whether there is an edition at
+/// all: the established monitor writes none before the first instance.
+fn first(publisher: &mut Publisher, state: &mut State) -> bool {
+    let zone = state.model.header().zone.clone();
+    let counted = state.model.serial();
+    let Some(before) = publisher.serial(&zone) else {
+        return !(state.counter && counted == 0);
+    };
+    state.renumber(before);
+    let text = state.model.render();
+    if publisher.is_current(&zone, &text) {
+        publisher.assume(&zone, &text);
+        return true;
+    }
+    // Other words need another serial, also where the instances that went were gone before this process began.
+    state.renumber(if counted == before {
+        serial::next(before)
+    } else {
+        counted
+    });
+    true
+}
+
+#[cfg(test)]
+mod tests;

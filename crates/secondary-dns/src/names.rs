@@ -1,0 +1,81 @@
+//! What things are called.
+
+/// Component in the user agent of requests.
+pub const COMPONENT: &str = "secondary-dns";
+
+/// API group of virtual machine instances.
+pub const GROUP: &str = "kubevirt.io";
+/// Its version.
+pub const VERSION: &str = "v1";
+/// Kind of an instance.
+pub const INSTANCE: &str = "VirtualMachineInstance";
+/// Instances in paths of the API.
+pub const INSTANCES: &str = "virtualmachineinstances";
+
+/// `ConfigMap` with the settings.
+pub const CONFIG_MAP: &str = "secondary-dns";
+/// What runs the pods.
+pub const DEPLOYMENT: &str = "secondary-dns";
+
+/// First label of every zone.
+pub const ZONE: &str = "vm";
+/// Label of the name server below the zone.
+pub const NAME_SERVER: &str = "ns";
+/// Label of the mailbox of whoever is responsible for the zone.
+pub const MAILBOX: &str = "email";
+
+/// Directory of zone files.
+pub const ZONES: &str = "/zones";
+/// What the name of a zone file begins with; the zone follows.
+pub const ZONE_FILE: &str = "db.";
+/// Corefile that `serve` reads when no argument names one.
+pub const COREFILE: &str = "Corefile";
+
+/// Environment variables.
+pub mod env {
+    /// What follows `vm.` in the zone.
+    pub const DOMAIN: &str = "DOMAIN";
+    /// Addresses of the name server, with commas between.
+    pub const NAME_SERVER_IP: &str = "NAME_SERVER_IP";
+    /// `all-in-one` runs monitor and server in one process.
+    pub const MODE: &str = "KSD_MODE";
+    /// Whether there are AAAA records: `auto` or `off`.
+    pub const IPV6: &str = "KSD_IPV6";
+    /// Seconds that records may be cached.
+    pub const TTL: &str = "KSD_TTL";
+    /// `counter` begins serials at 0.
+    pub const SERIAL: &str = "KSD_SERIAL";
+    /// Prefixes whose addresses have PTR records.
+    pub const REVERSE: &str = "KSD_REVERSE_PREFIXES";
+    /// Prefixes whose addresses may be published.
+    pub const ALLOWED: &str = "KSD_ALLOWED_PREFIXES";
+}
+
+/// Port of the DNS.
+pub const DNS_PORT: u16 = 5353;
+/// Port of the monitor's probes.
+pub const MONITOR_PORT: u16 = 8081;
+/// Port of the server's liveness probe.
+pub const HEALTH_PORT: u16 = 8082;
+/// Port of the server's readiness probe.
+pub const READY_PORT: u16 = 8083;
+/// Path of the server's liveness probe.
+pub const HEALTH: &str = "/health";
+/// Path of the server's readiness probe.
+pub const READY: &str = "/ready";
+
+/// Names of figures.
+pub mod metric {
+    /// Answers by type of the question, code and protocol.
+    pub const REQUESTS: &str = "kubesecondarydns_dns_requests";
+    /// How long answers take.
+    pub const DURATION: &str = "kubesecondarydns_dns_request_duration_seconds";
+    /// Records of a zone.
+    pub const RECORDS: &str = "kubesecondarydns_zone_records";
+    /// Serial of a zone.
+    pub const SERIAL: &str = "kubesecondarydns_zone_serial";
+    /// What the watch reported.
+    pub const EVENTS: &str = "kubesecondarydns_vmi_events";
+    /// Connections over TCP that were closed early, and queries that were not answered.
+    pub const DROPPED: &str = "kubesecondarydns_dns_dropped";
+}

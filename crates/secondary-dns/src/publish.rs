@@ -1,0 +1,262 @@
+//! Zone files, written as a whole or not at all (secondary-dns §5, §9).
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::model::Model;
+use crate::names;
+use crate::zone::serial;
+
+/// What a file is called until it is complete. No pattern of zone files is in it, whatever the zone is called.
+const UNFINISHED: &str = ".next";
+/// Everybody may read a zone.
+const MODE: u32 = 0o644;
+
+/// A zone file can't be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write zone file {}", path.display())]
+pub struct Error {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// A directory of zone files.
+#[derive(Debug)]
+pub struct Publisher {
+    directory: PathBuf,
+    /// What the file of each zone says, its serial apart.
+    said: HashMap<String, u64>,
+}
+
+/// Files to write.
+#[derive(Debug)]
+pub struct Edition {
+    /// By the name of the zone, with what is remembered of it.
+    files: Vec<(String, String, u64)>,
+}
+
+/// The file of a zone.
+pub fn path(directory: &Path, zone: &str) -> PathBuf {
+    directory.join(format!("{}{zone}", names::ZONE_FILE))
+}
+
+impl Publisher {
+    /// Writes into a directory.
+    pub fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            said: HashMap::new(),
+        }
+    }
+
+    /// The serial of the file of a zone, if there is one that can be read.
+    pub fn serial(&self, zone: &str) -> Option<u32> {
+        let path = path(&self.directory, zone);
+        let found = match fs::read(&path) {
+            Ok(octets) => serial::of_file(&String::from_utf8_lossy(&octets)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(_) => None,
+        };
+        if found.is_none() {
+            tracing::warn!(path = %path.display(), "the zone file cannot be read and is written anew");
+        }
+        found
+    }
+
+    /// Whether the file of a zone says exactly this.
+    pub fn is_current(&self, zone: &str, text: &str) -> bool {
+        fs::read(path(&self.directory, zone)).is_ok_and(|octets| octets == text.as_bytes())
+    }
+
+    /// The files that say something else than the model does.
+    pub fn edition(&self, model: &Model) -> Edition {
+        let header = model.header();
+        let forward = std::iter::once((header.zone.clone(), model.render()));
+        let reverse = header.reverse.iter();
+        let reverse = reverse.map(|zone| (zone.origin.clone(), model.render_reverse(zone)));
+        let files = forward.chain(reverse).map(|(zone, text)| {
+            let digest = digest(&text);
+            (zone, text, digest)
+        });
+        let is_news = |(zone, _, digest): &(String, String, u64)| self.said.get(zone) != Some(digest);
+        Edition {
+            files: files.filter(is_news).collect(),
+        }
+    }
+
+    /// Takes the file of a zone for written, because it says this already.
+    pub fn assume(&mut self, zone: &str, text: &str) {
+        self.said.insert(zone.to_owned(), digest(text));
+    }
+
+    /// Writes files: each of them is the old one or the new one at any time.
+    ///
+    /// # Errors
+    /// When one can't be written. Those before it are, and those from it on belong to the next edition.
+    pub fn write(&mut self, edition: Edition) -> Result<(), Error> {
+        for (zone, text, digest) in edition.files {
+            let path = path(&self.directory, &zone);
+            if let Err(source) = self.replace(&path, &text) {
+                return Err(Error { path, source });
+            }
+            self.said.insert(zone, digest);
+        }
+        Ok(())
+    }
+
+    fn replace(&self, path: &Path, text: &str) -> io::Result<()> {
+        let unfinished = self.directory.join(UNFINISHED);
+        let written = File::create(&unfinished).and_then(|mut file| {
+            file.set_permissions(fs::Permissions::from_mode(MODE))?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&unfinished, path)
+        });
+        if written.is_err() {
+            // It takes room on a disk that may be full.
+            let _ = fs::remove_file(&unfinished);
+        }
+        written
+    }
+}
+
+/// What a zone file says, apart from its serial.
+fn digest(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for line in text.lines().filter(|line| !line.contains(" IN SOA ")) {
+        line.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Header, key};
+    use crate::vmi::Record;
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn model(zone: &str) -> Model {
+        let header = Header {
+            zone: zone.to_owned(),
+            name_servers: Vec::new(),
+            ttl: 3600,
+            reverse: crate::zone::reverse::zones(&["10.0.0.0/8".parse().unwrap()]).unwrap(),
+        };
+        Model::new(header, 0)
+    }
+
+    fn set(model: &mut Model, address: &str) {
+        let record = Record {
+            owner: "n.vm.ns".into(),
+            address: address.parse().unwrap(),
+            is_default: false,
+        };
+        model.set(&key("ns", "vm"), vec![record]);
+    }
+
+    fn files(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn files_are_called_after_their_zone() {
+        // secondary-dns#7
+        let directory = tempfile::tempdir().unwrap();
+        for (zone, file) in [("vm", "db.vm"), ("vm.domain.com", "db.vm.domain.com")] {
+            let mut publisher = Publisher::new(directory.path().to_owned());
+            publisher.write(publisher.edition(&model(zone))).unwrap();
+            let path = directory.path().join(file);
+            assert_eq!(fs::read_to_string(&path).unwrap(), model(zone).render());
+            assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o644);
+        }
+        assert_eq!(
+            files(directory.path()),
+            ["db.10.in-addr.arpa", "db.vm", "db.vm.domain.com"]
+        );
+    }
+
+    #[test]
+    fn only_files_that_say_something_else_are_written() {
+        // secondary-dns#13, the file
+        let directory = tempfile::tempdir().unwrap();
+        let mut publisher = Publisher::new(directory.path().to_owned());
+        let mut model = model("vm");
+        set(&mut model, "192.0.2.1");
+        publisher.write(publisher.edition(&model)).unwrap();
+        let inode = |zone| path(directory.path(), zone).metadata().unwrap().ino();
+        let before = (inode("vm"), inode("10.in-addr.arpa"));
+        publisher.write(publisher.edition(&model)).unwrap();
+        assert_eq!((inode("vm"), inode("10.in-addr.arpa")), before);
+        set(&mut model, "192.0.2.2");
+        publisher.write(publisher.edition(&model)).unwrap();
+        assert_ne!(inode("vm"), before.0);
+        assert_eq!(inode("10.in-addr.arpa"), before.1, "nothing of it has changed");
+    }
+
+    #[test]
+    fn readers_never_see_half_a_file() {
+        // secondary-dns#32: whoever is killed leaves the old file or the new one, and what is unfinished is no zone.
+        let directory = tempfile::tempdir().unwrap();
+        let mut publisher = Publisher::new(directory.path().to_owned());
+        let mut model = model("vm");
+        set(&mut model, "192.0.2.1");
+        publisher.write(publisher.edition(&model)).unwrap();
+        let before = fs::read_to_string(path(directory.path(), "vm")).unwrap();
+        // The place of the unfinished file is taken by a directory: the write fails after any other step.
+        fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
+        set(&mut model, "192.0.2.2");
+        let error = publisher.write(publisher.edition(&model)).unwrap_err();
+        assert!(
+            error.to_string().starts_with("cannot write zone file /"),
+            "{error}"
+        );
+        assert_eq!(fs::read_to_string(path(directory.path(), "vm")).unwrap(), before);
+        assert!(!UNFINISHED.contains("db."));
+        fs::remove_dir(directory.path().join(UNFINISHED)).unwrap();
+        // What a killed process left of its next file does not matter.
+        fs::write(directory.path().join(UNFINISHED), "$ORIGIN v").unwrap();
+        assert_eq!(Publisher::new(directory.path().to_owned()).serial("vm"), Some(1));
+        publisher.write(publisher.edition(&model)).unwrap();
+        assert_eq!(
+            fs::read_to_string(path(directory.path(), "vm")).unwrap(),
+            model.render()
+        );
+        assert_eq!(publisher.serial("vm"), Some(2));
+        assert_eq!(files(directory.path()), ["db.10.in-addr.arpa", "db.vm"]);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_news_still() {
+        // secondary-dns#33, the decision
+        let directory = tempfile::tempdir().unwrap();
+        let missing = directory.path().join("missing");
+        let mut publisher = Publisher::new(missing.clone());
+        let model = model("vm");
+        assert!(publisher.write(publisher.edition(&model)).is_err());
+        fs::create_dir(&missing).unwrap();
+        publisher.write(publisher.edition(&model)).unwrap();
+        assert!(publisher.is_current("vm", &model.render()));
+    }
+
+    #[test]
+    fn garbage_counts_as_no_file() {
+        // secondary-dns#6, the serial
+        let directory = tempfile::tempdir().unwrap();
+        let publisher = Publisher::new(directory.path().to_owned());
+        for garbage in [&b""[..], b"garbage", b"\xff\xfe", b"@ IN SOA ns.vm. email.vm. ("] {
+            fs::write(path(directory.path(), "vm"), garbage).unwrap();
+            assert_eq!(publisher.serial("vm"), None);
+        }
+    }
+}

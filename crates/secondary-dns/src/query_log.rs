@@ -1,0 +1,197 @@
+//! One line a query, as the established server writes it (secondary-dns §7).
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use hickory_proto::op::Query;
+
+use crate::answer::{Reply, Transport};
+use crate::metrics::{code, protocol};
+
+/// Lines that wait to be written. More are dropped: a log that nobody reads must not hold up answers.
+const WAITING: usize = 1024;
+
+/// Bits of a header's second word with the names of their flags, in the order of the line.
+const FLAGS: [(u16, &str); 7] = [
+    (0x8000, "qr"),
+    (0x0400, "aa"),
+    (0x0200, "tc"),
+    (0x0100, "rd"),
+    (0x0080, "ra"),
+    (0x0020, "ad"),
+    (0x0010, "cd"),
+];
+
+/// What a line says.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// The client.
+    pub peer: SocketAddr,
+    /// How the query came.
+    pub transport: Transport,
+    /// Octets of the query.
+    pub size: usize,
+    /// Its answer.
+    pub reply: &'a Reply,
+    /// How long the answer took.
+    pub took: Duration,
+}
+
+/// Writes lines. Clones write to the same place.
+#[derive(Clone, Debug)]
+pub struct QueryLog(SyncSender<String>);
+
+impl QueryLog {
+    /// Writes to standard output, by a thread of its own that ends with the last clone.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn to_stdout() -> io::Result<Self> {
+        Self::to(io::stdout())
+    }
+
+    /// Writes somewhere.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn to(output: impl Write + Send + 'static) -> io::Result<Self> {
+        let (sender, lines) = sync_channel(WAITING);
+        let writer = thread::Builder::new()
+            .name("query-log".to_owned())
+            .stack_size(64 << 10);
+        writer.spawn(move || write(&lines, output))?;
+        Ok(Self(sender))
+    }
+
+    /// Writes a line soon. `false` when too many wait already.
+    pub fn tell(&self, line: &Line<'_>) -> bool {
+        self.0.try_send(text(line)).is_ok()
+    }
+}
+
+/// Writes what waits at once.
+fn write(lines: &Receiver<String>, mut output: impl Write) {
+    let mut block = String::new();
+    while let Ok(line) = lines.recv() {
+        block.clear();
+        block.push_str(&line);
+        for line in lines.try_iter().take(WAITING) {
+            block.push_str(&line);
+        }
+        // Nothing can be done for a log that takes no lines.
+        let _ = output.write_all(block.as_bytes()).and_then(|()| output.flush());
+    }
+}
+
+fn text(line: &Line<'_>) -> String {
+    let Line {
+        peer,
+        transport,
+        size,
+        reply,
+        took,
+    } = line;
+    let word = |at: usize| match (reply.octets.get(at), reply.octets.get(at + 1)) {
+        (Some(high), Some(low)) => u16::from_be_bytes([*high, *low]),
+        _ => 0,
+    };
+    let flags: Vec<&str> = FLAGS
+        .iter()
+        .filter(|(bit, _)| word(2) & bit != 0)
+        .map(|(_, name)| *name)
+        .collect();
+    let question = |query: &Query| {
+        let name = query.name().to_lowercase().to_ascii();
+        format!("{} {} {name}", query.query_type(), query.query_class())
+    };
+    let usual = match transport {
+        Transport::Udp => 512,
+        Transport::Tcp => 65535,
+    };
+    let (wants_signatures, room) = reply.edns.unwrap_or((false, usual));
+    format!(
+        "[INFO] {peer} - {id} \"{question} {protocol} {size} {wants_signatures} {room}\" {code} {flags} {length} {took:.9}s\n",
+        id = word(0),
+        question = reply.question.as_ref().map_or_else(String::new, question),
+        protocol = protocol(*transport),
+        code = code(reply.code),
+        flags = flags.join(","),
+        length = reply.octets.len(),
+        took = took.as_secs_f64(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hickory_proto::op::ResponseCode;
+    use hickory_proto::rr::{Name, RecordType};
+
+    fn reply() -> Reply {
+        let mut octets = vec![0; 58];
+        octets[..4].copy_from_slice(&[0x12, 0x67, 0x85, 0x00]);
+        let name = Name::from_ascii("Nic1.vmi1.ns1.vm.").unwrap();
+        Reply {
+            octets,
+            code: ResponseCode::NoError,
+            question: Some(Query::query(name, RecordType::A)),
+            edns: None,
+            log: true,
+        }
+    }
+
+    fn line(reply: &Reply) -> Line<'_> {
+        Line {
+            peer: "10.1.2.3:40000".parse().unwrap(),
+            transport: Transport::Udp,
+            size: 42,
+            reply,
+            took: Duration::from_micros(101),
+        }
+    }
+
+    #[test]
+    fn lines_have_the_established_form() {
+        assert_eq!(
+            text(&line(&reply())),
+            "[INFO] 10.1.2.3:40000 - 4711 \"A IN nic1.vmi1.ns1.vm. udp 42 false 512\" NOERROR qr,aa,rd 58 0.000101000s\n"
+        );
+        let signed = Reply {
+            edns: Some((true, 4096)),
+            ..reply()
+        };
+        let signed = Line {
+            peer: "[::1]:1".parse().unwrap(),
+            transport: Transport::Tcp,
+            ..line(&signed)
+        };
+        let text = text(&signed);
+        assert!(text.starts_with("[INFO] [::1]:1 - 4711 \"A IN"), "{text}");
+        assert!(text.contains(" tcp 42 true 4096\" "), "{text}");
+    }
+
+    #[test]
+    fn full_log_holds_nobody_up() {
+        /// Takes nothing before the test ends.
+        struct Stuck(std::sync::mpsc::Receiver<()>);
+        impl Write for Stuck {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let _ = self.0.recv();
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (end, stuck) = std::sync::mpsc::channel();
+        let log = QueryLog::to(Stuck(stuck)).unwrap();
+        let reply = reply();
+        // Some lines are with the thread already.
+        let told = (0..10 * WAITING).filter(|_| log.tell(&line(&reply))).count();
+        assert!((WAITING..=3 * WAITING).contains(&told), "{told}");
+        drop(end);
+    }
+}

@@ -1,0 +1,370 @@
+//! What flags and environment say (secondary-dns §2, §3.1, §9).
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use ipnet::IpNet;
+use program::zap;
+
+use crate::model::Header;
+use crate::names::{self, env};
+use crate::vmi::{Policy, is_name};
+use crate::zone::reverse::{self, TooShort};
+
+/// Longest time that records may be cached, in seconds.
+const LONGEST_TTL: u32 = 86_400;
+/// Time that records may be cached where nothing is said, in seconds.
+const USUAL_TTL: u32 = 3600;
+
+/// Flags of the secondary DNS.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = ENVIRONMENT)]
+pub struct Args {
+    /// What to run; without it, `serve` where there is --conf, else `monitor`
+    #[arg(value_enum, value_name = "MODE")]
+    pub mode: Option<Mode>,
+    /// Corefile of the server
+    #[arg(long, value_name = "FILE")]
+    pub conf: Option<PathBuf>,
+    /// The same as the mode all-in-one
+    #[arg(long)]
+    pub all_in_one: bool,
+    /// Kubeconfig file, outside a pod
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Directory of zone files that the monitor writes
+    #[arg(long, value_name = "DIR", default_value = names::ZONES)]
+    pub zones: PathBuf,
+    /// What log lines are like.
+    #[command(flatten)]
+    pub zap: zap::Flags,
+}
+
+/// What `weft secondary-dns --help` says last.
+const ENVIRONMENT: &str = "\
+The monitor reads DOMAIN, NAME_SERVER_IP (addresses with commas between),
+KSD_TTL (seconds), KSD_IPV6 (auto or off), KSD_SERIAL (counter begins at 0),
+KSD_REVERSE_PREFIXES and KSD_ALLOWED_PREFIXES (prefixes with commas between)
+from the environment. KSD_MODE=all-in-one is the same as the flag.";
+
+/// What is run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Mode {
+    /// Watch virtual machine instances and write zone files
+    Monitor,
+    /// Answer for the zone files of a directory, as a Corefile says
+    Serve,
+    /// Both in one process
+    AllInOne,
+}
+
+impl Args {
+    /// What is to be run; `lookup` reads the environment.
+    pub fn mode(&self, lookup: impl Fn(&str) -> Option<String>) -> Mode {
+        if let Some(mode) = self.mode {
+            return mode;
+        }
+        if self.conf.is_some() {
+            return Mode::Serve;
+        }
+        let wanted = lookup(env::MODE);
+        if self.all_in_one || wanted.as_deref() == Some("all-in-one") {
+            return Mode::AllInOne;
+        }
+        Mode::Monitor
+    }
+}
+
+/// What a monitor needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What all zones have in common.
+    pub header: Header,
+    /// Which addresses are published.
+    pub policy: Policy,
+    /// Whether serials are counted from 0, as the established monitor does.
+    pub counter: bool,
+    /// What is wrong with the addresses of the name server, which are left out then.
+    pub complaint: Option<InvalidNameServer>,
+}
+
+/// An address of the name server is none.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("NAME_SERVER_IP {0:?} is no IP address, and the zone has no NS record")]
+pub struct InvalidNameServer(String);
+
+/// What of the environment makes no sense.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Invalid {
+    /// The domain is none.
+    #[error("DOMAIN {0:?} is no DNS name")]
+    Domain(String),
+    /// The time is none.
+    #[error("KSD_TTL {0:?} is no number of seconds from 0 to {LONGEST_TTL}")]
+    Ttl(String),
+    /// The value is none of those that there are.
+    #[error("{variable} {value:?} is none of {expected}")]
+    Choice {
+        /// The variable.
+        variable: &'static str,
+        /// What it says.
+        value: String,
+        /// What it may say.
+        expected: &'static str,
+    },
+    /// A prefix is none.
+    #[error("{variable}: {value:?} is no prefix such as 10.0.0.0/8")]
+    Prefix {
+        /// The variable.
+        variable: &'static str,
+        /// What it says.
+        value: String,
+    },
+    /// A prefix can't be reversed.
+    #[error("KSD_REVERSE_PREFIXES")]
+    Reverse(#[from] TooShort),
+}
+
+impl Settings {
+    /// Reads the environment through `lookup`.
+    ///
+    /// # Errors
+    /// When a variable makes no sense, other than the name server's address: without that there is a zone still.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Invalid> {
+        let text = |name: &str| lookup(name).unwrap_or_default().trim().to_owned();
+        let zone = zone(&text(env::DOMAIN))?;
+        let (name_servers, complaint) = match addresses(&text(env::NAME_SERVER_IP)) {
+            Ok(addresses) => (addresses, None),
+            Err(complaint) => (Vec::new(), Some(complaint)),
+        };
+        let choice = |variable, values: [&str; 2], expected| {
+            let value = text(variable);
+            match values.iter().position(|it| *it == value) {
+                Some(at) => Ok(at == 0),
+                None if value.is_empty() => Ok(true),
+                None => Err(Invalid::Choice {
+                    variable,
+                    value,
+                    expected,
+                }),
+            }
+        };
+        let ipv6 = choice(env::IPV6, ["auto", "off"], "auto, off")?;
+        let counter = !choice(env::SERIAL, ["time", "counter"], "time, counter")?;
+        Ok(Self {
+            policy: Policy {
+                ipv6,
+                allowed: prefixes(env::ALLOWED, &text(env::ALLOWED))?,
+                // With the length of its first label and the root.
+                zone_octets: zone.len() + 2,
+            },
+            header: Header {
+                zone,
+                name_servers,
+                ttl: ttl(&text(env::TTL))?,
+                reverse: reverse::zones(&prefixes(env::REVERSE, &text(env::REVERSE))?)?,
+            },
+            counter,
+            complaint,
+        })
+    }
+}
+
+/// The zone of a domain.
+///
+/// # Errors
+/// When the domain is no DNS name.
+pub fn zone(domain: &str) -> Result<String, Invalid> {
+    let bare = domain.strip_suffix('.').unwrap_or(domain);
+    if domain.is_empty() {
+        return Ok(names::ZONE.to_owned());
+    }
+    // The zone must leave room for names below it.
+    let room = names::ZONE.len() + names::MAILBOX.len() + 3;
+    if !is_name(bare, room) {
+        return Err(Invalid::Domain(domain.to_owned()));
+    }
+    Ok(format!("{}.{bare}", names::ZONE))
+}
+
+fn addresses(text: &str) -> Result<Vec<IpAddr>, InvalidNameServer> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let address = |part: &str| part.trim().parse::<IpAddr>();
+    let addresses: Result<Vec<_>, _> = text.split(',').map(address).collect();
+    addresses.map_err(|_| InvalidNameServer(text.to_owned()))
+}
+
+fn ttl(text: &str) -> Result<u32, Invalid> {
+    if text.is_empty() {
+        return Ok(USUAL_TTL);
+    }
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= LONGEST_TTL);
+    seconds.ok_or_else(|| Invalid::Ttl(text.to_owned()))
+}
+
+fn prefixes(variable: &'static str, text: &str) -> Result<Vec<IpNet>, Invalid> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let prefix = |part: &str| {
+        let prefix: Result<IpNet, _> = part.parse();
+        prefix.map_err(|_| Invalid::Prefix {
+            variable,
+            value: part.to_owned(),
+        })
+    };
+    parts.map(prefix).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+    use clap::Parser;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, String> {
+        let lookup = |name: &str| {
+            let set = variables.iter().find(|(variable, _)| *variable == name);
+            set.map(|(_, value)| (*value).to_owned())
+        };
+        Settings::read(lookup).map_err(|error| {
+            let source = std::error::Error::source(&error);
+            source.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+        })
+    }
+
+    #[test]
+    fn nothing_said() {
+        let settings = read(&[("DOMAIN", ""), ("NAME_SERVER_IP", "")]).unwrap();
+        assert_eq!(settings.header.zone, "vm");
+        assert_eq!((settings.header.ttl, settings.policy.ipv6), (3600, true));
+        assert!(settings.header.name_servers.is_empty() && settings.header.reverse.is_empty());
+        assert!(!settings.counter && settings.complaint.is_none());
+    }
+
+    #[test]
+    fn domains() {
+        let zone = |domain| read(&[("DOMAIN", domain)]).map(|settings| settings.header.zone);
+        for domain in ["domain.com", "domain.com.", "domain.com\n"] {
+            assert_eq!(zone(domain).as_deref(), Ok("vm.domain.com"), "{domain}");
+        }
+        assert_eq!(zone("123").as_deref(), Ok("vm.123"));
+        let long = format!("{0}.{0}.{0}.{0}", "a".repeat(63));
+        for domain in [
+            "a..b",
+            ".",
+            "..",
+            "a b",
+            "a;b",
+            "ä.example",
+            &"a".repeat(64),
+            &long,
+        ] {
+            let error = zone(domain).unwrap_err();
+            assert_eq!(error, format!("DOMAIN {domain:?} is no DNS name"));
+        }
+    }
+
+    #[test]
+    fn name_servers() {
+        let servers = |text| read(&[("NAME_SERVER_IP", text)]).unwrap();
+        let texts = |settings: &Settings| -> Vec<String> {
+            settings
+                .header
+                .name_servers
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        };
+        assert_eq!(texts(&servers("192.0.2.1")), ["192.0.2.1"]);
+        assert_eq!(
+            texts(&servers("192.0.2.1, 2001:db8::1")),
+            ["192.0.2.1", "2001:db8::1"]
+        );
+        // secondary-dns#36
+        for text in ["not-an-ip", "192.0.2.1,", "010.0.0.1", "192.0.2.1;192.0.2.2"] {
+            let settings = servers(text);
+            let complaint = settings.complaint.unwrap().to_string();
+            assert_eq!(
+                complaint,
+                format!("NAME_SERVER_IP {text:?} is no IP address, and the zone has no NS record")
+            );
+            let file = Model::new(settings.header, 0).render();
+            assert!(!file.contains("IN NS") && file.ends_with(")\n"), "{file}");
+        }
+    }
+
+    #[test]
+    fn values_that_make_no_sense_name_their_variable() {
+        for (variable, value, expected) in [
+            (
+                "KSD_TTL",
+                "-1",
+                "KSD_TTL \"-1\" is no number of seconds from 0 to 86400",
+            ),
+            (
+                "KSD_TTL",
+                "86401",
+                "KSD_TTL \"86401\" is no number of seconds from 0 to 86400",
+            ),
+            ("KSD_IPV6", "on", "KSD_IPV6 \"on\" is none of auto, off"),
+            ("KSD_SERIAL", "0", "KSD_SERIAL \"0\" is none of time, counter"),
+            (
+                "KSD_ALLOWED_PREFIXES",
+                "10.0.0.0/8,x",
+                "KSD_ALLOWED_PREFIXES: \"x\" is no prefix such as 10.0.0.0/8",
+            ),
+            (
+                "KSD_REVERSE_PREFIXES",
+                "0.0.0.0/0",
+                "KSD_REVERSE_PREFIXES: prefix 0.0.0.0/0 is shorter than /8",
+            ),
+        ] {
+            assert_eq!(read(&[(variable, value)]).map(drop), Err(expected.to_owned()));
+        }
+        let settings = read(&[
+            ("KSD_TTL", "30"),
+            ("KSD_IPV6", "off"),
+            ("KSD_SERIAL", "counter"),
+            ("KSD_ALLOWED_PREFIXES", "10.0.0.0/8, fd00::/8"),
+            ("KSD_REVERSE_PREFIXES", "10.0.0.0/8"),
+        ])
+        .unwrap();
+        assert_eq!(settings.header.ttl, 30);
+        assert!(!settings.policy.ipv6 && settings.counter);
+        assert_eq!(
+            (settings.policy.allowed.len(), settings.header.reverse.len()),
+            (2, 1)
+        );
+    }
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn mode_is_said_in_several_ways() {
+        for (arguments, variable, expected) in [
+            (&[][..], None, Mode::Monitor),
+            (&["--zap-devel"], Some(""), Mode::Monitor),
+            (&[], Some("all-in-one"), Mode::AllInOne),
+            (&["--all-in-one"], None, Mode::AllInOne),
+            (&["all-in-one"], None, Mode::AllInOne),
+            (&["--conf", "/c"], None, Mode::Serve),
+            (&["--conf=/c"], Some("all-in-one"), Mode::Serve),
+            (&["serve", "--conf=/c"], None, Mode::Serve),
+            (&["monitor"], Some("all-in-one"), Mode::Monitor),
+        ] {
+            let arguments = ["dns"].iter().chain(arguments);
+            let args = Program::try_parse_from(arguments)
+                .unwrap_or_else(|error| panic!("{error}"))
+                .args;
+            let mode = args.mode(|name| variable.filter(|_| name == "KSD_MODE").map(str::to_owned));
+            assert_eq!(mode, expected);
+        }
+        assert!(Program::try_parse_from(["dns", "--verbose"]).is_err());
+    }
+}

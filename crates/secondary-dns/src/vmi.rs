@@ -1,0 +1,295 @@
+//! Virtual machine instances as far as they have names, and which records each of them has (secondary-dns §3.2, §4).
+//!
+//! ```text
+//! VMI ── default network out ──> first IPv4, first IPv6 of each interface ──> sorted records
+//! ```
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny};
+
+use crate::names;
+
+/// Longest label of a name, in octets (RFC 1035 §2.3.4).
+const LABEL: usize = 63;
+/// Longest name in octets as it is sent, with the lengths of its labels and the root.
+const NAME: usize = 255;
+
+/// A virtual machine instance; whatever else it has is not read.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Vmi {
+    /// Name, namespace and version alone.
+    #[serde(default, deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Option<Spec>,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    networks: Option<Vec<Option<Network>>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Network {
+    name: Option<String>,
+    pod: Option<IgnoredAny>,
+    multus: Option<Multus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Multus {
+    default: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    interfaces: Option<Vec<Option<Interface>>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Interface {
+    name: Option<String>,
+    ip_addresses: Option<Vec<Option<String>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let Metadata {
+        name,
+        namespace,
+        uid,
+        resource_version,
+    } = Metadata::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        ..ObjectMeta::default()
+    })
+}
+
+impl Resource for Vmi {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        names::INSTANCE.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        names::GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        names::VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        names::INSTANCES.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// One record of an instance.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Record {
+    /// Name below the zone, such as `nic1.vmi1.ns1`.
+    pub owner: Box<str>,
+    /// The address.
+    pub address: IpAddr,
+    /// Whether this is the name of the instance rather than that of an interface.
+    pub is_default: bool,
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.address {
+            IpAddr::V4(_) => "A",
+            IpAddr::V6(_) => "AAAA",
+        };
+        write!(f, "{} IN {kind} {}", self.owner, self.address)
+    }
+}
+
+/// Which addresses are published.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Policy {
+    /// Whether IPv6 addresses are.
+    pub ipv6: bool,
+    /// Prefixes that an address must be in, if there are any.
+    pub allowed: Vec<IpNet>,
+    /// Octets of the zone's name as it is sent, which names below it share.
+    pub zone_octets: usize,
+}
+
+/// Why something of an instance is not published.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Refused {
+    /// The interface carries the default network.
+    #[error("interface {0:?} is on the default network")]
+    DefaultNetwork(String),
+    /// The guest agent alone knows the interface.
+    #[error("an interface has no name")]
+    Unnamed,
+    /// No DNS name has this form.
+    #[error("interface {0:?} gives no DNS name")]
+    Name(String),
+    /// The interface has no address that can be published.
+    #[error("interface {0:?} has no address that can be published")]
+    NoAddress(String),
+    /// The address is in none of the prefixes.
+    #[error("address {address} of interface {interface:?} is in none of the allowed prefixes")]
+    NotAllowed {
+        /// The interface.
+        interface: String,
+        /// The address.
+        address: IpAddr,
+    },
+}
+
+/// The records of an instance in the order of the zone file, and what is not published.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Published {
+    /// Records: those of interfaces bytewise, then the default one; A before AAAA.
+    pub records: Vec<Record>,
+    /// What is left out.
+    pub refused: Vec<Refused>,
+}
+
+impl Vmi {
+    /// Namespace and name; empty where the object has none.
+    pub fn name(&self) -> (&str, &str) {
+        (
+            self.metadata.namespace.as_deref().unwrap_or_default(),
+            self.metadata.name.as_deref().unwrap_or_default(),
+        )
+    }
+
+    /// What of the instance is published.
+    pub fn publish(&self, policy: &Policy) -> Published {
+        let (namespace, name) = self.name();
+        let default = self.default_network();
+        let mut published = Published::default();
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        let interfaces = self.status.as_ref().and_then(|status| status.interfaces.as_ref());
+        for interface in interfaces.into_iter().flatten().flatten() {
+            let Some(nic) = interface.name.as_deref().filter(|nic| !nic.is_empty()) else {
+                published.refused.push(Refused::Unnamed);
+                continue;
+            };
+            if default == Some(nic) {
+                published.refused.push(Refused::DefaultNetwork(nic.to_owned()));
+                continue;
+            }
+            let owner = format!("{nic}.{name}.{namespace}");
+            if !is_name(&owner, policy.zone_octets) {
+                published.refused.push(Refused::Name(nic.to_owned()));
+                continue;
+            }
+            let addresses = || interface.ip_addresses.iter().flatten().flatten();
+            let first4 = addresses().find_map(|text| ipv4(text)).map(IpAddr::V4);
+            let first6 = || addresses().find_map(|text| ipv6(text)).map(IpAddr::V6);
+            let first6 = if policy.ipv6 { first6() } else { None };
+            if first4.is_none() && first6.is_none() {
+                published.refused.push(Refused::NoAddress(nic.to_owned()));
+            }
+            for (address, records) in [(first4, &mut v4), (first6, &mut v6)] {
+                match address {
+                    Some(address) if policy.allows(address) => records.push(Record {
+                        owner: owner.as_str().into(),
+                        address,
+                        is_default: false,
+                    }),
+                    Some(address) => published.refused.push(Refused::NotAllowed {
+                        interface: nic.to_owned(),
+                        address,
+                    }),
+                    None => {}
+                }
+            }
+        }
+        for mut records in [v4, v6] {
+            records.sort_by_cached_key(ToString::to_string);
+            let default = records.first().map(|first| Record {
+                owner: format!("{name}.{namespace}").into(),
+                address: first.address,
+                is_default: true,
+            });
+            published.records.append(&mut records);
+            published.records.extend(default);
+        }
+        published
+    }
+
+    /// Name of the network that the pod itself is on.
+    fn default_network(&self) -> Option<&str> {
+        let networks = self.spec.as_ref().and_then(|spec| spec.networks.as_ref());
+        let is_default = |network: &&Network| {
+            let multus = network.multus.as_ref();
+            network.pod.is_some() || multus.is_some_and(|multus| multus.default == Some(true))
+        };
+        let default = networks.into_iter().flatten().flatten().find(is_default);
+        default.map(|network| network.name.as_deref().unwrap_or_default())
+    }
+}
+
+impl Policy {
+    fn allows(&self, address: IpAddr) -> bool {
+        self.allowed.is_empty() || self.allowed.iter().any(|prefix| prefix.contains(&address))
+    }
+}
+
+/// Whether a text is a name that a zone file and a message can hold, behind which `zone` more octets follow. Characters
+/// that mean something in a zone file are in no name.
+pub(crate) fn is_name(text: &str, zone: usize) -> bool {
+    let is_character = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+    let is_label = |label: &str| !label.is_empty() && label.len() <= LABEL && label.bytes().all(is_character);
+    text.split('.').all(is_label) && text.len() + 1 + zone <= NAME
+}
+
+/// A plain IPv4 address; the standard library takes no leading zeros.
+fn ipv4(text: &str) -> Option<Ipv4Addr> {
+    text.parse().ok()
+}
+
+/// An IPv6 address that others can reach.
+fn ipv6(text: &str) -> Option<Ipv6Addr> {
+    let address: Ipv6Addr = text.parse().ok()?;
+    let is_local = address.is_loopback() || address.is_unspecified() || address.is_unicast_link_local();
+    let is_odd = address.is_multicast() || address.to_ipv4_mapped().is_some();
+    (!is_local && !is_odd).then_some(address)
+}
+
+#[cfg(test)]
+mod tests;

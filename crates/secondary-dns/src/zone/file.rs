@@ -1,0 +1,479 @@
+//! Zone files (RFC 1035 §5) of the types that a zone of addresses needs. A file is taken as a whole or not at all.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use hickory_proto::rr::rdata::{CNAME, MX, NS, PTR, SOA, SRV, TXT};
+use hickory_proto::rr::{Name, RData};
+
+use super::{Data, Found, Zone};
+
+/// Longest string of a TXT record, in octets.
+const STRING: usize = 255;
+
+/// A zone file is refused.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub struct Invalid {
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub reason: Reason,
+}
+
+/// What is wrong with a zone file.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Reason {
+    /// It ends within parentheses or quotes.
+    #[error("it ends within {0}")]
+    Unclosed(&'static str),
+    /// A parenthesis closes nothing.
+    #[error("nothing is open that `)` could close")]
+    Closing,
+    /// A control entry that nobody here knows.
+    #[error("unsupported directive {0:?}")]
+    Directive(String),
+    /// The record begins with a blank, and none was before it.
+    #[error("there is no record whose name could be meant")]
+    NoOwner,
+    /// It has no type.
+    #[error("the record has no type")]
+    NoType,
+    /// Its type is of no use here.
+    #[error("unsupported type or class {0:?}")]
+    Type(String),
+    /// A name is none.
+    #[error("{0:?} is no name")]
+    Name(String),
+    /// A value is none of its kind.
+    #[error("{text:?} is no {kind}")]
+    Value {
+        /// What stands there.
+        text: String,
+        /// What should.
+        kind: &'static str,
+    },
+    /// Something is missing.
+    #[error("the {0} is missing")]
+    Missing(&'static str),
+    /// More follows than belongs there.
+    #[error("{0:?} is too much")]
+    TooMuch(String),
+    /// No TTL is said anywhere.
+    #[error("there is neither $TTL nor a TTL of the record")]
+    NoTtl,
+    /// The name is of another zone.
+    #[error("{0} is not in the zone")]
+    OutOfZone(String),
+    /// There is more than one.
+    #[error("there is a second SOA record")]
+    SecondSoa,
+    /// It is somewhere else than the zone begins.
+    #[error("the SOA record is not that of the zone")]
+    SoaElsewhere,
+    /// There is none.
+    #[error("there is no SOA record")]
+    NoSoa,
+    /// Somebody else answers for a part of the zone.
+    #[error("{0} is delegated, which is not supported")]
+    Delegation(String),
+    /// An alias and other data share a name.
+    #[error("{0} has a CNAME record and others")]
+    Alias(String),
+}
+
+/// A word of an entry.
+#[derive(Clone, Copy, Debug)]
+struct Word<'t> {
+    /// With its escapes.
+    text: &'t str,
+    quoted: bool,
+}
+
+/// Reads a zone of this name.
+///
+/// # Errors
+/// When anything in it is not understood, or it has no SOA record.
+pub fn read(text: &str, origin: &Name) -> Result<Zone, Invalid> {
+    let mut reader = Reader {
+        zone: origin.clone(),
+        origin: origin.clone(),
+        owner: None,
+        default_ttl: None,
+        last_ttl: None,
+        soa: None,
+        waiting: Vec::new(),
+    };
+    let mut lines = Lines { rest: text, line: 0 };
+    while let Some(entry) = lines.next_entry()? {
+        let line = entry.line;
+        let at = |reason| Invalid { line, reason };
+        reader.take(&entry).map_err(at)?;
+    }
+    let line = lines.line;
+    reader.finish().map_err(|reason| Invalid { line, reason })
+}
+
+/// Text that is cut into entries.
+struct Lines<'t> {
+    rest: &'t str,
+    /// The last line that was read.
+    line: usize,
+}
+
+struct Entry<'t> {
+    line: usize,
+    /// Whether it begins with a blank: then its name is that of the entry before.
+    indented: bool,
+    words: Vec<Word<'t>>,
+}
+
+impl<'t> Lines<'t> {
+    /// The next entry that is not empty: a line, or several within parentheses.
+    fn next_entry(&mut self) -> Result<Option<Entry<'t>>, Invalid> {
+        while !self.rest.is_empty() {
+            let entry = self.entry()?;
+            if !entry.words.is_empty() {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    fn entry(&mut self) -> Result<Entry<'t>, Invalid> {
+        self.line += 1;
+        let line = self.line;
+        let at = |reason| Invalid { line, reason };
+        let indented = self.rest.starts_with([' ', '\t']);
+        let (mut words, mut depth) = (Vec::new(), 0_usize);
+        loop {
+            let Some(c) = self.rest.chars().next() else {
+                return match depth {
+                    0 => Ok(Entry {
+                        line,
+                        indented,
+                        words,
+                    }),
+                    _ => Err(at(Reason::Unclosed("parentheses"))),
+                };
+            };
+            match c {
+                '\n' => {
+                    self.skip(1);
+                    if depth == 0 {
+                        return Ok(Entry {
+                            line,
+                            indented,
+                            words,
+                        });
+                    }
+                    self.line += 1;
+                }
+                ' ' | '\t' | '\r' => self.skip(1),
+                ';' => self.skip(self.rest.find('\n').unwrap_or(self.rest.len())),
+                '(' => {
+                    depth += 1;
+                    self.skip(1);
+                }
+                ')' => {
+                    depth = depth.checked_sub(1).ok_or_else(|| at(Reason::Closing))?;
+                    self.skip(1);
+                }
+                '"' => {
+                    self.skip(1);
+                    let end = end(self.rest, |c| c == '"' || c == '\n');
+                    let text = self.cut(end);
+                    if !self.rest.starts_with('"') {
+                        return Err(at(Reason::Unclosed("quotes")));
+                    }
+                    self.skip(1);
+                    words.push(Word { text, quoted: true });
+                }
+                _ => {
+                    let end = end(self.rest, |c| c.is_ascii_whitespace() || "();\"".contains(c));
+                    let text = self.cut(end);
+                    words.push(Word { text, quoted: false });
+                }
+            }
+        }
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.cut(bytes);
+    }
+
+    fn cut(&mut self, bytes: usize) -> &'t str {
+        let (text, rest) = self.rest.split_at_checked(bytes).unwrap_or((self.rest, ""));
+        self.rest = rest;
+        text
+    }
+}
+
+/// Where the first character is that ends a word, and is not escaped.
+fn end(text: &str, ends: impl Fn(char) -> bool) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        if !escaped && ends(c) {
+            return at;
+        }
+        escaped = !escaped && c == '\\';
+    }
+    text.len()
+}
+
+/// What was read so far.
+struct Reader {
+    zone: Name,
+    origin: Name,
+    owner: Option<Name>,
+    default_ttl: Option<u32>,
+    last_ttl: Option<u32>,
+    soa: Option<Zone>,
+    /// Records in front of the SOA record.
+    waiting: Vec<(Name, u32, Data)>,
+}
+
+impl Reader {
+    fn take(&mut self, entry: &Entry<'_>) -> Result<(), Reason> {
+        let mut words = Words(entry.words.iter());
+        if !entry.indented {
+            let first = words.next("name")?;
+            match first.text {
+                "$ORIGIN" => {
+                    self.origin = self.name(words.next("origin")?)?;
+                    return words.end();
+                }
+                "$TTL" => {
+                    self.default_ttl = Some(seconds(words.next("TTL")?)?);
+                    return words.end();
+                }
+                directive if directive.starts_with('$') => {
+                    return Err(Reason::Directive(directive.to_owned()));
+                }
+                _ => self.owner = Some(self.name(first)?),
+            }
+        }
+        let owner = self.owner.clone().ok_or(Reason::NoOwner)?;
+        if !self.zone.zone_of(&owner) {
+            return Err(Reason::OutOfZone(owner.to_ascii()));
+        }
+        let (mut ttl, mut class) = (None, None);
+        let kind = loop {
+            let word = words.0.next().ok_or(Reason::NoType)?;
+            if class.is_none() && word.text.eq_ignore_ascii_case("IN") {
+                class = Some(());
+            } else if ttl.is_none() && word.text.starts_with(|c: char| c.is_ascii_digit()) {
+                ttl = Some(seconds(*word)?);
+            } else {
+                break word.text.to_ascii_uppercase();
+            }
+        };
+        let data = self.data(&kind, &mut words)?;
+        words.end()?;
+        let ttl = match (ttl, self.default_ttl, self.last_ttl, &data) {
+            (Some(ttl), ..) => ttl,
+            (None, Some(ttl), ..) | (None, None, Some(ttl), _) => ttl,
+            // RFC 1035 has it so; RFC 2308 gave the field another meaning, and files without $TTL remained.
+            (None, None, None, Data::Other(data)) if let RData::SOA(soa) = &**data => soa.minimum,
+            _ => return Err(Reason::NoTtl),
+        };
+        self.last_ttl = Some(ttl);
+        self.put(owner, ttl, data)
+    }
+
+    fn put(&mut self, owner: Name, ttl: u32, data: Data) -> Result<(), Reason> {
+        let other = match data {
+            Data::Other(other) => other,
+            address @ Data::Address(_) => return self.add(owner, ttl, address),
+        };
+        match *other {
+            RData::SOA(_) if self.soa.is_some() => Err(Reason::SecondSoa),
+            RData::SOA(_) if owner != self.zone => Err(Reason::SoaElsewhere),
+            RData::SOA(soa) => {
+                self.soa = Some(Zone::new(self.zone.clone(), soa, ttl));
+                for (owner, ttl, data) in std::mem::take(&mut self.waiting) {
+                    self.add(owner, ttl, data)?;
+                }
+                Ok(())
+            }
+            RData::NS(_) if owner != self.zone => Err(Reason::Delegation(owner.to_ascii())),
+            other => self.add(owner, ttl, Data::Other(Box::new(other))),
+        }
+    }
+
+    fn add(&mut self, owner: Name, ttl: u32, data: Data) -> Result<(), Reason> {
+        let Some(zone) = &mut self.soa else {
+            self.waiting.push((owner, ttl, data));
+            return Ok(());
+        };
+        let is_alias = |data: &Data| matches!(data, Data::Other(it) if matches!(**it, RData::CNAME(_)));
+        if let Some(Found::Records(others)) = zone.find(&owner) {
+            let taken = others.iter().any(|other| is_alias(&other.data));
+            if taken || (is_alias(&data) && (!others.is_empty() || owner == self.zone)) {
+                return Err(Reason::Alias(owner.to_ascii()));
+            }
+        }
+        zone.add(&owner, ttl, data);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Zone, Reason> {
+        self.soa.ok_or(Reason::NoSoa)
+    }
+
+    fn data(&self, kind: &str, words: &mut Words<'_, '_>) -> Result<Data, Reason> {
+        let data = match kind {
+            "A" => {
+                return Ok(Data::Address(
+                    value::<Ipv4Addr>(words.next("address")?, "IPv4 address")?.into(),
+                ));
+            }
+            "AAAA" => {
+                return Ok(Data::Address(
+                    value::<Ipv6Addr>(words.next("address")?, "IPv6 address")?.into(),
+                ));
+            }
+            "NS" => RData::NS(NS(self.name(words.next("name server")?)?)),
+            "CNAME" => RData::CNAME(CNAME(self.name(words.next("name")?)?)),
+            "PTR" => RData::PTR(PTR(self.name(words.next("name")?)?)),
+            "MX" => {
+                let preference = value(words.next("preference")?, "preference")?;
+                RData::MX(MX::new(preference, self.name(words.next("mail server")?)?))
+            }
+            "SRV" => {
+                let priority = value(words.next("priority")?, "priority")?;
+                let weight = value(words.next("weight")?, "weight")?;
+                let port = value(words.next("port")?, "port")?;
+                RData::SRV(SRV::new(
+                    priority,
+                    weight,
+                    port,
+                    self.name(words.next("target")?)?,
+                ))
+            }
+            "TXT" => {
+                let first = string(words.next("text")?)?;
+                let rest = words.0.by_ref().map(|word| string(*word));
+                let texts: Vec<Vec<u8>> = std::iter::once(Ok(first)).chain(rest).collect::<Result<_, _>>()?;
+                let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+                RData::TXT(TXT::from_bytes(texts))
+            }
+            "SOA" => {
+                let server = self.name(words.next("name server")?)?;
+                let mailbox = self.name(words.next("mailbox")?)?;
+                let serial = value(words.next("serial")?, "serial")?;
+                let mut time = |what| {
+                    let word = words.next(what)?;
+                    let time = i32::try_from(seconds(word)?);
+                    time.map_err(|_| invalid(word, "time"))
+                };
+                let (refresh, retry, expire) = (time("refresh")?, time("retry")?, time("expire")?);
+                let minimum = seconds(words.next("minimum")?)?;
+                RData::SOA(SOA::new(server, mailbox, serial, refresh, retry, expire, minimum))
+            }
+            other => return Err(Reason::Type(other.to_owned())),
+        };
+        Ok(Data::Other(Box::new(data)))
+    }
+
+    fn name(&self, word: Word<'_>) -> Result<Name, Reason> {
+        if word.text == "@" && !word.quoted {
+            return Ok(self.origin.clone());
+        }
+        let no_name = || Reason::Name(word.text.to_owned());
+        let mut name = Name::from_ascii(word.text).map_err(|_| no_name())?;
+        if word.text.is_empty() {
+            return Err(no_name());
+        }
+        if !name.is_fqdn() {
+            name = name.append_domain(&self.origin).map_err(|_| no_name())?;
+        }
+        name.set_fqdn(true);
+        Ok(name)
+    }
+}
+
+/// The rest of an entry.
+struct Words<'w, 't>(std::slice::Iter<'w, Word<'t>>);
+
+impl<'t> Words<'_, 't> {
+    fn next(&mut self, what: &'static str) -> Result<Word<'t>, Reason> {
+        self.0.next().copied().ok_or(Reason::Missing(what))
+    }
+
+    fn end(&mut self) -> Result<(), Reason> {
+        match self.0.next() {
+            Some(word) => Err(Reason::TooMuch(word.text.to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn invalid(word: Word<'_>, kind: &'static str) -> Reason {
+    let text = word.text.to_owned();
+    Reason::Value { text, kind }
+}
+
+fn value<T: std::str::FromStr>(word: Word<'_>, kind: &'static str) -> Result<T, Reason> {
+    word.text.parse().map_err(|_| invalid(word, kind))
+}
+
+/// A number of seconds, or the sum of numbers with units, such as `1h30m`.
+fn seconds(word: Word<'_>) -> Result<u32, Reason> {
+    let no_time = || invalid(word, "time");
+    let (mut sum, mut number) = (0_u32, None::<u32>);
+    for c in word.text.chars() {
+        if let Some(digit) = c.to_digit(10) {
+            let ten = number.unwrap_or(0).checked_mul(10);
+            number = Some(ten.and_then(|it| it.checked_add(digit)).ok_or_else(no_time)?);
+            continue;
+        }
+        let unit = match c.to_ascii_lowercase() {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            'w' => 604_800,
+            _ => return Err(no_time()),
+        };
+        let part = number.take().and_then(|number| number.checked_mul(unit));
+        let total = part.and_then(|part| sum.checked_add(part));
+        sum = total.ok_or_else(no_time)?;
+    }
+    match number {
+        Some(number) if sum == 0 => Ok(number),
+        None if !word.text.is_empty() => Ok(sum),
+        _ => Err(no_time()),
+    }
+}
+
+/// A string of a TXT record, its escapes resolved.
+fn string(word: Word<'_>) -> Result<Vec<u8>, Reason> {
+    let mut bytes = word.text.bytes();
+    let mut text = Vec::with_capacity(word.text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            text.push(byte);
+            continue;
+        }
+        let no_escape = || invalid(word, "string");
+        let first = bytes.next().ok_or_else(no_escape)?;
+        if !first.is_ascii_digit() {
+            text.push(first);
+            continue;
+        }
+        let digits = [Some(first), bytes.next(), bytes.next()];
+        let mut number = 0_u16;
+        for digit in digits {
+            let digit = digit.filter(u8::is_ascii_digit).ok_or_else(no_escape)?;
+            number = number * 10 + u16::from(digit - b'0');
+        }
+        text.push(u8::try_from(number).map_err(|_| no_escape())?);
+    }
+    if text.len() > STRING {
+        return Err(invalid(word, "string"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

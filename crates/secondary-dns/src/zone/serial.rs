@@ -1,0 +1,50 @@
+//! Serials of zones (RFC 1982), and where they begin.
+
+use regex_lite::Regex;
+
+/// The serial of a zone file as the established monitor finds it; `None` when it is not one.
+pub fn of_file(text: &str) -> Option<u32> {
+    let serial = Regex::new(r"SOA .*\(([0-9]+) ").ok()?;
+    serial.captures(text)?.get(1)?.as_str().parse().ok()
+}
+
+/// The next serial; behind the last one comes 0.
+pub fn next(serial: u32) -> u32 {
+    serial.wrapping_add(1)
+}
+
+/// Whether a serial is newer than another one (RFC 1982 §3.2).
+pub fn is_newer(serial: u32, than: u32) -> bool {
+    let ahead = serial.wrapping_sub(than);
+    ahead != 0 && ahead < 1 << 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serial_is_read_from_a_file() {
+        // secondary-dns#3-4, where the count begins
+        for (text, expected) in [
+            (
+                "$ORIGIN vm. \n@ IN SOA ns.vm. email.vm. (12345 3600 3600 1209600 3600)\n",
+                Some(12345),
+            ),
+            ("@ IN SOA ns.vm. email.vm. (4294967295 3600 ", Some(u32::MAX)),
+            ("@ IN SOA ns.vm. email.vm. (4294967296 3600 ", None),
+            ("", None),
+            ("garbage", None),
+            ("@ IN SOA ns.vm. email.vm. (", None),
+        ] {
+            assert_eq!(of_file(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn serials_wrap() {
+        assert_eq!(next(u32::MAX), 0);
+        assert!(is_newer(0, u32::MAX) && is_newer(5, 4) && is_newer(1 << 30, 0));
+        assert!(!is_newer(4, 5) && !is_newer(4, 4) && !is_newer(u32::MAX, 0));
+    }
+}

@@ -1,0 +1,337 @@
+//! A server that knows instances, the secondary DNS beside it, and a resolver that asks it.
+
+use std::net::UdpSocket;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::{Message, Query};
+use hickory_proto::rr::{Name, RecordType};
+use kube::{Client, Config};
+use kube_kit::serve::Readiness;
+use kube_kit::shutdown::Shutdown;
+use secondary_dns::answer::SharedZones;
+use secondary_dns::everything;
+use secondary_dns::metrics::Metrics;
+use secondary_dns::monitor::{Monitor, Places};
+use secondary_dns::query_log::QueryLog;
+use secondary_dns::server::{Desk, Limits, Server as DnsServer};
+use secondary_dns::settings::Settings;
+use serde_json::{Value, json};
+use stage::{Admin, Server, Task, config, until};
+
+/// The account of the secondary DNS.
+pub(crate) const ACCOUNT: &str = "system:serviceaccount:dns:secondary";
+/// Namespace of most instances.
+pub(crate) const NAMESPACE: &str = "vms";
+const INSTANCES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
+
+/// An API server of a test's own.
+pub(crate) struct Stage(Server);
+
+impl Deref for Stage {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.0
+    }
+}
+
+impl Stage {
+    /// It knows instances.
+    pub(crate) fn start() -> Self {
+        Self(Server::take(
+            |admin| {
+                install(admin);
+                define_kubevirt(admin);
+            },
+            empty,
+        ))
+    }
+
+    /// It knows none until [`define_kubevirt`].
+    pub(crate) fn without_kubevirt() -> Self {
+        let server = Server::bare();
+        install(&server);
+        Self(server)
+    }
+
+    pub(crate) fn define_kubevirt(&self) {
+        define_kubevirt(self);
+    }
+
+    /// An instance whose interfaces have these addresses.
+    pub(crate) fn run(&self, name: &str, nics: &[(&str, &str)]) {
+        let vmi = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": { "name": name, "namespace": NAMESPACE },
+            "spec": { "networks": [{ "name": "default", "pod": {} }, { "name": "nic1", "multus": { "networkName": "n" } }] },
+        });
+        self.create(&of(""), &vmi);
+        self.set(name, nics);
+    }
+
+    /// Gives the interfaces of an instance other addresses.
+    pub(crate) fn set(&self, name: &str, nics: &[(&str, &str)]) {
+        let nic = |(name, address): &(&str, &str)| json!({ "name": name, "ipAddresses": [address] });
+        let nics: Vec<Value> = nics.iter().map(nic).collect();
+        self.report(&of(name), &json!({ "phase": "Running", "interfaces": nics }));
+    }
+
+    pub(crate) fn end(&self, name: &str) {
+        self.delete(&of(name));
+    }
+
+    /// The secondary DNS in one process.
+    pub(crate) fn dns(&self, variables: &[(&'static str, &'static str)], zones: Option<&Path>) -> Dns {
+        self.dns_over(variables, zones, None)
+    }
+
+    /// The same, by way of another address of the API server.
+    pub(crate) fn dns_over(
+        &self,
+        variables: &[(&'static str, &'static str)],
+        zones: Option<&Path>,
+        line: Option<&Line>,
+    ) -> Dns {
+        let variables = variables.to_vec();
+        let directory = zones.map(PathBuf::from);
+        let (kubeconfig, url) = (self.kubeconfig().to_owned(), line.map(Line::url));
+        let readiness = Readiness::new();
+        let (ready, (at, port)) = (readiness.clone(), mpsc::channel());
+        let task = Task::start(async move |shutdown: Shutdown| {
+            let mut config: Config = config(&kubeconfig, Some(ACCOUNT)).await;
+            if let Some(url) = url {
+                config.cluster_url = url.parse().expect("a URL");
+            }
+            let client = Client::try_from(config).expect("a client");
+            let lookup = |name: &str| {
+                let set = variables.iter().find(|(variable, _)| *variable == name);
+                set.map(|(_, value)| (*value).to_owned())
+            };
+            let memory = SharedZones::default();
+            let places = Places {
+                memory: Some(Arc::clone(&memory)),
+                directory,
+            };
+            let settings = Settings::read(lookup).expect("settings");
+            let monitor = Monitor::new(settings, places, ready, Metrics::default());
+            let desk = Desk {
+                site: Arc::new(Mutex::new(everything(memory))),
+                metrics: Metrics::default(),
+                log: QueryLog::to(std::io::sink()).expect("a thread"),
+            };
+            let server = DnsServer::start(0, &desk, Limits::default()).expect("a server");
+            at.send(server.port()).expect("a test");
+            tokio::select! {
+                () = monitor.run(client) => {}
+                () = shutdown.wait() => {}
+            }
+            server.stop().await;
+        });
+        Dns {
+            port: port.recv().expect("a port"),
+            readiness,
+            task,
+        }
+    }
+}
+
+/// Path of an instance, or of all of the namespace.
+fn of(name: &str) -> String {
+    format!("/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachineinstances/{name}")
+        .trim_end_matches('/')
+        .to_owned()
+}
+
+/// A namespace, and what the shipped manifest lets the account do.
+fn install(admin: &Admin) {
+    admin.namespace(NAMESPACE, &[]);
+    let rule = json!({
+        "apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": ["get", "list", "watch"],
+    });
+    admin.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "secondary" },
+            "rules": [rule],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": "secondary" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "secondary" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "secondary", "namespace": "dns" }],
+        },
+    ] }));
+}
+
+fn define_kubevirt(admin: &Admin) {
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    admin.apply(&json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "virtualmachineinstances.kubevirt.io" },
+        "spec": {
+            "group": "kubevirt.io", "scope": "Namespaced",
+            "names": {
+                "kind": "VirtualMachineInstance", "listKind": "VirtualMachineInstanceList",
+                "singular": "virtualmachineinstance", "plural": "virtualmachineinstances", "shortNames": ["vmi"],
+            },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": {
+                    "type": "object", "properties": { "spec": anything, "status": anything },
+                } },
+            }],
+        },
+    }));
+    admin.wait_until_served(INSTANCES);
+}
+
+fn empty(admin: &Admin) {
+    admin.delete(&of(""));
+}
+
+/// A secondary DNS, until it is dropped.
+pub(crate) struct Dns {
+    port: u16,
+    readiness: Readiness,
+    task: Task,
+}
+
+impl Dns {
+    pub(crate) fn is_ready(&self) -> bool {
+        self.readiness.is_ready()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_ready(&self) {
+        until(
+            "ready",
+            || if self.is_ready() { Ok(()) } else { Err("not ready") },
+        );
+    }
+
+    /// Ends it as SIGKILL would.
+    pub(crate) fn kill(self) {
+        self.task.kill();
+    }
+
+    /// The answer to a question.
+    pub(crate) fn ask(&self, name: &str, kind: RecordType) -> Message {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a limit");
+        socket.connect(("127.0.0.1", self.port)).expect("the server");
+        let mut query = Message::query();
+        query.add_query(Query::query(Name::from_ascii(name).expect("a name"), kind));
+        socket.send(&query.to_vec().expect("a query")).expect("sent");
+        let mut room = [0; 1232];
+        let length = socket.recv(&mut room).expect("an answer");
+        Message::from_vec(&room[..length]).expect("a message")
+    }
+
+    /// The address of a name, or the code of an answer without one.
+    pub(crate) fn address(&self, name: &str) -> String {
+        let answer = self.ask(name, RecordType::A);
+        match answer.answers.first() {
+            Some(record) => record.data.to_string(),
+            None => format!("{:?}", answer.response_code),
+        }
+    }
+
+    /// Waits until a name has this address, and returns how long that took.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, name: &str, expected: &str) -> Duration {
+        let began = Instant::now();
+        until(name, || match self.address(name) {
+            found if found == expected => Ok(()),
+            found => Err(found),
+        });
+        began.elapsed()
+    }
+}
+
+/// A way to the API server that can be cut.
+pub(crate) struct Line {
+    address: std::net::SocketAddr,
+    cut: Arc<AtomicBool>,
+    /// Directions that are open.
+    open: Arc<AtomicUsize>,
+}
+
+impl Line {
+    pub(crate) fn to(admin: &Admin) -> Self {
+        let kubeconfig = std::fs::read_to_string(admin.kubeconfig()).expect("a kubeconfig");
+        let (_, server) = kubeconfig.split_once("https://").expect("a server");
+        let end = server.find(['"', '\n', ' ', ',']).unwrap_or(server.len());
+        let server = server[..end].to_owned();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let cut = Arc::new(AtomicBool::new(false));
+        let open = Arc::<AtomicUsize>::default();
+        let (state, count) = (Arc::clone(&cut), Arc::clone(&open));
+        // It lives as long as the process: nobody connects any more when the test is over.
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let server = std::net::TcpStream::connect(&server).expect("the API server");
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (from, to) = (
+                        from.try_clone().expect("a stream"),
+                        to.try_clone().expect("a stream"),
+                    );
+                    let (cut, open) = (Arc::clone(&state), Arc::clone(&count));
+                    open.fetch_add(1, Ordering::SeqCst);
+                    std::thread::spawn(move || {
+                        carry(&from, &to, &cut);
+                        open.fetch_sub(1, Ordering::SeqCst);
+                    });
+                }
+            }
+        });
+        Self { address, cut, open }
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Ends all connections, and new ones at once; or none any more.
+    pub(crate) fn cut(&self, cut: bool) {
+        self.cut.store(cut, Ordering::SeqCst);
+        if cut {
+            until("the end of all connections", || {
+                match self.open.load(Ordering::SeqCst) {
+                    0 => Ok(()),
+                    open => Err(open),
+                }
+            });
+        }
+    }
+}
+
+/// Carries octets until the line is cut or one side ends.
+fn carry(mut from: &std::net::TcpStream, mut to: &std::net::TcpStream, cut: &AtomicBool) {
+    use std::io::{ErrorKind, Read as _, Write as _};
+    from.set_read_timeout(Some(Duration::from_millis(50)))
+        .expect("a limit");
+    let mut room = [0; 16 << 10];
+    while !cut.load(Ordering::SeqCst) {
+        match from.read(&mut room) {
+            Ok(0) => break,
+            Ok(length) if to.write_all(&room[..length]).is_ok() => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    for side in [from, to] {
+        // It may have ended by itself.
+        let _ = side.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Asks as people do.
+pub(crate) fn said(answer: &secondary_dns::cli::Answer) -> (u8, &str, &str) {
+    (answer.code, &answer.text, &answer.remarks)
+}

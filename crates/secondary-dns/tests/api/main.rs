@@ -1,0 +1,10 @@
+//! The secondary DNS against real API servers, with the permissions of the shipped role and no others.
+//!
+//! There is no KubeVirt: its kind is a minimal definition of ours, and tests write the status of instances.
+
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod life;
+#[cfg(test)]
+mod people;
