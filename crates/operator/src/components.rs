@@ -74,12 +74,6 @@ pub trait Component: Sync {
         Ok(Vec::new())
     }
 
-    /// Whether this version has every program that the component needs here. If not, it is accepted and not deployed,
-    /// and the user is told: a webhook without its server would keep pods from being created.
-    fn has_programs(&self, _context: &Context<'_>) -> bool {
-        true
-    }
-
     /// Objects of earlier versions that stand in the way of this one: removed before it is applied.
     fn leftovers(&self, _cluster: &Cluster) -> &'static [Leftover] {
         &[]

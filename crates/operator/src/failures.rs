@@ -1,7 +1,5 @@
 //! What went wrong in a reconcile, in the order in which it did. One component's failure is not another's.
 
-use crate::{messages, names::reason};
-
 /// Something that went wrong, for a condition and an event.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failure {
@@ -28,15 +26,6 @@ impl Failures {
         self.add(None, reason, message.into());
     }
 
-    /// Takes down a component that is asked for and that this version does not deploy: the log says so elsewhere, once.
-    pub fn note_not_deployed(&mut self, component: &'static str) {
-        let failure = Failure {
-            reason: reason::NOT_YET_DEPLOYED,
-            message: messages::not_yet_deployed(component),
-        };
-        self.noted.push((Some(component), failure));
-    }
-
     fn add(&mut self, component: Option<&'static str>, reason: &'static str, message: String) {
         tracing::warn!(component, reason, error = message, "a step failed");
         self.noted.push((component, Failure { reason, message }));
@@ -50,13 +39,6 @@ impl Failures {
     /// What failed of a component.
     pub fn of(&self, component: &str) -> Option<Failure> {
         summary(self.noted.iter().filter(|(of, _)| *of == Some(component)))
-    }
-
-    /// All that failed and may go better without a change of the configuration.
-    pub fn worth_a_retry(&self) -> Option<Failure> {
-        let is_temporary =
-            |(_, failure): &&(Option<&'static str>, Failure)| failure.reason != reason::NOT_YET_DEPLOYED;
-        summary(self.noted.iter().filter(is_temporary))
     }
 
     /// All that failed.
@@ -103,25 +85,5 @@ mod tests {
         assert_eq!(told(failures.of("macvtap")), Some(("FailedToApply", "b".into())));
         assert_eq!(told(failures.of("linuxBridge")), None);
         assert!(failures.spare("linuxBridge") && !failures.spare("multus"));
-    }
-
-    // operator#86
-    #[test]
-    fn component_that_is_not_deployed_is_a_failure_that_no_retry_mends() {
-        let mut failures = Failures::default();
-        failures.note_not_deployed("ovs");
-        let told = failures.all().expect("a failure");
-        assert_eq!(
-            (told.reason, told.message.as_str()),
-            (
-                "NotYetDeployed",
-                "spec.ovs is accepted, but this version of the operator does not deploy it yet"
-            )
-        );
-        assert_eq!(failures.of("ovs"), Some(told));
-        assert_eq!(failures.worth_a_retry(), None);
-        failures.note("multus", "FailedToApply", "a");
-        let again = failures.worth_a_retry().expect("a failure");
-        assert_eq!((again.reason, again.message.as_str()), ("FailedToApply", "a"));
     }
 }

@@ -1,6 +1,6 @@
 //! Which image a container runs, and by that in which flavour it is deployed (operator §2, operands §13).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::names;
 
@@ -39,15 +39,11 @@ pub struct UnknownImage {
     variable: &'static str,
 }
 
-/// Programs that our own image lacks in this version, each by the variable that names an image instead of it.
-const TO_COME: [&str; 0] = [];
-
 /// Images of all containers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Images {
     own: Option<String>,
     established: BTreeMap<&'static str, String>,
-    lacking: BTreeSet<&'static str>,
 }
 
 impl Images {
@@ -61,25 +57,7 @@ impl Images {
         Self {
             own: None,
             established: names::env::IMAGES.into_iter().filter_map(set).collect(),
-            lacking: TO_COME.into(),
         }
-    }
-
-    /// As if our own image had every program that is still to come.
-    #[must_use]
-    pub fn with_all_programs(self) -> Self {
-        Self {
-            lacking: BTreeSet::new(),
-            ..self
-        }
-    }
-
-    /// Whether all the containers that these variables stand for can be run: a variable names an image, or ours has the
-    /// program.
-    pub fn can_run(&self, variables: &[&str]) -> bool {
-        let runs =
-            |variable: &&str| self.established.contains_key(*variable) || !self.lacking.contains(*variable);
-        variables.iter().all(runs)
     }
 
     /// With the operator's own image.

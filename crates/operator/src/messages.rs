@@ -55,10 +55,5 @@ pub fn failed_reason(reason: &str) -> String {
     format!("Failed: {reason}")
 }
 
-/// Event: a component was asked for that this version does not deploy.
-pub fn not_yet_deployed(field: &str) -> String {
-    format!("spec.{field} is accepted, but this version of the operator does not deploy it yet")
-}
-
 /// A template was not named.
 pub const NO_INPUT_FILE: &str = "Must specify input file";

@@ -178,6 +178,4 @@ pub mod reason {
     pub const PROGRESSING: &str = "Progressing";
     /// Event: everything is there again.
     pub const AVAILABLE: &str = "Available";
-    /// Event: a component was asked for that this version does not deploy.
-    pub const NOT_YET_DEPLOYED: &str = "NotYetDeployed";
 }

@@ -68,8 +68,6 @@ pub(crate) struct Plan {
     pub(crate) deployed: Vec<(&'static str, Vec<ObjectId>)>,
     /// Components that cannot be rendered.
     pub(crate) unrendered: Vec<(&'static str, manifest::Error)>,
-    /// Components that the specification asks for and that this version does not deploy.
-    pub(crate) not_deployed: Vec<&'static str>,
     /// Whether a range of MAC addresses was made from [`Observed::random`].
     pub(crate) draws_range: bool,
 }
@@ -139,7 +137,6 @@ impl Plan {
             groups: rendered.groups,
             deployed: rendered.deployed,
             unrendered: rendered.failed,
-            not_deployed: render::not_deployed(&context),
             draws_range: draws_range(&asked, applied),
         })
     }

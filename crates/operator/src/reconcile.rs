@@ -50,7 +50,7 @@ use crate::{
     render::{self, Group},
     resource::{self, Resource},
     settings::Settings,
-    status::{Component, Finding},
+    status::Finding,
     watches,
     workloads::{ReadySince, Workload},
 };
@@ -110,8 +110,6 @@ struct Memory {
     gone: BTreeSet<ObjectId>,
     /// Whether the last reconcile failed, in whole or in part.
     failed: bool,
-    /// Components about which the user was told that they are not deployed.
-    announced: BTreeSet<&'static str>,
 }
 
 /// What a reconcile led to.
@@ -237,14 +235,9 @@ impl Reconciler {
     fn judge(&mut self, outcome: Result<Outcome, Stop>) -> (Finding, Option<String>) {
         match outcome {
             Ok(Outcome { groups, failures }) => {
-                let again = failures.worth_a_retry().map(|failure| failure.message);
+                let again = failures.all().map(|failure| failure.message);
                 self.memory.failed = again.is_some();
-                let mut components = self.components();
-                // Their conditions say why they are not there.
-                components.extend(self.memory.announced.iter().map(|&name| Component {
-                    name,
-                    workloads: Vec::new(),
-                }));
+                let components = self.components();
                 let finding = Finding::Applied {
                     components,
                     containers: render::containers(&groups),
@@ -317,10 +310,6 @@ impl Reconciler {
             failures.note(component, reason::RENDER, error.to_string());
         }
         self.carry_out(&plan, &mut failures).await?;
-        for &component in &plan.not_deployed {
-            failures.note_not_deployed(component);
-        }
-        self.announce(cr, &plan.not_deployed).await;
         let groups = plan.groups;
         Ok(Outcome { groups, failures })
     }

@@ -34,7 +34,7 @@ pub fn each<'a>(
     context: &'a Context<'_>,
     stamp: &'a Stamp,
 ) -> impl Iterator<Item = (&'static str, Result<Group, Error>)> + 'a {
-    deployed(context).map(|component| (component.name(), group(component, context, stamp)))
+    enabled(context).map(|component| (component.name(), group(component, context, stamp)))
 }
 
 fn group(component: &dyn Component, context: &Context<'_>, stamp: &Stamp) -> Result<Group, Error> {
@@ -83,18 +83,6 @@ fn enabled<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn Co
         .filter(|component| component.enabled(context.spec))
 }
 
-fn deployed<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'static dyn Component> + 'a {
-    enabled(context).filter(|component| component.has_programs(context))
-}
-
-/// Components that the specification asks for, and that this version does not deploy.
-pub fn not_deployed(context: &Context<'_>) -> Vec<&'static str> {
-    enabled(context)
-        .filter(|component| !component.has_programs(context))
-        .map(Component::name)
-        .collect()
-}
-
 /// Objects of earlier versions that have to go before the enabled components are applied, each with the component that
 /// waits for that.
 pub fn leftovers(context: &Context<'_>) -> Vec<(&'static str, ObjectId)> {
@@ -102,7 +90,7 @@ pub fn leftovers(context: &Context<'_>) -> Vec<(&'static str, ObjectId)> {
         let leftovers = component.leftovers(context.cluster).iter();
         leftovers.map(move |leftover| (component.name(), leftover.id(context.namespace)))
     };
-    deployed(context).flat_map(of).collect()
+    enabled(context).flat_map(of).collect()
 }
 
 impl Leftover {

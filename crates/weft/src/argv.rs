@@ -50,7 +50,12 @@ const COREFILE: &str = "--conf";
 fn manager(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> &'static str {
     let has = |flags: &[&str]| {
         let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
-        arguments.any(|argument| argument.split('=').next().is_some_and(|name| flags.contains(&name)))
+        arguments.any(|argument| {
+            argument
+                .split('=')
+                .next()
+                .is_some_and(|name| flags.contains(&name))
+        })
     };
     if has(&FLAGS_OF_IPAM) {
         IPAM

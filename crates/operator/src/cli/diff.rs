@@ -27,7 +27,7 @@ use super::{
 use crate::{
     applied::{self, Applied},
     cluster_facts::{Cluster, NodeState},
-    detect, messages,
+    detect,
     plan::{Observed, Plan, Rejection},
     resource::Resource,
     settings::Settings,
@@ -211,11 +211,9 @@ fn remarks(plan: &Plan) -> Vec<String> {
     let unrendered = plan.unrendered.iter();
     let unrendered =
         unrendered.map(|(component, error)| format!("spec.{component} cannot be rendered: {error}"));
-    let not_deployed = plan.not_deployed.iter();
-    let not_deployed = not_deployed.map(|component| messages::not_yet_deployed(component));
     let drawn = "the operator would choose a range of MAC addresses for spec.kubeMacPool at random";
     let drawn = plan.draws_range.then(|| drawn.to_owned());
-    unrendered.chain(not_deployed).chain(drawn).collect()
+    unrendered.chain(drawn).collect()
 }
 
 /// Whether the kind of an object will be served once everything is applied.

@@ -17,7 +17,7 @@ use crate::{
     applied::Applied,
     cluster_facts::{Cluster, NodeState, NodeStateDefinition, NodeStateWish, OpenShiftNetwork, Platform},
     components::{Component as _, kube_mac_pool::KubeMacPool},
-    manifest, messages,
+    manifest,
     plan::{Observed, Plan, Rejection},
     render::Group,
     resource::Resource,
@@ -142,8 +142,6 @@ impl From<manifest::Error> for Error {
 pub(super) struct Rendered {
     /// The objects, by component, in order.
     pub groups: Vec<Group>,
-    /// What the user should know.
-    pub notes: Vec<String>,
 }
 
 /// The text to print, and notes for the user.
@@ -165,7 +163,7 @@ pub(super) fn run(args: &Args) -> Result<(String, Vec<String>), Error> {
             json!({ "apiVersion": "v1", "kind": "List", "items": objects })
         ),
     };
-    Ok((text, [input.notes, rendered.notes].concat()))
+    Ok((text, input.notes))
 }
 
 /// The cluster that the flags describe.
@@ -225,9 +223,7 @@ pub(super) fn render(object: Value, settings: &Settings, args: &Args) -> Result<
     for object in groups.iter_mut().flat_map(|group| &mut group.objects) {
         disown(object);
     }
-    let notes = plan.not_deployed.into_iter();
-    let notes = notes.map(messages::not_yet_deployed).collect();
-    Ok(Rendered { groups, notes })
+    Ok(Rendered { groups })
 }
 
 /// Takes away the reference to the configuration resource, whose uid nobody knows.
@@ -418,19 +414,6 @@ mod tests {
         assert!(
             text.contains("image: pool:1") && text.contains("namespace: addons"),
             "{text}"
-        );
-    }
-
-    #[test]
-    fn what_is_not_deployed_is_said() {
-        let (text, notes) = rendered(&json!({ "kubevirtIpamController": {} }), &IMAGE).expect("objects");
-        assert!(
-            names(&text).iter().all(|name| !name.contains("ipam")),
-            "{text}"
-        );
-        assert_eq!(
-            notes,
-            ["spec.kubevirtIpamController is accepted, but this version of the operator does not deploy it yet"]
         );
     }
 

@@ -32,12 +32,6 @@ impl Component for KubeSecondaryDns {
         spec.kube_secondary_dns.is_some()
     }
 
-    fn has_programs(&self, context: &Context<'_>) -> bool {
-        context
-            .images
-            .can_run(&[names::env::KUBE_SECONDARY_DNS_IMAGE, names::env::CORE_DNS_IMAGE])
-    }
-
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let images = Containers::of(context)?;
         let mut objects = context.namespace_object()?;

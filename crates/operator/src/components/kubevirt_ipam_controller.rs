@@ -127,7 +127,7 @@ impl IssuedCertificates {
 pub fn issued_secrets(images: &Images, platform: Platform) -> &'static [&'static str] {
     let variable = names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE;
     match images.of(variable).map(|image| Certificates::of(platform, image)) {
-        Ok(Certificates::Operator) if images.can_run(&[variable]) => &[AUTHORITY_SECRET, SERVING_SECRET],
+        Ok(Certificates::Operator) => &[AUTHORITY_SECRET, SERVING_SECRET],
         _ => &[],
     }
 }
@@ -139,12 +139,6 @@ impl Component for KubevirtIpamController {
 
     fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
         spec.kubevirt_ipam_controller.is_some()
-    }
-
-    fn has_programs(&self, context: &Context<'_>) -> bool {
-        context
-            .images
-            .can_run(&[names::env::KUBEVIRT_IPAM_CONTROLLER_IMAGE])
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {

@@ -84,13 +84,6 @@ fn object_of_an_operator_without_inventory_is_pruned_by_its_specification() {
 }
 
 #[test]
-fn component_that_is_not_deployed_is_named_and_the_others_are_planned() {
-    let plan = plan_with(&json!({ "kubevirtIpamController": {}, "multus": {} }), |_| {}).expect("a plan");
-    assert_eq!(plan.not_deployed, ["kubevirtIpamController"]);
-    assert!(components(&plan).contains(&"multus"));
-}
-
-#[test]
 fn component_that_cannot_be_rendered_keeps_its_objects_and_the_others() {
     let bridge = daemon_set("kube-cni-linux-bridge-plugin");
     let recorded = Inventory::of_component("linuxBridge", [bridge.clone()]);

@@ -27,7 +27,7 @@ impl Reconciler {
         let recorded = self.apply_one(&plan.record).await;
         recorded.map_err(|error| Stop::retry(reason::APPLY, error.to_string()))?;
         self.apply(&plan.groups, failures).await;
-        if failures.worth_a_retry().is_none() {
+        if failures.all().is_none() {
             // Freed, or applied without an owner; nothing gives it one again.
             let networks = watches::definition(object::NETWORK_ATTACHMENT_DEFINITION);
             self.memory.gone.insert(networks);

@@ -26,21 +26,6 @@ use crate::{
 const DETAILS: Duration = Duration::from_secs(1);
 
 impl Reconciler {
-    /// Tells the user, once, about components that are accepted and not deployed.
-    pub(super) async fn announce(&mut self, cr: &Resource, fields: &[&'static str]) {
-        self.memory.announced.retain(|field| fields.contains(field));
-        for field in fields {
-            if self.memory.announced.insert(field) {
-                let message = messages::not_yet_deployed(field);
-                tracing::warn!(field, message);
-                let regarding = cr.reference();
-                self.recorder
-                    .publish(&regarding, Kind::Warning, reason::NOT_YET_DEPLOYED, &message)
-                    .await;
-            }
-        }
-    }
-
     /// The deployed components, and how far their workloads are.
     pub(super) fn components(&mut self) -> Vec<Component> {
         let deployed = self.memory.deployed.iter();

@@ -34,7 +34,7 @@ pub(crate) fn rules() -> Vec<(String, Value)> {
     let context = Context {
         spec: &configuration::complete(&spec, None, cluster.platform, [1, 2]),
         cluster: &cluster,
-        images: &images.with_all_programs(),
+        images: &images,
         namespace: "addons",
         prometheus: &Prometheus::default(),
         node_state: &NodeState::default(),

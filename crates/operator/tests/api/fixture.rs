@@ -132,14 +132,14 @@ impl Fixture {
     }
 
     /// Starts the operator with these images, whatever the environment says; a variable that is not among them stands
-    /// for our own image, which has every program.
+    /// for our own image.
     pub(crate) fn start_images(&mut self, images: &'static [(&'static str, &'static str)]) {
         self.start_with(VERSION, self.server_url(), |settings| {
             let named = |name: &str| {
                 let found = images.iter().find(|(variable, _)| *variable == name);
                 found.map(|(_, image)| (*image).to_owned())
             };
-            let images = Images::read(named).with_all_programs();
+            let images = Images::read(named);
             Settings { images, ..settings }
         });
     }

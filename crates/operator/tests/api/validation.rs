@@ -155,36 +155,3 @@ fn another_name_is_ignored() {
         None
     );
 }
-
-// operator#86
-#[test]
-fn component_without_a_program_keeps_the_configuration_from_being_available_and_no_other_component() {
-    let mut fixture = Fixture::installed("validation-undeployed");
-    // Our own image is to run it, and does not have it.
-    fixture.set("KUBE_SECONDARY_DNS_IMAGE", "");
-    fixture.start();
-    fixture.configure(&json!({ "kubeSecondaryDNS": {}, "multus": {} }));
-    fixture.roll_out(&["multus"]);
-    let complaint =
-        "spec.kubeSecondaryDNS is accepted, but this version of the operator does not deploy it yet";
-    fixture.wait_for_event(&format!("Warning NotYetDeployed: {complaint}"));
-    let configuration = fixture.wait_for_conditions(&[
-        "Available False Failing",
-        "Degraded True NotYetDeployed",
-        "Progressing False InvalidConfiguration",
-    ]);
-    assert_eq!(message(&configuration, "Degraded"), complaint);
-    fixture.wait_for_components(&[
-        "KubeSecondaryDNSAvailable False NotYetDeployed",
-        "MultusAvailable True",
-        "NetworkPoliciesAvailable True",
-    ]);
-    let told = fixture
-        .events()
-        .iter()
-        .filter(|event| event.starts_with("Warning NotYetDeployed"))
-        .count();
-    assert_eq!(told, 1);
-    fixture.configure(&json!({ "multus": {} }));
-    fixture.wait_until_available();
-}

@@ -120,10 +120,6 @@ fn failure(why: &str, namespace: &str) -> Next {
             "take the change back, or remove the component and add it anew",
             format!("kubectl edit networkaddonsconfig {NETWORK_ADDONS_SINGLETON}"),
         ),
-        reason::NOT_YET_DEPLOYED => next(
-            "give the component an image, or take it out of the specification",
-            format!("kubectl edit networkaddonsconfig {NETWORK_ADDONS_SINGLETON}"),
-        ),
         _ => log(namespace),
     }
 }

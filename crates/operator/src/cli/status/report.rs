@@ -280,7 +280,6 @@ fn is_owned(object: &Value, configuration: &Value) -> bool {
 fn state(condition: Option<&Condition>, live: &[&Value]) -> State {
     match condition {
         Some(found) if found.status == "True" => State::Available,
-        Some(found) if found.reason == reason::NOT_YET_DEPLOYED => State::NotDeployed,
         Some(found) if is_rolling(found) => State::Progressing,
         Some(_) => State::Degraded,
         None if live.is_empty() => State::NotDeployed,
@@ -315,9 +314,7 @@ fn known_workloads() -> Vec<(&'static str, Vec<ObjectId>)> {
         uid: String::new(),
     };
     let settings = Settings {
-        images: Images::read(|_| None)
-            .with_all_programs()
-            .with_own(Some(names::OPERATOR.to_owned())),
+        images: Images::read(|_| None).with_own(Some(names::OPERATOR.to_owned())),
         operand_namespace: names::DEFAULT_NAMESPACE.to_owned(),
         ..Settings::default()
     };

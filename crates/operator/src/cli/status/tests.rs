@@ -356,29 +356,6 @@ Next: install what defines the missing kind; the operator then goes on by itself
     );
 }
 
-// operator#86, the table
-#[test]
-fn component_without_a_program_is_not_deployed_and_has_a_next_step() {
-    let complaint = "spec.ovs is accepted, but this version of the operator does not deploy it yet";
-    let mut conditions = failing("NotYetDeployed", complaint);
-    conditions.push(condition(
-        "OvsAvailable",
-        "False",
-        58,
-        "NotYetDeployed",
-        complaint,
-    ));
-    let text = shown(&Observed {
-        configuration: Some(configuration(&json!({ "ovs": {} }), &conditions)),
-        operator: Some(operator(1)),
-        ..Observed::default()
-    });
-    let is_told = |line: &str| line.starts_with("ovs ") && line.ends_with(" not deployed");
-    assert!(text.lines().any(is_told), "{text}");
-    let next = "\nNext: give the component an image, or take it out of the specification\n";
-    assert!(text.contains(next), "{text}");
-}
-
 #[test]
 fn what_keeps_pods_from_running_is_told_with_the_next_step() {
     let crashed = json!({ "phase": "Running", "containerStatuses": [{
