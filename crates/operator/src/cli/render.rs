@@ -424,13 +424,12 @@ mod tests {
     #[test]
     fn what_is_not_deployed_is_said() {
         let (text, notes) = rendered(&json!({ "kubevirtIpamController": {} }), &IMAGE).expect("objects");
-        assert!(
-            names(&text).iter().all(|name| !name.contains("ipam")),
-            "{text}"
-        );
+        assert!(names(&text).iter().all(|name| !name.contains("ipam")), "{text}");
         assert_eq!(
             notes,
-            ["spec.kubevirtIpamController is accepted, but this version of the operator does not deploy it yet"]
+            [
+                "spec.kubevirtIpamController is accepted, but this version of the operator does not deploy it yet"
+            ]
         );
     }
 

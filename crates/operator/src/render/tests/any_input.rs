@@ -168,7 +168,10 @@ fn any_spec() -> impl Strategy<Value = Value> {
         ("nmstate", Just(json!({})).boxed()),
         (
             "kubeSecondaryDNS",
-            (texts(&["domain", "nameServerIP"]), proptest::option::of(any::<u16>()))
+            (
+                texts(&["domain", "nameServerIP"]),
+                proptest::option::of(any::<u16>()),
+            )
                 .prop_map(|(mut dns, port)| {
                     if let Some(port) = port {
                         dns["service"] = json!({ "type": "NodePort", "nodePort": port });

@@ -80,7 +80,9 @@ fn deployment(flavour: Flavour) -> Value {
         server["image"] = json!("weft:1");
         server["command"] = json!(["/weft", "secondary-dns", "serve"]);
         server["ports"] = json!([
-            port("dns", 5353, "UDP"), port("healthport", 8082, "TCP"), port("readyport", 8083, "TCP"),
+            port("dns", 5353, "UDP"),
+            port("healthport", 8082, "TCP"),
+            port("readyport", 8083, "TCP"),
             port("dns-tcp", 5353, "TCP"),
         ]);
         server["readinessProbe"] = eager("/ready", "readyport");
@@ -248,7 +250,10 @@ fn service_is_there_where_it_is_asked_for() {
         (json!({}), service("ClusterIP", None)),
         (json!({ "nodePort": 31111 }), service("ClusterIP", None)),
         (json!({ "type": "NodePort" }), service("NodePort", None)),
-        (json!({ "type": "NodePort", "nodePort": 31111 }), service("NodePort", Some(31111))),
+        (
+            json!({ "type": "NodePort", "nodePort": 31111 }),
+            service("NodePort", Some(31111)),
+        ),
         (json!({ "type": "LoadBalancer" }), service("LoadBalancer", None)),
     ] {
         for native in [false, true] {
