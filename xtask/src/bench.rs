@@ -3,6 +3,7 @@
 mod attach;
 mod audit;
 mod cni;
+mod dns;
 mod footprint;
 mod harness;
 mod macpool;
@@ -32,6 +33,8 @@ enum Command {
     Operator(operator::Args),
     /// The MAC pool: reviews over TLS, starts with many virtual machines, memory, API requests; needs root
     Macpool(macpool::Args),
+    /// The secondary DNS: queries per second and core, memory, start with many names; needs root
+    Dns(dns::Args),
     /// Node network state: memory, idle processor time, time to report a change and to apply a policy; needs root
     Nmstate(nmstate::Args),
 }
@@ -44,6 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Command::Pods(args) => pods::run(args),
         Command::Operator(args) => operator::run(args),
         Command::Macpool(args) => macpool::run(args),
+        Command::Dns(args) => dns::run(args),
         Command::Nmstate(args) => nmstate::run(args),
     }
 }

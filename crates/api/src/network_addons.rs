@@ -202,8 +202,7 @@ pub struct KubeSecondaryDNSService {
     pub kind: Option<KubeSecondaryDNSServiceType>,
     /// Port of the nodes, over UDP and TCP. The cluster chooses one where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 65535))]
-    pub node_port: Option<u16>,
+    pub node_port: Option<i32>,
 }
 
 /// How a name server is reached.

@@ -146,7 +146,7 @@ impl Model {
         let mut all = Zones::default();
         let origins: Vec<Name> = self.origins().collect();
         for origin in &origins {
-            if let Some(zone) = self.empty_zone(origin.clone()) {
+            if let Some(zone) = self.empty_zone(origin) {
                 all.put(zone);
             }
         }
@@ -170,7 +170,7 @@ impl Model {
         Name::from_ascii(format!("{}.", self.header.zone)).ok()
     }
 
-    fn empty_zone(&self, origin: Name) -> Option<Zone> {
+    fn empty_zone(&self, origin: &Name) -> Option<Zone> {
         let Header {
             zone,
             name_servers,
@@ -191,11 +191,7 @@ impl Model {
         );
         let mut made = Zone::new(origin.clone(), soa, *ttl);
         if !name_servers.is_empty() {
-            made.add(
-                &origin,
-                *ttl,
-                Data::Other(Box::new(RData::NS(NS(server.clone())))),
-            );
+            made.add(origin, *ttl, Data::Other(Box::new(RData::NS(NS(server.clone())))));
             for address in name_servers {
                 made.add(&server, *ttl, Data::Address(*address));
             }

@@ -86,7 +86,7 @@ async fn reload(path: PathBuf, mut text: String, running: &mut Running) {
                 path.display()
             ),
             Err(error) => {
-                tracing::error!("plugin/reload: Corefile changed but the former one stays: {error:#}")
+                tracing::error!("plugin/reload: Corefile changed but the former one stays: {error:#}");
             }
         }
     }
@@ -157,17 +157,14 @@ impl Running {
         for (port, blocks) in ports {
             let mut site = Site(Vec::new());
             for block in blocks {
-                let zones = match self.part(&block.directories, &kept) {
-                    Some((at, zones)) => {
-                        kept.push(at);
-                        zones
-                    }
-                    None => {
-                        let part = self.follow(block.directories);
-                        let zones = Arc::clone(&part.zones);
-                        parts.push(part);
-                        zones
-                    }
+                let zones = if let Some((at, zones)) = self.part(&block.directories, &kept) {
+                    kept.push(at);
+                    zones
+                } else {
+                    let part = self.follow(block.directories);
+                    let zones = Arc::clone(&part.zones);
+                    parts.push(part);
+                    zones
                 };
                 site.0.extend(block.below.into_iter().map(|below| Block {
                     below,

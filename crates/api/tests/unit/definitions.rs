@@ -72,7 +72,7 @@ const TOP: &str = "/ object
     .spec.kubeSecondaryDNS.nameServerIP string
     .spec.kubeSecondaryDNS.service object
     .spec.kubeSecondaryDNS.service.type string
-    .spec.kubeSecondaryDNS.service.nodePort integer
+    .spec.kubeSecondaryDNS.service.nodePort integer int32
     .spec.macvtap object
     .spec.macvtap.devicePluginConfig string
     .spec.kubevirtIpamController object
@@ -235,6 +235,7 @@ const CIPHERS: &str = "TLS_AES_128_GCM_SHA256 TLS_AES_256_GCM_SHA384 TLS_CHACHA2
 
 fn expected_enum(path: &str) -> Option<Value> {
     match path {
+        ".spec.kubeSecondaryDNS.service.type" => Some(json!(["ClusterIP", "NodePort", "LoadBalancer"])),
         ".spec.tlsSecurityProfile.type" => Some(json!(["Old", "Intermediate", "Modern", "Custom"])),
         ".spec.tlsSecurityProfile.custom.minTLSVersion" => Some(json!([
             "VersionTLS10",

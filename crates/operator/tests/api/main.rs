@@ -51,6 +51,8 @@ mod removal;
 #[cfg(test)]
 mod rights;
 #[cfg(test)]
+mod secondary_dns;
+#[cfg(test)]
 mod status;
 #[cfg(test)]
 mod stubs;

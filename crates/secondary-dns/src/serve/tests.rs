@@ -52,11 +52,11 @@ fn ask(port: u16) -> Option<(u8, [u8; 4])> {
 }
 
 #[track_caller]
-fn wait<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mut found: impl FnMut() -> T) {
+fn wait<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, mut found: impl FnMut() -> T) {
     let began = Instant::now();
     loop {
         let now = found();
-        if now == expected {
+        if now == *expected {
             return;
         }
         assert!(began.elapsed() < DEADLINE, "{what}: {now:?}, not {expected:?}");
@@ -79,13 +79,13 @@ fn what_a_corefile_says_is_served_and_followed() {
             .unwrap()
             .unwrap();
     });
-    wait("health", Some((200, "OK".to_owned())), || get(health, "/health"));
-    wait("no zone", Some(503), || {
+    wait("health", &Some((200, "OK".to_owned())), || get(health, "/health"));
+    wait("no zone", &Some(503), || {
         get(ready, "/ready").map(|(code, _)| code)
     });
     assert_eq!(ask(dns).map(|(code, _)| code), Some(2), "SERVFAIL");
     fs::write(zones.join("db.vm"), zone(1, "10.0.0.1")).unwrap();
-    wait("ready", Some((200, "OK".to_owned())), || get(ready, "/ready"));
+    wait("ready", &Some((200, "OK".to_owned())), || get(ready, "/ready"));
     assert_eq!(ask(dns), Some((0, [10, 0, 0, 1])));
     let (_, text) = get(figures, "/metrics").unwrap();
     for line in [
@@ -101,8 +101,8 @@ fn what_a_corefile_says_is_served_and_followed() {
     fs::write(&path, ".:1 {\n cache\n}\n").unwrap();
     std::thread::sleep(Duration::from_millis(10));
     fs::write(&path, corefile(&zones, [other, health, ready, figures])).unwrap();
-    wait("the new port", Some((0, [10, 0, 0, 1])), || ask(other));
-    wait("the old port", None, || ask(dns));
+    wait("the new port", &Some((0, [10, 0, 0, 1])), || ask(other));
+    wait("the old port", &None, || ask(dns));
     assert_eq!(get(health, "/health").map(|(code, _)| code), Some(200));
     let began = Instant::now();
     shutdown.trigger();

@@ -270,8 +270,7 @@ impl Reader {
         let data = self.data(&kind, &mut words)?;
         words.end()?;
         let ttl = match (ttl, self.default_ttl, self.last_ttl, &data) {
-            (Some(ttl), ..) => ttl,
-            (None, Some(ttl), ..) | (None, None, Some(ttl), _) => ttl,
+            (Some(ttl), ..) | (None, Some(ttl), ..) | (None, None, Some(ttl), _) => ttl,
             // RFC 1035 has it so; RFC 2308 gave the field another meaning, and files without $TTL remained.
             (None, None, None, Data::Other(data)) if let RData::SOA(soa) = &**data => soa.minimum,
             _ => return Err(Reason::NoTtl),

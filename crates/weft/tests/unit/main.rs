@@ -778,3 +778,88 @@ fn programs_of_the_node_state_are_names_and_commands_of_it() {
     let help = weft(&["nmstate", "--help"]);
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("preview"));
 }
+
+#[test]
+fn secondary_dns_ends_as_go_does_when_a_flag_is_wrong() {
+    // secondary-dns §2
+    let root = tempfile::tempdir().expect("a directory");
+    let coredns = root.path().join("coredns");
+    symlink(env!("CARGO_BIN_EXE_weft"), &coredns).expect("a link");
+    for arguments in [
+        &["secondary-dns", "--no-such-flag"][..],
+        &["secondary-dns", "monitor", "-zap-encoder=xml"],
+    ] {
+        let output = weft(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", error(&output));
+    }
+    assert_eq!(run(&coredns, &["-no-such-flag"]).status.code(), Some(2));
+    let output = run(&coredns, &["-conf", "/no/such/Corefile"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error(&output).starts_with("cannot read the Corefile /no/such/Corefile"),
+        "{}",
+        error(&output)
+    );
+    let corefile = root.path().join("Corefile");
+    std::fs::write(&corefile, ".:5353 {\n    cache 30\n}\n").expect("a file");
+    let output = weft(&["secondary-dns", "serve", &format!("-conf={}", corefile.display())]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(error(&output), "Corefile:2: unsupported directive 'cache'\n");
+    let mut manager = Command::new(root.path().join("coredns"));
+    let output = manager
+        .arg0("/manager")
+        .env("NAME_SERVER_IP", "")
+        .env("DOMAIN", "a..b")
+        .output();
+    let output = output.expect("the program runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(error(&output), "DOMAIN \"a..b\" is no DNS name\n");
+}
+
+#[test]
+fn secondary_dns_ends_at_once_when_it_is_told_to() {
+    // secondary-dns#60
+    let root = tempfile::tempdir().expect("a directory");
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a port")
+        .port();
+    let corefile = root.path().join("Corefile");
+    let zones = root.path().display();
+    std::fs::write(
+        &corefile,
+        format!(".:{port} {{\n auto {{\n  directory {zones}\n }}\n}}\n"),
+    )
+    .expect("a file");
+    std::fs::write(
+        root.path().join("db.vm"),
+        "@ 1 SOA ns.vm. email.vm. (1 2 3 4 5)\na 1 A 10.0.0.1\n",
+    )
+    .expect("a file");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["secondary-dns", "-conf"])
+        .arg(&corefile)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut lines = BufReader::new(server.stderr.take().expect("its log")).lines();
+    let inserted = format!("[INFO] plugin/auto: Inserting zone `vm.' from: {zones}/db.vm");
+    assert!(lines.any(|line| line.is_ok_and(|line| line == inserted)));
+    // A client that has said nothing yet, and one that is in the middle of its question.
+    let _silent = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    let mut slow = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    slow.write_all(&[0, 23, 0]).expect("sent");
+    let began = std::time::Instant::now();
+    let ended = Command::new("kill")
+        .args(["-TERM", &server.id().to_string()])
+        .status();
+    assert!(ended.expect("kill runs").success());
+    let status = server.wait().expect("it ends");
+    assert!(status.success(), "{status}");
+    // One second is allowed; the rest is for a slow machine.
+    assert!(
+        began.elapsed() < std::time::Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+}

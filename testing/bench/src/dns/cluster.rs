@@ -1,0 +1,90 @@
+//! Stands in for an API server with many instances: lists page by page, and watches that report nothing.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use serde_json::{Value, json};
+
+/// Octets of everything in an instance that nobody here reads, about as much as a real one has.
+const IGNORED: usize = 6000;
+
+/// Listens, and returns a kubeconfig that leads there. It lives as long as this process.
+pub(crate) fn start(directory: &Path, instances: u32) -> anyhow::Result<PathBuf> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let kubeconfig = directory.join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{ "name": "c", "cluster": { "server": format!("http://{}", listener.local_addr()?) } }],
+        "users": [{ "name": "u", "user": {} }],
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+    });
+    fs::write(&kubeconfig, config.to_string())?;
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // A client that goes away is no concern of others.
+            thread::spawn(move || answer(&stream, instances));
+        }
+    });
+    Ok(kubeconfig)
+}
+
+fn answer(stream: &TcpStream, instances: u32) -> anyhow::Result<()> {
+    let mut lines = BufReader::new(stream).lines();
+    while let Some(request) = lines.next().transpose()? {
+        while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        let parameter = |name: &str| {
+            let query = path.split_once('?').map_or("", |(_, query)| query);
+            let found = query
+                .split('&')
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+            found.and_then(|value| value.parse::<u32>().ok())
+        };
+        if path.contains("watch=true") {
+            thread::park();
+        }
+        let (from, limit) = (
+            parameter("continue").unwrap_or(0),
+            parameter("limit").unwrap_or(instances),
+        );
+        let to = from.saturating_add(limit).min(instances);
+        let more = if to < instances {
+            to.to_string()
+        } else {
+            String::new()
+        };
+        let items: Vec<Value> = (from..to).map(instance).collect();
+        let body = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceList",
+            "metadata": { "resourceVersion": "7", "continue": more }, "items": items,
+        });
+        let body = body.to_string();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut to = stream;
+        to.write_all(head.as_bytes())?;
+        to.write_all(body.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn instance(n: u32) -> Value {
+    let address = std::net::Ipv4Addr::from(0x0a00_0000 + n);
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": {
+            "name": format!("vm{n}"), "namespace": format!("ns{}", n % 100), "uid": n.to_string(),
+            "resourceVersion": "7", "annotations": { "ignored": "x".repeat(IGNORED) },
+        },
+        "spec": { "networks": [{ "name": "default", "pod": {} }, { "name": "nic1", "multus": { "networkName": "n" } }] },
+        "status": { "phase": "Running", "interfaces": [
+            { "name": "default", "ipAddress": "10.244.0.5", "ipAddresses": ["10.244.0.5"] },
+            { "name": "nic1", "ipAddress": address, "ipAddresses": [address, "fe80::1"] },
+        ] },
+    })
+}

@@ -1,0 +1,329 @@
+//! Measures the server of the secondary DNS: `cargo xtask bench dns`.
+//!
+//! ```text
+//! zone file with many names ──> weft secondary-dns serve <── queries over UDP, by threads of this process
+//! ```
+//!
+//! Clients and server share the machine's processors: queries per second are a floor, the server's own time on processors
+//! is what counts, and is told as queries per second and core. The monitor lists its instances from a stand-in of an API
+//! server in this process, which makes them up page by page: its start is a ceiling.
+
+mod cluster;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// The program to measure: a `weft`
+    #[arg(long)]
+    ours: PathBuf,
+    /// Virtual machines, each with two names
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=65_000))]
+    vms: u32,
+    /// Seconds to ask each kind of question
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+}
+
+/// Clients that ask at the same time, each with so many questions under way.
+const CLIENTS: u32 = 4;
+const UNDER_WAY: usize = 32;
+/// Port of the monitor's probes.
+const MONITOR: u16 = 8081;
+/// After such a time a process that does nothing has given memory back.
+const REST: Duration = Duration::from_secs(25);
+/// How long the server may take to start, and an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOST: Duration = Duration::from_millis(200);
+
+fn main() -> ExitCode {
+    match measure(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &Args) -> anyhow::Result<()> {
+    let directory = std::env::temp_dir().join(format!("weft-dns-bench-{}", std::process::id()));
+    fs::create_dir_all(&directory)?;
+    let measured = measure_in(&directory, args);
+    fs::remove_dir_all(&directory)?;
+    measured
+}
+
+fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {
+    let zones = directory.join("zones");
+    fs::create_dir(&zones)?;
+    fs::write(zones.join("db.vm"), zone(args.vms))?;
+    println!(
+        "{} virtual machines, {} names, {CLIENTS} clients over UDP",
+        args.vms,
+        2 * args.vms
+    );
+    for is_logged in [false, true] {
+        let server = Server::start(&args.ours, directory, &zones, is_logged)?;
+        let log = if is_logged { "with" } else { "without" };
+        println!(
+            "\n{log} the query log: ready after {:.0} ms, {}",
+            server.ready_after.as_secs_f64() * 1000.0,
+            server.memory()?
+        );
+        for (what, name) in [
+            ("addresses", Asked::Interface),
+            ("names that do not exist", Asked::Missing),
+            ("names of other zones", Asked::Elsewhere),
+        ] {
+            let before = server.processor_time()?;
+            let (answers, took) = ask(server.port, args, name)?;
+            let busy = server.processor_time()? - before;
+            let rate = |time: Duration| answers as f64 / time.as_secs_f64().max(f64::EPSILON);
+            println!(
+                "  {what:<24} {:>8.0} answers/s, {:>8.0} a second and core, {:.1} µs of a processor each",
+                rate(took),
+                rate(busy),
+                busy.as_secs_f64() * 1e6 / answers as f64
+            );
+        }
+        println!("  then {}", server.memory()?);
+    }
+    measure_monitor(directory, args)
+}
+
+/// Starts monitors among many instances.
+fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
+    let kubeconfig = cluster::start(directory, args.vms)?;
+    println!("\nthe monitor among {} instances:", args.vms);
+    for mode in ["monitor", "all-in-one"] {
+        let zones = directory.join(mode);
+        fs::create_dir(&zones)?;
+        let began = Instant::now();
+        let process = Command::new(&args.ours)
+            .args(["secondary-dns", mode, "--kubeconfig"])
+            .arg(&kubeconfig)
+            .arg("--zones")
+            .arg(&zones)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let server = Server {
+            process,
+            port: 0,
+            ready_after: Duration::ZERO,
+        };
+        while !is_ready() {
+            if began.elapsed() > PATIENCE {
+                bail!("the monitor is not ready within {} s", PATIENCE.as_secs());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let ready = began.elapsed();
+        while !zones.join("db.vm").exists() && began.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        println!(
+            "  {mode}: ready after {:.0} ms, zone file after {:.0} ms, {:.0} ms of a processor, {}",
+            ready.as_secs_f64() * 1000.0,
+            began.elapsed().as_secs_f64() * 1000.0,
+            server.processor_time()?.as_secs_f64() * 1000.0,
+            server.memory()?
+        );
+        // It gives back what the start took when it has been at rest.
+        thread::sleep(REST);
+        println!("    at rest {}", server.memory()?);
+    }
+    Ok(())
+}
+
+/// Whether the probe of the monitor says so.
+fn is_ready() -> bool {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", MONITOR)) else {
+        return false;
+    };
+    let mut answer = String::new();
+    let asked = stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
+}
+
+fn zone(vms: u32) -> String {
+    let mut text =
+        String::from("$ORIGIN vm. \n$TTL 60 \n@ IN SOA ns.vm. email.vm. (1 3600 3600 1209600 60)\n");
+    for n in 0..vms {
+        let address = std::net::Ipv4Addr::from(0x0a00_0000 + n);
+        let namespace = n % 100;
+        text.push_str(&format!(
+            "nic1.vm{n}.ns{namespace} IN A {address}\nvm{n}.ns{namespace} IN A {address}\n"
+        ));
+    }
+    text
+}
+
+struct Server {
+    process: Child,
+    port: u16,
+    ready_after: Duration,
+}
+
+impl Server {
+    fn start(program: &Path, directory: &Path, zones: &Path, is_logged: bool) -> anyhow::Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let corefile = directory.join("Corefile");
+        let log = if is_logged { "log" } else { "errors" };
+        let zones = zones.display();
+        fs::write(
+            &corefile,
+            format!(".:{port} {{\n auto {{\n  directory {zones}\n }}\n {log}\n}}\n"),
+        )?;
+        let began = Instant::now();
+        let process = Command::new(program)
+            .args(["secondary-dns", "serve", "-conf"])
+            .arg(&corefile)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot run {}", program.display()))?;
+        let mut server = Self {
+            process,
+            port,
+            ready_after: Duration::ZERO,
+        };
+        let socket = client(port)?;
+        while began.elapsed() < PATIENCE {
+            // Nobody listens at first: the answer is an error then.
+            let asked = socket.send(&query(0, &Asked::Interface.name(0)));
+            let mut room = [0; 512];
+            if asked.is_ok() && socket.recv(&mut room).is_ok() && room[3] & 15 == 0 {
+                server.ready_after = began.elapsed();
+                return Ok(server);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        bail!("the server does not answer within {} s", PATIENCE.as_secs())
+    }
+
+    /// Time on processors since the start, to a hundredth of a second.
+    fn processor_time(&self) -> anyhow::Result<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        let ticks: Vec<u64> = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .flat_map(str::parse)
+            .collect();
+        let second = rustix::param::clock_ticks_per_second();
+        Ok(Duration::from_secs_f64(
+            ticks.iter().sum::<u64>() as f64 / second as f64,
+        ))
+    }
+
+    fn memory(&self) -> anyhow::Result<String> {
+        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process.id()))?;
+        let kilobytes = |key: &str| {
+            let line = rollup.lines().find_map(|line| line.strip_prefix(key));
+            let number = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+            number.unwrap_or_default() / 1024.0
+        };
+        Ok(format!(
+            "{:.1} MiB Rss, {:.1} of it anonymous",
+            kilobytes("Rss:"),
+            kilobytes("Anonymous:")
+        ))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn client(port: u16) -> anyhow::Result<UdpSocket> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    socket.connect(("127.0.0.1", port))?;
+    socket.set_read_timeout(Some(LOST))?;
+    Ok(socket)
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+enum Asked {
+    Interface,
+    Missing,
+    Elsewhere,
+}
+
+impl Asked {
+    fn name(self, n: u32) -> String {
+        match self {
+            Self::Interface => format!("nic1.vm{n}.ns{}.vm", n % 100),
+            Self::Missing => format!("nic1.absent{n}.ns{}.vm", n % 100),
+            Self::Elsewhere => format!("host{n}.example.com"),
+        }
+    }
+}
+
+fn query(id: u16, name: &str) -> Vec<u8> {
+    let mut message = id.to_be_bytes().to_vec();
+    message.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 1]);
+    for label in name.split('.') {
+        message.push(u8::try_from(label.len()).unwrap_or_default());
+        message.extend(label.as_bytes());
+    }
+    // A for IN, and an OPT record for 1232 octets, as resolvers have it.
+    message.extend([0, 0, 1, 0, 1, 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    message
+}
+
+/// Asks as fast as answers come, and counts them.
+fn ask(port: u16, args: &Args, what: Asked) -> anyhow::Result<(u64, Duration)> {
+    let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut clients = Vec::new();
+    for first in 0..CLIENTS {
+        let queries: Vec<Vec<u8>> = (first..args.vms.max(CLIENTS))
+            .step_by(CLIENTS as usize)
+            .map(|n| query(u16::try_from(n % 65_536).unwrap_or_default(), &what.name(n)))
+            .collect();
+        let (socket, stop, answers) = (client(port)?, Arc::clone(&stop), Arc::clone(&answers));
+        clients.push(thread::spawn(move || {
+            let mut next = queries.iter().cycle();
+            let mut room = [0; 512];
+            let mut send = || next.next().map(|query| socket.send(query));
+            for _ in 0..UNDER_WAY {
+                send();
+            }
+            while !stop.load(Ordering::Relaxed) {
+                // What is lost is not waited for any longer.
+                if socket.recv(&mut room).is_ok() {
+                    answers.fetch_add(1, Ordering::Relaxed);
+                }
+                send();
+            }
+        }));
+    }
+    let began = Instant::now();
+    thread::sleep(Duration::from_secs(args.seconds));
+    stop.store(true, Ordering::Relaxed);
+    let took = began.elapsed();
+    for client in clients {
+        if client.join().is_err() {
+            bail!("a client failed");
+        }
+    }
+    Ok((answers.load(Ordering::Relaxed).max(1), took))
+}

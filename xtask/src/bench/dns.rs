@@ -1,0 +1,23 @@
+//! `cargo xtask bench dns`: the image's server of the secondary DNS, by the program in `testing/bench`.
+
+use super::harness;
+use crate::image;
+
+/// What to measure, and how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Virtual machines in the zone, each with two names
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=65_000))]
+    vms: u32,
+    /// Seconds to ask each kind of question
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut command = harness::build("dns-bench", &[image::WEFT])?;
+    command.arg("--ours").arg(image::built(image::WEFT)?);
+    command.args(["--vms", &args.vms.to_string()]);
+    command.args(["--seconds", &args.seconds.to_string()]);
+    harness::run(command)
+}
