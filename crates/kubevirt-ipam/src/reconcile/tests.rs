@@ -531,7 +531,8 @@ impl World {
         let Some(before) = self.claims.get(name).cloned() else {
             return status(StatusCode::NOT_FOUND, "NotFound");
         };
-        let is_old = body["metadata"]["resourceVersion"] != before.version.to_string();
+        let version = before.version.to_string();
+        let is_old = body["metadata"]["resourceVersion"] != version.as_str();
         if is_old && self.bug != Some(Bug::WritesAreBlind) {
             return status(StatusCode::CONFLICT, "Conflict");
         }
@@ -558,7 +559,8 @@ impl World {
         let Some(before) = self.claims.get(name).cloned() else {
             return status(StatusCode::NOT_FOUND, "NotFound");
         };
-        let is_other = body["preconditions"]["resourceVersion"] != before.version.to_string();
+        let version = before.version.to_string();
+        let is_other = body["preconditions"]["resourceVersion"] != version.as_str();
         if is_other && self.bug != Some(Bug::WritesAreBlind) {
             return status(StatusCode::CONFLICT, "Conflict");
         }
