@@ -26,6 +26,8 @@ Looks at the network add-ons of a cluster, and at what their operator does
                                    what is left over on nodes
   kubectl weft macpool who MAC     which objects have a MAC address
   kubectl weft macpool usage       how full the range of MAC addresses is
+  kubectl weft ippool who IP       which virtual machine keeps an IP address
+  kubectl weft ippool usage        how full the ranges of these addresses are
   kubectl weft nmstate preview -f policy.yaml
                                    what a policy would change on each node";
 
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Doctor(multus::doctor::Args),
     /// Show who has a MAC address, and how full the pool is
     Macpool(kubemacpool::cli::Args),
+    /// Show who keeps an IP address, and how full the ranges of networks are
+    Ippool(kubevirt_ipam::cli::Args),
     /// Show what a policy would change on the nodes
     Nmstate(nmstate::Args),
 }
@@ -111,6 +115,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
         }
         Command::Macpool(args) => {
             let answer = kubemacpool::cli::answer(args);
+            terminal::answer(&answer.text, &answer.remarks, answer.code)
+        }
+        Command::Ippool(args) => {
+            let answer = kubevirt_ipam::cli::answer(args);
             terminal::answer(&answer.text, &answer.remarks, answer.code)
         }
         Command::Nmstate(args) => nmstate::run(&args),
