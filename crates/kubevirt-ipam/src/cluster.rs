@@ -7,7 +7,7 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, Resource};
 use kube_kit::client::message;
 use kube_kit::path;
-use kube_kit::watch::Name;
+use kube_kit::watch::{DeserializeGuard, Name};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -22,6 +22,9 @@ use crate::objects::{
 const READ: Duration = Duration::from_secs(1);
 /// How long a write may take.
 const WRITE: Duration = Duration::from_secs(10);
+/// How long it may take to write addresses. With the time that a replica may write after its last renewal it is less than a
+/// lease lasts: who takes the lease sees every address that was given before.
+const GIVE: Duration = Duration::from_secs(4);
 
 /// Why the API server does not tell or take something. The text is the API server's.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -38,6 +41,9 @@ pub enum Error {
     /// It is not allowed.
     #[error("{0}")]
     Forbidden(String),
+    /// The kind is not served.
+    #[error("{0}")]
+    NotServed(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -55,6 +61,7 @@ impl Error {
             "AlreadyExists" => Self::Exists(text),
             "Conflict" => Self::Conflict(text),
             "Forbidden" => Self::Forbidden(text),
+            _ if status.code == 404 => Self::NotServed(text),
             _ => Self::Other(text),
         }
     }
@@ -219,6 +226,42 @@ impl Cluster {
         let claims = self.claims(&id.namespace)?;
         let claim = found(within(READ, claims.get(&id.name)).await)?;
         Ok(claim.map(LiveClaim))
+    }
+
+    /// Writes the addresses of a claim, if nobody changed it meanwhile; what it is afterwards.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub async fn give(&self, namespace: &str, claim: LiveClaim, ips: &[String]) -> Result<LiveClaim, Error> {
+        let LiveClaim(mut object) = claim;
+        object.data["status"]["ips"] = json!(ips);
+        let claims = self.claims(namespace)?;
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let parameters = PostParams::default();
+        let written = within(GIVE, claims.replace_status(&name, &parameters, &object)).await?;
+        Ok(LiveClaim(written))
+    }
+
+    /// All claims of the cluster.
+    ///
+    /// # Errors
+    /// When the API server does not say.
+    pub async fn all_claims(&self) -> Result<Vec<(Name, Claim)>, Error> {
+        const PAGE: u32 = 500;
+        let claims: Api<DeserializeGuard<WireClaim>> = Api::all(self.client.clone());
+        let mut parameters = ListParams::default().limit(PAGE);
+        let mut all = Vec::new();
+        loop {
+            let page = within(WRITE, claims.list(&parameters)).await?;
+            let readable = page
+                .items
+                .into_iter()
+                .filter_map(|DeserializeGuard(item)| item.ok());
+            all.extend(readable.map(|wire| (Name::of(&wire.metadata), Claim::of(wire))));
+            let next = page.metadata.continue_.filter(|token| !token.is_empty());
+            let Some(token) = next else { return Ok(all) };
+            parameters = ListParams::default().limit(PAGE).continue_token(&token);
+        }
     }
 
     /// Makes a claim.

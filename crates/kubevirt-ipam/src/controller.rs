@@ -103,6 +103,10 @@ pub async fn run(
     reconciler: Reconciler,
     shutdown: &Shutdown,
 ) {
+    tokio::select! {
+        () = shutdown.wait() => return,
+        () = reconciler.catch_up() => {}
+    }
     queues.open(&shared);
     loop {
         let (name, queue, reconciles) = tokio::select! {

@@ -37,11 +37,10 @@ pub fn requested(
     subnets: &str,
     interface: &str,
 ) -> Result<Vec<String>, InvalidRequest> {
-    let Some(annotation) = annotation else {
+    if annotation.is_none() {
         return Ok(Vec::new());
-    };
-    let mut asked: HashMap<String, Option<Vec<String>>> = serde_json::from_str(annotation)
-        .map_err(|error| InvalidRequest::Json(messages::excerpt(error.to_string())))?;
+    }
+    let addresses = wishes(annotation, interface)?;
     let subnets = subnets
         .split(',')
         .map(str::trim)
@@ -66,8 +65,20 @@ pub fn requested(
             None => Err(InvalidRequest::NoIpv6(text)),
         }
     };
-    let addresses = asked.remove(interface).flatten().unwrap_or_default();
     addresses.into_iter().map(with_prefix).collect()
+}
+
+/// Addresses that the annotation of an instance asks for on an interface, as they are written.
+///
+/// # Errors
+/// When the annotation can't be read.
+pub fn wishes(annotation: Option<&str>, interface: &str) -> Result<Vec<String>, InvalidRequest> {
+    let Some(annotation) = annotation else {
+        return Ok(Vec::new());
+    };
+    let mut asked: HashMap<String, Option<Vec<String>>> = serde_json::from_str(annotation)
+        .map_err(|error| InvalidRequest::Json(messages::excerpt(error.to_string())))?;
+    Ok(asked.remove(interface).flatten().unwrap_or_default())
 }
 
 #[cfg(test)]

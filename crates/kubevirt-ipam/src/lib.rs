@@ -12,6 +12,7 @@
 //! virtual machine by its owner, and its owner by a finalizer, until nobody can use the addresses any more.
 
 pub mod claim_name;
+pub mod cli;
 pub mod cluster;
 pub mod controller;
 pub mod election;

@@ -79,6 +79,11 @@ pub mod review {
         )
     }
 
+    /// A claim has no addresses of its network's range yet.
+    pub fn no_addresses(claim: &Name) -> String {
+        format!("IPAMClaim \"{}\" has no addresses yet: try again", object(claim))
+    }
+
     /// The claim of a network is another virtual machine's.
     pub fn foreign(claim: &Name, machine: &str) -> String {
         format!(
@@ -155,6 +160,31 @@ pub mod event {
     /// A claim can't be made.
     pub fn failed(claim: &str, error: impl Display) -> String {
         format!("cannot create IPAMClaim {claim:?}: {error}")
+    }
+
+    /// A claim gets no addresses.
+    pub fn no_address(claim: &str, network: &str, error: impl Display) -> String {
+        format!("IPAMClaim {claim:?} gets no addresses on network {network:?}: {error}")
+    }
+
+    /// A claim has an address that somebody else has too.
+    pub fn shared_address(claim: &str, address: impl Display, other: &Name) -> String {
+        format!(
+            "address {address} of IPAMClaim {claim:?} is held by IPAMClaim {:?} too",
+            object(other)
+        )
+    }
+
+    /// A claim has an address that is in no range of its network.
+    pub fn foreign_address(claim: &str, address: impl Display, network: &str) -> String {
+        format!(
+            "address {address} of IPAMClaim {claim:?} is not in the range of network {network:?}; it is kept"
+        )
+    }
+
+    /// Two networks give out the same addresses.
+    pub fn shared_range(network: &str, other: &str) -> String {
+        format!("networks {network:?} and {other:?} have ranges that overlap: they must not be connected")
     }
 
     /// A claim is given back.

@@ -18,7 +18,7 @@ use crate::ip_request;
 use crate::messages::{self, review as text};
 use crate::names;
 use crate::network::{Config, Network};
-use crate::objects::Instance;
+use crate::objects::{Claim, Instance};
 use crate::plan::Networks;
 use crate::selection::{self, Element};
 
@@ -30,8 +30,8 @@ const LOOKED_AT: [&str; 3] = [names::SELECTION, names::DEFAULT_NETWORK, names::P
 
 /// What is known of the cluster.
 pub trait Lookup: Networks {
-    /// The virtual machine whose claim this is, if there is such a claim.
-    fn machine_of(&self, claim: &Name) -> Option<String>;
+    /// A claim.
+    fn claim(&self, id: &Name) -> Option<Claim>;
 }
 
 /// A pod that runs a virtual machine.
@@ -203,13 +203,31 @@ impl<L: Lookup> Claims<'_, L> {
             return Err(review.refused(403, text::ambiguous(&claim, first, network)));
         }
         let id = Name::new(&review.namespace, &claim);
-        let machine = self.known.machine_of(&id).unwrap_or_default();
+        let machine = self.known.claim(&id).unwrap_or_default().machine;
         if !machine.is_empty() && machine != review.instance {
             return Err(review.refused(403, text::foreign(&id, &machine)));
         }
         self.taken.insert(claim.clone(), network.to_owned());
         Ok(claim)
     }
+}
+
+/// Claims whose addresses have to be known.
+pub fn claims_needed(review: &Review, instance: &Instance, known: &impl Networks) -> Vec<Name> {
+    let networks = selection::networks_of(&review.elements, instance);
+    let elements = review.elements.iter().zip(networks);
+    let claim = |(element, network): (&Element, Option<&str>)| {
+        let found = known.network(&element.definition)?;
+        let config = found.config.as_ref().ok()?;
+        let gives = config.allow_persistent_ips && !config.ranges.is_empty();
+        gives.then(|| {
+            Some(Name::new(
+                &review.namespace,
+                claim_name(&review.instance, network?),
+            ))
+        })?
+    };
+    elements.filter_map(claim).collect()
 }
 
 /// References to claims of secondary networks.
@@ -252,6 +270,14 @@ fn secondary<L: Lookup>(
             "will request persistent IPs"
         );
         element.refer_to(&claim);
+        if !config.ranges.is_empty() {
+            let id = Name::new(&review.namespace, claim);
+            let ips = known.claim(&id).unwrap_or_default().ips;
+            if ips.is_empty() {
+                return Err(review.refused(500, text::no_addresses(&id)));
+            }
+            element.ask_for(&ips);
+        }
         changed = true;
     }
     if !changed {

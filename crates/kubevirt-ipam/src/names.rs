@@ -90,6 +90,10 @@ pub mod reason {
     pub const INVALID_NETWORK: &str = "InvalidNAD";
     /// A claim can't be made.
     pub const FAILED: &str = "IPAMClaimFailed";
+    /// A claim gets no addresses of the network's range.
+    pub const NO_ADDRESS: &str = "IPAMClaimWithoutAddress";
+    /// Something is odd about the addresses of a claim.
+    pub const ODD_ADDRESS: &str = "IPAMClaimAddress";
     /// A claim was released, because its network is no longer one of the instance's.
     pub const RELEASED: &str = "IPAMClaimReleased";
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::messages;
 use crate::names;
+use crate::pool::{Range, WireRange};
 
 /// A network that pods can be attached to.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -19,19 +20,34 @@ pub struct Network {
 }
 
 /// The top level of a CNI configuration; what `plugins` hold is not looked at.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Config {
     /// Name of the network.
     pub name: String,
     /// Whether addresses of virtual machines persist.
-    #[serde(rename = "allowPersistentIPs")]
     pub allow_persistent_ips: bool,
     /// `primary`, or anything else.
     pub role: String,
     /// Subnets with their prefix lengths, with commas between.
     pub subnets: String,
+    /// What addresses are given out of where the network's plugin gives none; empty where it does.
+    pub ranges: Vec<Range>,
 }
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireConfig {
+    name: String,
+    #[serde(rename = "allowPersistentIPs")]
+    allow_persistent_ips: bool,
+    role: String,
+    subnets: String,
+    #[serde(rename = "persistentIPRanges")]
+    ranges: Vec<WireRange>,
+}
+
+/// The most ranges of a network.
+const MOST_RANGES: usize = 16;
 
 /// A configuration that can't be read; the text is the parser's.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -54,7 +70,24 @@ impl Config {
         if text.is_empty() {
             return Ok(Self::default());
         }
-        cni::json::from_str(text).map_err(|error| InvalidConfig(messages::excerpt(error.to_string())))
+        let invalid = |text: String| InvalidConfig(messages::excerpt(text));
+        let wire: WireConfig = cni::json::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        if wire.ranges.len() > MOST_RANGES {
+            return Err(invalid(format!(
+                "persistentIPRanges: more than {MOST_RANGES} ranges"
+            )));
+        }
+        let range = |(index, range): (usize, &WireRange)| {
+            Range::read(range).map_err(|error| invalid(format!("persistentIPRanges[{index}]: {error}")))
+        };
+        let ranges = wire.ranges.iter().enumerate().map(range);
+        Ok(Self {
+            ranges: ranges.collect::<Result<_, _>>()?,
+            name: wire.name,
+            allow_persistent_ips: wire.allow_persistent_ips,
+            role: wire.role,
+            subnets: wire.subnets,
+        })
     }
 
     /// Whether it is the primary network of its namespace.
@@ -89,6 +122,7 @@ mod tests {
             allow_persistent_ips: true,
             role: "primary".to_owned(),
             subnets: "10.0.0.0/8".to_owned(),
+            ranges: Vec::new(),
         };
         assert_eq!(Config::parse(text), Ok(expected));
         let nested = r#"{"plugins": [{"name": "x", "allowPersistentIPs": true}]}"#;
@@ -116,6 +150,12 @@ mod tests {
                 "{error}"
             );
         }
+        let error = Config::parse(r#"{"persistentIPRanges": [{"subnet": "10.0.0.0/24"}, {"subnet": "x"}]}"#);
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "failed to extract CNI configuration from NAD: persistentIPRanges[1]: subnet \"x\" is not an address with a \
+             prefix length"
+        );
         let error = Config::parse(r#"{"allowPersistentIPs": "yes"}"#).unwrap_err();
         assert!(error.to_string().contains("allowPersistentIPs"), "{error}");
     }

@@ -91,6 +91,8 @@ pub struct Claim {
     pub network: String,
     /// Its addresses, with prefix lengths.
     pub ips: Vec<String>,
+    /// Its resource version as a number; 0 where it is none.
+    pub version: u64,
 }
 
 impl Instance {
@@ -128,7 +130,9 @@ impl Claim {
         let labels = metadata.labels.unwrap_or_default();
         let finalizers = metadata.finalizers.unwrap_or_default();
         let owners = metadata.owner_references.unwrap_or_default();
+        let version = metadata.resource_version.and_then(|version| version.parse().ok());
         Self {
+            version: version.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
             machine: labels.get(names::MACHINE_LABEL).cloned().unwrap_or_default(),
             held: finalizers.iter().any(|finalizer| finalizer == names::FINALIZER),
@@ -542,7 +546,7 @@ mod tests {
     fn claim_keeps_what_is_looked_at() {
         let wire: WireClaim = serde_json::from_value(json!({
             "metadata": {
-                "name": "c", "namespace": "ns", "uid": "u", "labels": { "kubevirt.io/vm": "vm1", "x": "y" },
+                "name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "7", "labels": { "kubevirt.io/vm": "vm1", "x": "y" },
                 "finalizers": ["other", "kubevirt.io/persistent-ipam"],
                 "ownerReferences": [{ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm1", "uid": "o" }],
             },
@@ -558,6 +562,7 @@ mod tests {
             owners: vec!["o".to_owned()],
             network: "goodnet".to_owned(),
             ips: vec!["10.0.0.1/24".to_owned()],
+            version: 7,
         };
         assert_eq!(Claim::of(wire), expected);
     }

@@ -12,10 +12,12 @@ use std::sync::Arc;
 use kube_kit::watch::Name;
 
 use crate::claim_name::claim_name;
+use crate::ip_request;
 use crate::messages;
 use crate::names;
 use crate::network::{Config, InvalidConfig, Network};
 use crate::objects::{Claim, Instance, Machine, Source};
+use crate::pool::Range;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +49,10 @@ pub struct Wanted {
     pub name: String,
     /// Name of the network, as the network's configuration says it.
     pub network: String,
+    /// What its addresses are given out of; empty where the network's plugin gives them.
+    pub ranges: Vec<Range>,
+    /// Addresses that the user asks for.
+    pub requested: Vec<String>,
 }
 
 /// Why a network has no claim.
@@ -70,6 +76,14 @@ pub enum Problem {
         /// What is wrong.
         error: InvalidConfig,
     },
+    /// The annotation with the addresses that the user asks for can't be read.
+    #[error("{}", messages::event::failed(claim, error))]
+    Wishes {
+        /// The claim.
+        claim: String,
+        /// What is wrong.
+        error: String,
+    },
     /// Another network has a claim of that name.
     #[error("{}", messages::event::ambiguous(claim, first, second))]
     Ambiguous {
@@ -89,13 +103,14 @@ impl Problem {
             Self::NoNetwork { .. } => names::reason::NO_NETWORK,
             Self::Invalid { .. } => names::reason::INVALID_NETWORK,
             Self::Ambiguous { .. } => names::reason::CONFLICT,
+            Self::Wishes { .. } => names::reason::FAILED,
         }
     }
 
     /// What its event says.
     pub fn message(&self) -> String {
         match self {
-            Self::NoNetwork { .. } | Self::Ambiguous { .. } => self.to_string(),
+            Self::NoNetwork { .. } | Self::Ambiguous { .. } | Self::Wishes { .. } => self.to_string(),
             Self::Invalid {
                 network,
                 definition,
@@ -171,9 +186,28 @@ fn wanted(name: &Name, instance: &Instance, networks: &impl Networks) -> Ensure 
             continue;
         }
         taken.insert(claim.clone(), network.name.clone());
+        // The primary network of a namespace has its own way (§6.5).
+        let ranges = match network.source {
+            Source::Multus(_) => config.ranges,
+            Source::Pod | Source::Other => Vec::new(),
+        };
+        let requested = if ranges.is_empty() {
+            Vec::new()
+        } else {
+            match ip_request::wishes(instance.addresses.as_deref(), &network.name) {
+                Ok(wishes) => wishes,
+                Err(error) => {
+                    let error = error.to_string();
+                    ensure.problems.push(Problem::Wishes { claim, error });
+                    continue;
+                }
+            }
+        };
         ensure.claims.push(Wanted {
             name: claim,
             network: config.name,
+            ranges,
+            requested,
         });
     }
     ensure

@@ -132,6 +132,11 @@ impl Range {
         Ok(range)
     }
 
+    /// Its subnet.
+    pub fn subnet(&self) -> IpNet {
+        self.subnet
+    }
+
     fn is_ipv4(&self) -> bool {
         self.subnet.addr().is_ipv4()
     }

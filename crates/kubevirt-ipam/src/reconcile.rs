@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_kit::events::{Kind, Recorder};
@@ -13,6 +14,7 @@ use kube_kit::watch::Name;
 use crate::cluster::{Cluster, Error as ApiError, LiveClaim, Owner, claim_object};
 use crate::election::Leadership;
 use crate::messages;
+use crate::mutate::Lookup as _;
 use crate::names::{self, reason};
 use crate::objects::{Claim, ClaimSpec, Instance, Machine};
 use crate::plan::{self, Belongs, Ensure, Plan, Problem, Wanted};
@@ -51,6 +53,14 @@ pub enum Error {
         claim: String,
         /// Why not.
         error: ApiError,
+    },
+    /// A claim gets no addresses.
+    #[error("cannot give addresses to IPAMClaim {claim:?}: {error}")]
+    Give {
+        /// Its name.
+        claim: String,
+        /// Why not.
+        error: String,
     },
     /// Claims can't be given up.
     #[error("{}", messages::not_released(.0))]
@@ -118,15 +128,27 @@ impl Reconciler {
         // The first is the one that is logged; the others are told by events.
         match failures.into_iter().next() {
             None => {
-                kube_kit::lock(&self.told).remove(name);
+                self.forget_told(name, found.instance.is_some());
                 Ok(())
             }
             Some(error) => {
                 if found.instance.is_none() {
-                    kube_kit::lock(&self.told).remove(name);
+                    self.forget_told(name, false);
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// What was told may be told again; of an instance that is there, what is odd about its addresses may not.
+    fn forget_told(&self, name: &Name, exists: bool) {
+        let mut told = kube_kit::lock(&self.told);
+        let Some(of_machine) = told.get_mut(name) else {
+            return;
+        };
+        of_machine.retain(|text| exists && text.starts_with(reason::ODD_ADDRESS));
+        if of_machine.is_empty() {
+            told.remove(name);
         }
     }
 
@@ -150,11 +172,19 @@ impl Reconciler {
             .await;
             failures.push(problem.into());
         }
-        let missing: Vec<_> = ensure
-            .claims
-            .into_iter()
-            .filter(|wanted| !self.has(name, found, wanted))
-            .collect();
+        let (mut missing, mut there) = (Vec::new(), Vec::new());
+        for wanted in ensure.claims {
+            if self.has(name, found, &wanted) {
+                there.push(wanted);
+            } else {
+                missing.push(wanted);
+            }
+        }
+        for wanted in there.iter().filter(|wanted| !wanted.ranges.is_empty()) {
+            if let Err(error) = self.give(name, instance, wanted).await {
+                failures.push(error);
+            }
+        }
         if missing.is_empty() {
             return failures;
         }
@@ -175,11 +205,119 @@ impl Reconciler {
             return failures;
         };
         for wanted in missing {
-            if let Err(error) = self.claim(name, &live, now, &wanted).await {
+            let mut done = self.claim(name, &live, now, &wanted).await;
+            if done.is_ok() && !wanted.ranges.is_empty() {
+                done = self.give(name, now, &wanted).await;
+            }
+            if let Err(error) = done {
                 failures.push(error);
             }
         }
         failures
+    }
+
+    /// Gives a claim of ours addresses of the network's range, if it has none. There is one worker, and one replica that writes:
+    /// nobody else gives addresses between the look at those that are taken and the write.
+    async fn give(&self, name: &Name, instance: &Instance, wanted: &Wanted) -> Result<(), Error> {
+        let id = Name::new(&name.namespace, &wanted.name);
+        let (known, odd) = {
+            let state = state::lock(&self.shared);
+            (state.claim(&id), state.oddities(&id, wanted))
+        };
+        for text in odd {
+            self.tell(name, instance, Kind::Warning, reason::ODD_ADDRESS, &text)
+                .await;
+        }
+        if known
+            .as_ref()
+            .is_some_and(|known| !known.ips.is_empty() || known.deleting)
+        {
+            return Ok(());
+        }
+        let failed = |error: ApiError| Error::Give {
+            claim: id.name.clone(),
+            error: error.to_string(),
+        };
+        let live = self.cluster.claim(&id).await.map_err(failed)?;
+        let Some(live) = live else {
+            return Err(Error::Changed);
+        };
+        let now = live.claim().map_err(failed)?;
+        if !now.ips.is_empty() || now.deleting {
+            state::lock(&self.shared).claim_seen(id, now);
+            return Ok(());
+        }
+        self.may_write()?;
+        let given = state::lock(&self.shared).allocate(wanted);
+        let ips: Vec<_> = match given {
+            Ok(given) => given.iter().map(ToString::to_string).collect(),
+            Err(refused) => {
+                let text = messages::event::no_address(&id.name, &wanted.network, &refused);
+                self.tell(name, instance, Kind::Warning, reason::NO_ADDRESS, &text)
+                    .await;
+                let (claim, error) = (id.name, refused.to_string());
+                return Err(Error::Give { claim, error });
+            }
+        };
+        tracing::info!(
+            vm = messages::object(name),
+            claim = id.name,
+            ?ips,
+            "giving addresses"
+        );
+        let written = self.cluster.give(&name.namespace, live, &ips).await;
+        match written.and_then(|written| written.claim()) {
+            Ok(claim) => {
+                state::lock(&self.shared).claim_seen(id, claim);
+                Ok(())
+            }
+            Err(error) => {
+                // It may have been written: nobody gets these addresses until it is known.
+                self.look_again(&id, &ips).await;
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// Finds out what became of a write that nobody answered.
+    async fn look_again(&self, id: &Name, ips: &[String]) {
+        const PAUSE: Duration = Duration::from_millis(500);
+        while self.leadership.may_write() {
+            match self.cluster.claim(id).await {
+                Ok(Some(live)) => {
+                    if let Ok(claim) = live.claim() {
+                        state::lock(&self.shared).claim_seen(id.clone(), claim);
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    let claim = messages::object(id);
+                    tracing::warn!(claim, ?ips, %error, "cannot find out whether addresses were given");
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Takes in all claims as they are now: whoever wrote before has given addresses that watches may not have told of yet.
+    pub async fn catch_up(&self) {
+        const PAUSE: Duration = Duration::from_secs(1);
+        loop {
+            match self.cluster.all_claims().await {
+                Ok(claims) => {
+                    let mut state = state::lock(&self.shared);
+                    for (id, claim) in claims {
+                        state.claim_seen(id, claim);
+                    }
+                    return;
+                }
+                // Nobody claims anything before there is a definition of claims.
+                Err(ApiError::NotServed(_)) => return,
+                Err(error) => tracing::warn!(%error, "cannot list IPAMClaims"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// What the API server says now.
@@ -216,7 +354,7 @@ impl Reconciler {
         let id = Name::new(&name.namespace, &wanted.name);
         state
             .claim(&id)
-            .is_some_and(|claim| found.owns(name, claim) == Belongs::Ours)
+            .is_some_and(|claim| found.owns(name, &claim) == Belongs::Ours)
     }
 
     /// Makes a claim, or gets hold of the one that exists.

@@ -14,10 +14,10 @@ use webhook::admission::{self, Request, Verdict};
 
 use crate::cluster::{Cluster, Error};
 use crate::messages::review as text;
-use crate::mutate::{Lookup, Review, mutate};
+use crate::mutate::{Lookup, Review, claims_needed, mutate};
 use crate::names;
 use crate::network::Network;
-use crate::objects::Instance;
+use crate::objects::{Claim, Instance};
 use crate::plan::Networks;
 use crate::state;
 use crate::watches::Core;
@@ -71,9 +71,14 @@ impl Reviews {
             Ok(asked) => asked,
             Err(error) => return review.no_access(error),
         };
+        let claims = match self.claims(&review, &instance, &asked).await {
+            Ok(claims) => claims,
+            Err(error) => return review.no_access(error),
+        };
         let known = Known {
             state: state::lock(&self.core.shared),
             asked,
+            claims,
         };
         mutate(&review, &instance, &known, &self.default_namespace)
     }
@@ -84,6 +89,32 @@ impl Reviews {
             return Ok(Some(Arc::clone(known)));
         }
         Ok(self.cluster.instance(name).await?.map(Arc::new))
+    }
+
+    /// Claims whose addresses the pod needs and the watch has not told of, as far as they exist.
+    async fn claims(
+        &self,
+        review: &Review,
+        instance: &Instance,
+        asked: &HashMap<Name, Arc<Network>>,
+    ) -> Result<HashMap<Name, Claim>, Error> {
+        let needed = {
+            let known = Known {
+                state: state::lock(&self.core.shared),
+                asked: asked.clone(),
+                claims: HashMap::new(),
+            };
+            let mut needed = claims_needed(review, instance, &known);
+            needed.retain(|id| known.claim(id).is_none_or(|claim| claim.ips.is_empty()));
+            needed
+        };
+        let mut found = HashMap::new();
+        for id in needed.into_iter().take(LOOK_UPS) {
+            if let Some(live) = self.cluster.claim(&id).await? {
+                found.insert(id, live.claim()?);
+            }
+        }
+        Ok(found)
     }
 
     /// Networks of the pod that the watch has not told of, as far as they exist.
@@ -107,6 +138,7 @@ impl Reviews {
 struct Known<'a> {
     state: std::sync::MutexGuard<'a, state::State>,
     asked: HashMap<Name, Arc<Network>>,
+    claims: HashMap<Name, Claim>,
 }
 
 impl Networks for Known<'_> {
@@ -121,7 +153,7 @@ impl Networks for Known<'_> {
 }
 
 impl Lookup for Known<'_> {
-    fn machine_of(&self, claim: &Name) -> Option<String> {
-        self.state.machine_of(claim)
+    fn claim(&self, id: &Name) -> Option<Claim> {
+        self.claims.get(id).cloned().or_else(|| self.state.claim(id))
     }
 }

@@ -105,6 +105,11 @@ impl Element {
         self.reference = Some(claim.to_owned());
     }
 
+    /// Lets it ask for these addresses.
+    pub fn ask_for(&mut self, ips: &[String]) {
+        self.put(IPS, ips);
+    }
+
     fn put(&mut self, key: &str, value: impl serde::Serialize) {
         // Texts and lists of them are always JSON.
         if let Err(error) = self.object.set(key, &value) {

@@ -1,14 +1,17 @@
 //! What is known of the cluster: filled by watches, read by webhook and controller.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use ipnet::IpNet;
 use kube_kit::watch::Name;
 
 use crate::mutate::Lookup;
-use crate::network::Network;
+use crate::network::{Config, Network};
 use crate::objects::{Claim, Instance, Machine, Source};
-use crate::plan::{self, Networks, Plan};
+use crate::plan::{self, Networks, Plan, Wanted};
+use crate::pool::{self, Holders, Refused};
 
 #[cfg(test)]
 mod tests;
@@ -34,6 +37,16 @@ pub fn lock(shared: &Shared) -> MutexGuard<'_, State> {
     kube_kit::lock(shared)
 }
 
+/// A claim that has an address.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Holder(pub Name);
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IPAMClaim {:?}", crate::messages::object(&self.0))
+    }
+}
+
 /// What is known. Changes tell which virtual machines have to be looked at.
 #[derive(Debug)]
 pub struct State {
@@ -43,6 +56,8 @@ pub struct State {
     claims: BTreeMap<Name, Claim>,
     /// By virtual machine, the names of the claims whose label names it.
     claims_of: BTreeMap<Name, BTreeSet<String>>,
+    /// By network, who has which address.
+    addresses: BTreeMap<String, Holders<Holder>>,
     /// Claims that stand in the way of a virtual machine.
     in_the_way: BTreeMap<Name, Name>,
     awaited: BTreeSet<Part>,
@@ -56,6 +71,7 @@ impl Default for State {
             networks: BTreeMap::new(),
             claims: BTreeMap::new(),
             claims_of: BTreeMap::new(),
+            addresses: BTreeMap::new(),
             in_the_way: BTreeMap::new(),
             awaited: BTreeSet::from([Part::Machines, Part::Instances, Part::Networks, Part::Claims]),
         }
@@ -149,7 +165,11 @@ impl State {
 
     /// A claim was seen.
     pub fn claim_seen(&mut self, id: Name, claim: Claim) -> Vec<Name> {
-        if self.claims.get(&id) == Some(&claim) {
+        // A claim that this replica wrote is known before its watch tells of it.
+        let is_news = self.claims.get(&id).is_none_or(|known| {
+            *known != claim && (known.uid != claim.uid || known.version <= claim.version)
+        });
+        if !is_news {
             return Vec::new();
         }
         let mut concerned = self.forget_claim(&id);
@@ -158,6 +178,12 @@ impl State {
             let names = self.claims_of.entry(machine.clone()).or_default();
             names.insert(id.name.clone());
             concerned.push(machine);
+        }
+        if !claim.network.is_empty() {
+            let holders = self.addresses.entry(claim.network.clone()).or_default();
+            for address in pool::addresses_of(&claim.ips) {
+                holders.entry(address).or_default().push(Holder(id.clone()));
+            }
         }
         self.claims.insert(id, claim);
         concerned
@@ -170,9 +196,23 @@ impl State {
 
     fn forget_claim(&mut self, id: &Name) -> Vec<Name> {
         let mut concerned: Vec<_> = self.in_the_way.remove(id).into_iter().collect();
-        if let Some(claim) = self.claims.remove(id)
-            && !claim.machine.is_empty()
-        {
+        let Some(claim) = self.claims.remove(id) else {
+            return concerned;
+        };
+        if let Some(holders) = self.addresses.get_mut(&claim.network) {
+            for address in pool::addresses_of(&claim.ips) {
+                if let Some(all) = holders.get_mut(&address) {
+                    all.retain(|Holder(holder)| holder != id);
+                    if all.is_empty() {
+                        holders.remove(&address);
+                    }
+                }
+            }
+            if holders.is_empty() {
+                self.addresses.remove(&claim.network);
+            }
+        }
+        if !claim.machine.is_empty() {
             let machine = Name::new(&id.namespace, &claim.machine);
             if let Some(names) = self.claims_of.get_mut(&machine) {
                 names.remove(&id.name);
@@ -216,11 +256,6 @@ impl State {
         self.instances.get(name)
     }
 
-    /// A claim.
-    pub fn claim(&self, id: &Name) -> Option<&Claim> {
-        self.claims.get(id)
-    }
-
     /// Claims whose label names a virtual machine, by their names.
     pub fn claims_of(&self, machine: &Name) -> impl Iterator<Item = (&str, &Claim)> {
         let names = self.claims_of.get(machine).into_iter().flatten();
@@ -228,6 +263,55 @@ impl State {
             let id = Name::new(&machine.namespace, name);
             Some((name.as_str(), self.claims.get(&id)?))
         })
+    }
+
+    /// One address of each family for a claim on a network.
+    ///
+    /// # Errors
+    /// When there is none, or one that is asked for can't be given.
+    pub fn allocate(&self, wanted: &Wanted) -> Result<Vec<IpNet>, Refused> {
+        let nobody = Holders::new();
+        let holders = self.addresses.get(&wanted.network).unwrap_or(&nobody);
+        pool::allocate(&wanted.ranges, holders, &wanted.requested)
+    }
+
+    /// What is odd about the addresses of a claim on a network with ranges.
+    pub fn oddities(&self, id: &Name, wanted: &Wanted) -> Vec<String> {
+        use crate::messages::event;
+        let mut odd = Vec::new();
+        let holders = self.addresses.get(&wanted.network);
+        let claim = self.claims.get(id);
+        for address in claim.into_iter().flat_map(|claim| pool::addresses_of(&claim.ips)) {
+            let others = holders
+                .and_then(|holders| holders.get(&address))
+                .into_iter()
+                .flatten();
+            let other = others.map(|Holder(other)| other).find(|other| *other != id);
+            if let Some(other) = other {
+                odd.push(event::shared_address(&id.name, address, other));
+            }
+            if !wanted.ranges.iter().any(|range| range.contains(address)) {
+                odd.push(event::foreign_address(&id.name, address, &wanted.network));
+            }
+        }
+        let configs = self
+            .networks
+            .values()
+            .filter_map(|network| network.config.as_ref().ok());
+        let shares = |config: &&Config| {
+            let mut pairs = config
+                .ranges
+                .iter()
+                .flat_map(|one| wanted.ranges.iter().map(move |two| (one, two)));
+            config.name != wanted.network && pairs.any(|(one, two)| one.overlaps(two))
+        };
+        let mut sharing = configs.filter(shares);
+        odd.extend(
+            sharing
+                .next()
+                .map(|other| event::shared_range(&wanted.network, &other.name)),
+        );
+        odd
     }
 
     /// How many claims are held, how many are being deleted, and how many stand in the way of a virtual machine.
@@ -276,7 +360,7 @@ impl Networks for State {
 }
 
 impl Lookup for State {
-    fn machine_of(&self, claim: &Name) -> Option<String> {
-        self.claims.get(claim).map(|claim| claim.machine.clone())
+    fn claim(&self, id: &Name) -> Option<Claim> {
+        self.claims.get(id).cloned()
     }
 }

@@ -28,6 +28,8 @@ Looks at the network add-ons of a cluster, and at what their operator does
   kubectl weft macpool usage       how full the range of MAC addresses is
   kubectl weft dns lookup NAME     what the secondary DNS answers, and why nothing
   kubectl weft dns records         all names that have an address
+  kubectl weft ippool who IP       which virtual machine keeps an IP address
+  kubectl weft ippool usage        how full the ranges of these addresses are
   kubectl weft nmstate preview -f policy.yaml
                                    what a policy would change on each node";
 
@@ -44,6 +46,8 @@ pub(crate) enum Command {
     Macpool(kubemacpool::cli::Args),
     /// Show what is answered for names of virtual machines, and why nothing is
     Dns(secondary_dns::cli::Args),
+    /// Show who keeps an IP address, and how full the ranges of networks are
+    Ippool(kubevirt_ipam::cli::Args),
     /// Show what a policy would change on the nodes
     Nmstate(nmstate::Args),
 }
@@ -119,6 +123,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
         }
         Command::Dns(args) => {
             let answer = secondary_dns::cli::answer(args);
+            terminal::answer(&answer.text, &answer.remarks, answer.code)
+        }
+        Command::Ippool(args) => {
+            let answer = kubevirt_ipam::cli::answer(args);
             terminal::answer(&answer.text, &answer.remarks, answer.code)
         }
         Command::Nmstate(args) => nmstate::run(&args),

@@ -14,7 +14,7 @@ const ELEMENT: &str = "ns1/supadupanet";
 #[derive(Clone, Default)]
 struct Known {
     networks: HashMap<Name, Arc<Network>>,
-    claims: HashMap<Name, String>,
+    claims: HashMap<Name, Claim>,
 }
 
 impl Known {
@@ -52,8 +52,8 @@ impl Networks for Known {
 }
 
 impl Lookup for Known {
-    fn machine_of(&self, claim: &Name) -> Option<String> {
-        self.claims.get(claim).cloned()
+    fn claim(&self, id: &Name) -> Option<Claim> {
+        self.claims.get(id).cloned()
     }
 }
 
@@ -555,10 +555,14 @@ fn claim_of_another_network_or_machine_is_refused() {
     );
     let mut known = Known::nad();
     let id = Name::new("ns1", "vm1.randomnet");
-    known.claims.insert(id.clone(), "vm1".to_owned());
+    let of = |machine: &str| Claim {
+        machine: machine.to_owned(),
+        ..Claim::default()
+    };
+    known.claims.insert(id.clone(), of("vm1"));
     let referring = create(&launcher(Some(ELEMENT)), &instance(), &known);
     assert_eq!(steps(&referring), [replace_networks(REFERRING)]);
-    known.claims.insert(id, "other".to_owned());
+    known.claims.insert(id, of("other"));
     assert_denied(
         &create(&launcher(Some(ELEMENT)), &instance(), &known),
         403,
@@ -575,4 +579,35 @@ fn review_without_a_pod_is_refused() {
     let malformed = json!({ "metadata": { "annotations": [] } });
     let review = request(Operation::Create, &malformed, None);
     assert_eq!(refused(&review).map(|denial| denial.code), Some(400));
+}
+
+#[test]
+fn addresses_of_a_range_are_asked_for() {
+    // kubevirt-ipam#100
+    let config =
+        r#"{"name":"lan","allowPersistentIPs":true,"persistentIPRanges":[{"subnet":"10.0.0.0/24"}]}"#;
+    let mut known = Known::default().with("supadupanet", config);
+    let id = Name::new("ns1", "vm1.randomnet");
+    let review = Review::read(&request(Operation::Create, &launcher(Some(ELEMENT)), None)).unwrap();
+    assert_eq!(
+        claims_needed(&review, &instance(), &known),
+        std::slice::from_ref(&id)
+    );
+    assert_denied(
+        &create(&launcher(Some(ELEMENT)), &instance(), &known),
+        500,
+        "IPAMClaim \"ns1/vm1.randomnet\" has no addresses yet: try again",
+    );
+    let claim = Claim {
+        machine: "vm1".to_owned(),
+        ips: vec!["10.0.0.2/24".to_owned(), "fd00::2/64".to_owned()],
+        ..Claim::default()
+    };
+    known.claims.insert(id, claim);
+    let text = r#"[{"name":"supadupanet","interface":"net1","ips":["10.9.9.9"]}]"#;
+    let verdict = create(&launcher(Some(text)), &instance(), &known);
+    let expected = r#"[{"name":"supadupanet","namespace":"ns1","ips":["10.0.0.2/24","fd00::2/64"],"interface":"net1","ipam-claim-reference":"vm1.randomnet"}]"#;
+    assert_eq!(steps(&verdict), [replace_networks(expected)]);
+    // Where the plugin has a pool, nobody asks for addresses.
+    assert_eq!(claims_needed(&review, &instance(), &Known::nad()), []);
 }

@@ -90,6 +90,8 @@ fn wanted(name: &str, network: &str) -> Wanted {
     Wanted {
         name: name.to_owned(),
         network: network.to_owned(),
+        ranges: Vec::new(),
+        requested: Vec::new(),
     }
 }
 

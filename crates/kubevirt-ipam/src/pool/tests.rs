@@ -8,8 +8,8 @@ fn read(range: &Value) -> Result<Range, String> {
     Range::read(&wire).map_err(|error| error.to_string())
 }
 
-fn range(range: Value) -> Range {
-    read(&range).unwrap()
+fn range(range: &Value) -> Range {
+    read(range).unwrap()
 }
 
 fn held(addresses: &[&str]) -> Holders<&'static str> {
@@ -27,7 +27,7 @@ fn given(ranges: &[Range], taken: &[&str], requested: &[&str]) -> Result<Vec<Str
 #[test]
 fn lowest_free_address_is_given() {
     // kubevirt-ipam#96
-    let ranges = [range(json!({ "subnet": "10.0.0.0/29" }))];
+    let ranges = [range(&json!({ "subnet": "10.0.0.0/29" }))];
     assert_eq!(ranges[0].size(), 5, "without network, broadcast and gateway");
     assert_eq!(given(&ranges, &[], &[]), Ok(vec!["10.0.0.2/29".to_owned()]));
     assert_eq!(
@@ -44,7 +44,7 @@ fn lowest_free_address_is_given() {
 #[test]
 fn bounds_gateway_and_exclusions_count() {
     // kubevirt-ipam#97
-    let ranges = [range(json!({
+    let ranges = [range(&json!({
         "subnet": "10.0.0.7/24", "rangeStart": "10.0.0.1", "rangeEnd": "10.0.0.10", "gateway": "10.0.0.4",
         "exclude": ["10.0.0.1", "10.0.0.2/31", "fd00::/64", "10.0.0.8/30"],
     }))];
@@ -60,9 +60,9 @@ fn bounds_gateway_and_exclusions_count() {
 fn both_families_are_served() {
     // kubevirt-ipam#98
     let ranges = [
-        range(json!({ "subnet": "fd00:1::/64" })),
-        range(json!({ "subnet": "10.0.0.0/30" })),
-        range(json!({ "subnet": "10.1.0.0/24" })),
+        range(&json!({ "subnet": "fd00:1::/64" })),
+        range(&json!({ "subnet": "10.0.0.0/30" })),
+        range(&json!({ "subnet": "10.1.0.0/24" })),
     ];
     assert_eq!(
         given(&ranges, &[], &[]),
@@ -80,8 +80,8 @@ fn both_families_are_served() {
 fn requested_addresses_are_checked() {
     // kubevirt-ipam#99
     let ranges = [
-        range(json!({ "subnet": "10.0.0.0/24", "exclude": ["10.0.0.128/25"] })),
-        range(json!({ "subnet": "fd00::/64" })),
+        range(&json!({ "subnet": "10.0.0.0/24", "exclude": ["10.0.0.128/25"] })),
+        range(&json!({ "subnet": "fd00::/64" })),
     ];
     assert_eq!(
         given(&ranges, &[], &["fd00::77", "10.0.0.77"]),
@@ -150,11 +150,11 @@ fn malformed_ranges_name_what_is_wrong() {
 
 #[test]
 fn tiny_and_huge_subnets_have_ranges() {
-    assert_eq!(range(json!({ "subnet": "10.0.0.4/31" })).size(), 2);
-    assert_eq!(range(json!({ "subnet": "10.0.0.4/32" })).size(), 1);
-    assert_eq!(range(json!({ "subnet": "fd00::4/128" })).size(), 1);
-    assert_eq!(range(json!({ "subnet": "0.0.0.0/0" })).size(), (1 << 32) - 3);
-    let whole = range(json!({ "subnet": "::/0" }));
+    assert_eq!(range(&json!({ "subnet": "10.0.0.4/31" })).size(), 2);
+    assert_eq!(range(&json!({ "subnet": "10.0.0.4/32" })).size(), 1);
+    assert_eq!(range(&json!({ "subnet": "fd00::4/128" })).size(), 1);
+    assert_eq!(range(&json!({ "subnet": "0.0.0.0/0" })).size(), (1 << 32) - 3);
+    let whole = range(&json!({ "subnet": "::/0" }));
     assert!(whole.size() > u128::MAX - 4);
     assert_eq!(given(&[whole], &["::2"], &[]), Ok(vec!["::3/0".to_owned()]));
 }
@@ -162,7 +162,7 @@ fn tiny_and_huge_subnets_have_ranges() {
 #[test]
 fn ranges_overlap_when_they_share_an_address() {
     // kubevirt-ipam#104
-    let of = |subnet: &str| range(json!({ "subnet": subnet }));
+    let of = |subnet: &str| range(&json!({ "subnet": subnet }));
     assert!(of("10.0.0.0/24").overlaps(&of("10.0.0.128/25")));
     assert!(!of("10.0.0.0/25").overlaps(&of("10.0.0.128/25")));
     assert!(!of("::/0").overlaps(&of("0.0.0.0/0")));

@@ -12,6 +12,8 @@ mod improvements;
 #[cfg(test)]
 mod manager;
 #[cfg(test)]
+mod pool;
+#[cfg(test)]
 mod stage;
 #[cfg(test)]
 mod webhook;

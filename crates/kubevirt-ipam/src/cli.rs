@@ -1,0 +1,261 @@
+//! The command line for people: `weft ippool who`, `weft ippool usage`, and the same as a plugin of kubectl.
+//!
+//! ```text
+//! cluster ──> networks, claims ──> State, as the controller's ──> who, usage ──> text, exit code
+//! ```
+//!
+//! The controller need not run, and nothing is ever written to a cluster.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::IpAddr;
+
+use clap::{Args as ClapArgs, Subcommand};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use kube_kit::connection::{self, Flags};
+use kube_kit::process;
+use kube_kit::watch::{DeserializeGuard, Name};
+use serde::de::DeserializeOwned;
+
+use crate::messages::object;
+use crate::network::Network;
+use crate::objects::{Claim, WireClaim, WireNetworkDefinition};
+use crate::pool;
+
+#[cfg(test)]
+mod tests;
+
+/// Exit code of an address that nobody holds, and of a range that is nearly full.
+const FAILURE: u8 = 1;
+/// Exit code of a question that can't be answered.
+const TROUBLE: u8 = 2;
+/// Objects that are read at once.
+const PAGE: u32 = 500;
+/// A range is nearly full from so many of a hundred addresses on.
+const NEARLY_FULL: u128 = 90;
+
+/// Looks at the addresses that virtual machines keep.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Question {
+    /// Show which claims have an address
+    #[command(after_help = WHO_EXAMPLES)]
+    Who(Who),
+    /// Show how full the ranges of networks are
+    #[command(after_help = USAGE_EXAMPLES)]
+    Usage(Usage),
+}
+
+const WHO_EXAMPLES: &str = "\
+Examples:
+  weft ippool who 10.20.0.50
+  weft ippool who fd00:20::50 --context production
+
+Exit code: 0 somebody has it, 1 nobody has it, 2 it cannot be told.";
+
+const USAGE_EXAMPLES: &str = "\
+Examples:
+  weft ippool usage
+
+Exit code: 0 there is room, 1 a range is nearly full, 2 it cannot be told.";
+
+/// Arguments of `weft ippool who`.
+#[derive(Clone, Debug, ClapArgs)]
+struct Who {
+    /// The address
+    #[arg(value_name = "IP")]
+    ip: IpAddr,
+    #[command(flatten)]
+    cluster: Flags,
+}
+
+/// Arguments of `weft ippool usage`.
+#[derive(Clone, Debug, ClapArgs)]
+struct Usage {
+    #[command(flatten)]
+    cluster: Flags,
+}
+
+/// What a command has to say.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// For standard error.
+    pub remarks: String,
+    /// Exit code.
+    pub code: u8,
+}
+
+/// Answers a question, and prints nothing.
+pub fn answer(args: Args) -> Answer {
+    let answered = process::run(async {
+        match args.question {
+            Question::Who(Who { ip, cluster }) => Ok(who(ip, &claims(&cluster).await?)),
+            Question::Usage(Usage { cluster }) => {
+                let client = connection::connect(&cluster).await?;
+                let networks = all::<WireNetworkDefinition>(&client, "NetworkAttachmentDefinitions").await?;
+                let networks = networks
+                    .into_iter()
+                    .map(|wire| Network::read(Name::of(&wire.metadata), wire.config()));
+                Ok(usage(&networks.collect::<Vec<_>>(), &claims(&cluster).await?))
+            }
+        }
+    });
+    let answered = answered.unwrap_or_else(|error| Err(connection::Error::Runtime(error)));
+    answered.unwrap_or_else(|error| Answer {
+        remarks: format!("error: {error}\n"),
+        code: TROUBLE,
+        ..Answer::default()
+    })
+}
+
+async fn claims(cluster: &Flags) -> Result<Vec<(Name, Claim)>, connection::Error> {
+    let client = connection::connect(cluster).await?;
+    let claims = all::<WireClaim>(&client, "IPAMClaims").await?;
+    let claims = claims
+        .into_iter()
+        .map(|wire| (Name::of(&wire.metadata), Claim::of(wire)));
+    Ok(claims.collect())
+}
+
+/// All objects of a kind that have its form.
+async fn all<K>(client: &Client, what: &str) -> Result<Vec<K>, connection::Error>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    let mut parameters = ListParams::default().limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = api.list(&parameters).await;
+        let page = page.map_err(|error| connection::Error::of(what, &error))?;
+        found.extend(
+            page.items
+                .into_iter()
+                .filter_map(|DeserializeGuard(item)| item.ok()),
+        );
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = ListParams::default().limit(PAGE).continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+fn who(ip: IpAddr, claims: &[(Name, Claim)]) -> Answer {
+    let has_it = |(_, claim): &&(Name, Claim)| pool::addresses_of(&claim.ips).any(|address| address == ip);
+    let mut rows: Vec<_> = claims
+        .iter()
+        .filter(has_it)
+        .map(|(id, claim)| {
+            let machine = if claim.machine.is_empty() {
+                "-"
+            } else {
+                &claim.machine
+            };
+            let state = if claim.deleting { "being deleted" } else { "held" };
+            [
+                claim.network.clone(),
+                object(id),
+                machine.to_owned(),
+                state.to_owned(),
+            ]
+        })
+        .collect();
+    rows.sort();
+    if rows.is_empty() {
+        return Answer {
+            text: format!("no IPAMClaim has {ip}\n"),
+            code: FAILURE,
+            ..Answer::default()
+        };
+    }
+    Answer {
+        text: table(["NETWORK", "IPAMCLAIM", "VIRTUAL MACHINE", "STATE"], &rows),
+        ..Answer::default()
+    }
+}
+
+fn usage(networks: &[Network], claims: &[(Name, Claim)]) -> Answer {
+    // Networks of one name share their addresses.
+    let mut by_name: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for network in networks {
+        if let Ok(config) = &network.config
+            && config.allow_persistent_ips
+            && !config.ranges.is_empty()
+        {
+            by_name
+                .entry(&config.name)
+                .or_default()
+                .push((&network.id, config));
+        }
+    }
+    let (mut rows, mut full) = (Vec::new(), false);
+    for (name, definitions) in by_name {
+        let of_network = claims.iter().filter(|(_, claim)| claim.network == name);
+        let held: Vec<_> = of_network
+            .flat_map(|(_, claim)| pool::addresses_of(&claim.ips))
+            .collect();
+        let mut told = Vec::new();
+        for (id, config) in definitions {
+            for range in &config.ranges {
+                if told.contains(&range) {
+                    continue;
+                }
+                told.push(range);
+                let size = range.size();
+                let taken = held.iter().filter(|address| range.contains(**address)).count() as u128;
+                full |= taken.saturating_mul(100) >= size.saturating_mul(NEARLY_FULL);
+                rows.push([
+                    name.to_owned(),
+                    object(id),
+                    range.subnet().to_string(),
+                    size.to_string(),
+                    taken.to_string(),
+                    size.saturating_sub(taken).to_string(),
+                ]);
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Answer {
+            text: "no network has persistentIPRanges\n".to_owned(),
+            ..Answer::default()
+        };
+    }
+    let heads = ["NETWORK", "DEFINITION", "SUBNET", "ADDRESSES", "TAKEN", "FREE"];
+    Answer {
+        text: table(heads, &rows),
+        remarks: if full {
+            "note: a range is nearly full: widen it, or add another one to the network's persistentIPRanges\n"
+                .to_owned()
+        } else {
+            String::new()
+        },
+        code: if full { FAILURE } else { 0 },
+    }
+}
+
+/// Columns as wide as they have to be.
+fn table<const COLUMNS: usize>(heads: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+    let mut widths = heads.map(str::len);
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: [&str; COLUMNS]| {
+        let cells = cells.iter().zip(widths);
+        let text: String = cells.map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        format!("{}\n", text.trim_end())
+    };
+    let body = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
+    std::iter::once(line(heads)).chain(body).collect()
+}
