@@ -161,12 +161,12 @@ fn another_name_is_ignored() {
 fn component_without_a_program_keeps_the_configuration_from_being_available_and_no_other_component() {
     let mut fixture = Fixture::installed("validation-undeployed");
     // Our own image is to run it, and does not have it.
-    fixture.set("KUBE_SECONDARY_DNS_IMAGE", "");
+    fixture.set("KUBEVIRT_IPAM_CONTROLLER_IMAGE", "");
     fixture.start();
-    fixture.configure(&json!({ "kubeSecondaryDNS": {}, "multus": {} }));
+    fixture.configure(&json!({ "kubevirtIpamController": {}, "multus": {} }));
     fixture.roll_out(&["multus"]);
     let complaint =
-        "spec.kubeSecondaryDNS is accepted, but this version of the operator does not deploy it yet";
+        "spec.kubevirtIpamController is accepted, but this version of the operator does not deploy it yet";
     fixture.wait_for_event(&format!("Warning NotYetDeployed: {complaint}"));
     let configuration = fixture.wait_for_conditions(&[
         "Available False Failing",
@@ -175,7 +175,7 @@ fn component_without_a_program_keeps_the_configuration_from_being_available_and_
     ]);
     assert_eq!(message(&configuration, "Degraded"), complaint);
     fixture.wait_for_components(&[
-        "KubeSecondaryDNSAvailable False NotYetDeployed",
+        "KubevirtIpamControllerAvailable False NotYetDeployed",
         "MultusAvailable True",
         "NetworkPoliciesAvailable True",
     ]);
