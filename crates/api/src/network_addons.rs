@@ -196,8 +196,8 @@ pub struct KubeSecondaryDNS {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeSecondaryDNSService {
-    /// How the name server is reached: ClusterIP from within the cluster, which is the default, NodePort or LoadBalancer
-    /// from outside of it too.
+    /// How the name server is reached: only from within the cluster, which is the default, by a port of every node, or by
+    /// an address of its own.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<KubeSecondaryDNSServiceType>,
     /// Port of the nodes, over UDP and TCP. The cluster chooses one where it is left out.

@@ -241,13 +241,13 @@ fn a_difference_is_what_the_operator_would_change() {
 
     // A change that is announced.
     let file = files
-        .configuration(&json!({ "multus": {}, "imagePullPolicy": "IfNotPresent", "kubeSecondaryDNS": {} }));
+        .configuration(&json!({ "multus": {}, "imagePullPolicy": "IfNotPresent", "kubevirtIpamController": {} }));
     let change = diff(&fixture, &reader, &["-f", &file]);
     assert_eq!(
         (change.code, change.remarks.as_str()),
         (
             1,
-            "note: spec.kubeSecondaryDNS is accepted, but this version of the operator does not deploy it yet\n"
+            "note: spec.kubevirtIpamController is accepted, but this version of the operator does not deploy it yet\n"
         )
     );
     assert_eq!(
