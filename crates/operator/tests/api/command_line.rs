@@ -240,8 +240,9 @@ fn a_difference_is_what_the_operator_would_change() {
     );
 
     // A change that is announced.
-    let file = files
-        .configuration(&json!({ "multus": {}, "imagePullPolicy": "IfNotPresent", "kubevirtIpamController": {} }));
+    let file = files.configuration(
+        &json!({ "multus": {}, "imagePullPolicy": "IfNotPresent", "kubevirtIpamController": {} }),
+    );
     let change = diff(&fixture, &reader, &["-f", &file]);
     assert_eq!(
         (change.code, change.remarks.as_str()),

@@ -90,7 +90,7 @@ fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {
             let before = server.processor_time()?;
             let (answers, took) = ask(server.port, args, name)?;
             let busy = server.processor_time()?.saturating_sub(before);
-            let answers = f64::from(answers);
+            let answers = f64::from(u32::try_from(answers)?);
             let rate = |time: Duration| answers / time.as_secs_f64().max(f64::EPSILON);
             println!(
                 "  {what:<24} {:>8.0} answers/s, {:>8.0} a second and core, {:.1} µs of a processor each",

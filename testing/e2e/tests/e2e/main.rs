@@ -38,3 +38,4 @@ mod standalone;
 mod storm;
 mod support;
 mod transitions;
+mod virtual_machines;
