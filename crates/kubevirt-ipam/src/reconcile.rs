@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_kit::events::{Kind, Recorder};
-use kube_kit::watch::Name;
+use kube_kit::watch::{Name, Store};
 
 use crate::cluster::{Cluster, Error as ApiError, LiveClaim, Owner, claim_object};
 use crate::election::Leadership;
@@ -86,6 +86,8 @@ pub struct Reconciler {
     cluster: Cluster,
     recorder: Recorder,
     leadership: Leadership,
+    /// Claims that the watch knows, where there is one.
+    claims: Option<Store<Name, ()>>,
     /// What was told about virtual machines whose claims are not as they should be.
     told: Mutex<HashMap<Name, BTreeSet<String>>>,
 }
@@ -98,7 +100,17 @@ impl Reconciler {
             cluster,
             recorder,
             leadership,
+            claims: None,
             told: Mutex::default(),
+        }
+    }
+
+    /// Beside a watch of claims.
+    #[must_use]
+    pub fn beside(self, claims: Store<Name, ()>) -> Self {
+        Self {
+            claims: Some(claims),
+            ..self
         }
     }
 

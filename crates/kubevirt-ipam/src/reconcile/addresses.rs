@@ -10,7 +10,7 @@ use crate::cluster::Error as ApiError;
 use crate::messages;
 use crate::mutate::Lookup as _;
 use crate::names::reason;
-use crate::objects::Instance;
+use crate::objects::{Claim, Instance};
 use crate::plan::Wanted;
 use crate::state;
 
@@ -43,7 +43,7 @@ impl Reconciler {
         };
         let now = live.claim().map_err(failed)?;
         if !now.ips.is_empty() || now.deleting {
-            state::lock(&self.shared).claim_seen(id, now);
+            self.know(&id, now);
             return Ok(());
         }
         self.may_write()?;
@@ -67,7 +67,7 @@ impl Reconciler {
         let written = self.cluster.give(&name.namespace, live, &ips).await;
         match written.and_then(|written| written.claim()) {
             Ok(claim) => {
-                state::lock(&self.shared).claim_seen(id, claim);
+                self.know(&id, claim);
                 Ok(())
             }
             Err(error) => {
@@ -78,6 +78,18 @@ impl Reconciler {
         }
     }
 
+    /// Takes in a claim that the API server had a moment ago. What the watch tells of it later, it knows to be older; what it has
+    /// told already counts.
+    fn know(&self, id: &Name, claim: Claim) {
+        if let Some(watched) = &self.claims {
+            watched.put(id.clone(), &claim.version.to_string(), ());
+            if !watched.contains(id) {
+                return;
+            }
+        }
+        state::lock(&self.shared).claim_seen(id.clone(), claim);
+    }
+
     /// Finds out what became of a write that nobody answered.
     async fn look_again(&self, id: &Name, ips: &[String]) {
         const PAUSE: Duration = Duration::from_millis(500);
@@ -85,7 +97,7 @@ impl Reconciler {
             match self.cluster.claim(id).await {
                 Ok(Some(live)) => {
                     if let Ok(claim) = live.claim() {
-                        state::lock(&self.shared).claim_seen(id.clone(), claim);
+                        self.know(id, claim);
                         return;
                     }
                 }
@@ -105,9 +117,8 @@ impl Reconciler {
         loop {
             match self.cluster.all_claims().await {
                 Ok(claims) => {
-                    let mut state = state::lock(&self.shared);
                     for (id, claim) in claims {
-                        state.claim_seen(id, claim);
+                        self.know(&id, claim);
                     }
                     return;
                 }
