@@ -13,6 +13,7 @@ use kube_kit::events::Recorder;
 use kube_kit::metrics::Requests;
 use kube_kit::serve::{Bind, Certified, Limits, NoServer, Readiness, Server, Serving};
 use kube_kit::shutdown::Shutdown;
+use kube_kit::watch::{Name, Store};
 
 use crate::cluster::Cluster;
 use crate::controller::{self, Queues};
@@ -37,6 +38,7 @@ pub struct Manager {
 /// A program that serves reviews and probes; its watches run as long as the runtime.
 pub struct Running {
     core: Core,
+    claims: Store<Name, ()>,
     certified: Readiness,
     metrics: Metrics,
     leadership: Leadership,
@@ -108,9 +110,10 @@ impl Manager {
         plain.extend(serve(&probes, answered).await.context("the probes")?);
         let figures = metrics.router(&core.shared, &leadership);
         plain.extend(serve(&scraped, figures).await.context("the metrics")?);
-        core.watch();
+        let claims = core.watch();
         Ok(Running {
             core,
+            claims,
             certified,
             metrics,
             leadership,
@@ -155,6 +158,7 @@ impl Running {
     pub async fn run(self, shutdown: &Shutdown) -> anyhow::Result<()> {
         let Self {
             core,
+            claims,
             certified: _,
             metrics,
             mut leadership,
@@ -167,7 +171,8 @@ impl Running {
             Cluster::new(core.client.clone()),
             Recorder::new(core.client.clone(), names::COMPONENT),
             leadership.clone(),
-        );
+        )
+        .beside(claims);
         let work = async {
             tokio::select! {
                 () = shutdown.wait() => return,

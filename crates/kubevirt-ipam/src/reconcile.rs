@@ -5,11 +5,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_kit::events::{Kind, Recorder};
-use kube_kit::watch::Name;
+use kube_kit::watch::{Name, Store};
 
 use crate::cluster::{Cluster, Error as ApiError, LiveClaim, Owner, claim_object};
 use crate::election::Leadership;
@@ -20,6 +19,7 @@ use crate::objects::{Claim, ClaimSpec, Instance, Machine};
 use crate::plan::{self, Belongs, Ensure, Plan, Problem, Wanted};
 use crate::state::{self, Shared};
 
+mod addresses;
 #[cfg(test)]
 mod tests;
 
@@ -86,6 +86,8 @@ pub struct Reconciler {
     cluster: Cluster,
     recorder: Recorder,
     leadership: Leadership,
+    /// Claims that the watch knows, where there is one.
+    claims: Option<Store<Name, ()>>,
     /// What was told about virtual machines whose claims are not as they should be.
     told: Mutex<HashMap<Name, BTreeSet<String>>>,
 }
@@ -98,7 +100,17 @@ impl Reconciler {
             cluster,
             recorder,
             leadership,
+            claims: None,
             told: Mutex::default(),
+        }
+    }
+
+    /// Beside a watch of claims.
+    #[must_use]
+    pub fn beside(self, claims: Store<Name, ()>) -> Self {
+        Self {
+            claims: Some(claims),
+            ..self
         }
     }
 
@@ -214,110 +226,6 @@ impl Reconciler {
             }
         }
         failures
-    }
-
-    /// Gives a claim of ours addresses of the network's range, if it has none. There is one worker, and one replica that writes:
-    /// nobody else gives addresses between the look at those that are taken and the write.
-    async fn give(&self, name: &Name, instance: &Instance, wanted: &Wanted) -> Result<(), Error> {
-        let id = Name::new(&name.namespace, &wanted.name);
-        let (known, odd) = {
-            let state = state::lock(&self.shared);
-            (state.claim(&id), state.oddities(&id, wanted))
-        };
-        for text in odd {
-            self.tell(name, instance, Kind::Warning, reason::ODD_ADDRESS, &text)
-                .await;
-        }
-        if known
-            .as_ref()
-            .is_some_and(|known| !known.ips.is_empty() || known.deleting)
-        {
-            return Ok(());
-        }
-        let failed = |error: ApiError| Error::Give {
-            claim: id.name.clone(),
-            error: error.to_string(),
-        };
-        let live = self.cluster.claim(&id).await.map_err(failed)?;
-        let Some(live) = live else {
-            return Err(Error::Changed);
-        };
-        let now = live.claim().map_err(failed)?;
-        if !now.ips.is_empty() || now.deleting {
-            state::lock(&self.shared).claim_seen(id, now);
-            return Ok(());
-        }
-        self.may_write()?;
-        let given = state::lock(&self.shared).allocate(wanted);
-        let ips: Vec<_> = match given {
-            Ok(given) => given.iter().map(ToString::to_string).collect(),
-            Err(refused) => {
-                let text = messages::event::no_address(&id.name, &wanted.network, &refused);
-                self.tell(name, instance, Kind::Warning, reason::NO_ADDRESS, &text)
-                    .await;
-                let (claim, error) = (id.name, refused.to_string());
-                return Err(Error::Give { claim, error });
-            }
-        };
-        tracing::info!(
-            vm = messages::object(name),
-            claim = id.name,
-            ?ips,
-            "giving addresses"
-        );
-        let written = self.cluster.give(&name.namespace, live, &ips).await;
-        match written.and_then(|written| written.claim()) {
-            Ok(claim) => {
-                state::lock(&self.shared).claim_seen(id, claim);
-                Ok(())
-            }
-            Err(error) => {
-                // It may have been written: nobody gets these addresses until it is known.
-                self.look_again(&id, &ips).await;
-                Err(failed(error))
-            }
-        }
-    }
-
-    /// Finds out what became of a write that nobody answered.
-    async fn look_again(&self, id: &Name, ips: &[String]) {
-        const PAUSE: Duration = Duration::from_millis(500);
-        while self.leadership.may_write() {
-            match self.cluster.claim(id).await {
-                Ok(Some(live)) => {
-                    if let Ok(claim) = live.claim() {
-                        state::lock(&self.shared).claim_seen(id.clone(), claim);
-                        return;
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    let claim = messages::object(id);
-                    tracing::warn!(claim, ?ips, %error, "cannot find out whether addresses were given");
-                }
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// Takes in all claims as they are now: whoever wrote before has given addresses that watches may not have told of yet.
-    pub async fn catch_up(&self) {
-        const PAUSE: Duration = Duration::from_secs(1);
-        loop {
-            match self.cluster.all_claims().await {
-                Ok(claims) => {
-                    let mut state = state::lock(&self.shared);
-                    for (id, claim) in claims {
-                        state.claim_seen(id, claim);
-                    }
-                    return;
-                }
-                // Nobody claims anything before there is a definition of claims.
-                Err(ApiError::NotServed(_)) => return,
-                Err(error) => tracing::warn!(%error, "cannot list IPAMClaims"),
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
     }
 
     /// What the API server says now.

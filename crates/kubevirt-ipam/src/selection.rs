@@ -4,6 +4,7 @@
 use cni::json::{self, Object};
 use cni::selection::{NetworkSelection, SelectionError, parse_networks};
 use kube_kit::watch::Name;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
@@ -20,13 +21,14 @@ const KEYS: [&str; 11] = [
     "portMappings",
     "bandwidth",
     "cni-args",
-    "default-route",
+    DEFAULT_ROUTE,
     REFERENCE,
 ];
 const NAME: &str = "name";
 const NAMESPACE: &str = "namespace";
 const IPS: &str = "ips";
 const INTERFACE: &str = "interface";
+const DEFAULT_ROUTE: &str = "default-route";
 const REFERENCE: &str = "ipam-claim-reference";
 
 /// One network that a pod asks for.
@@ -38,8 +40,10 @@ pub struct Element {
     pub interface: String,
     /// The claim that it refers to, as it was written.
     pub reference: Option<String>,
-    /// All of it.
-    object: Object,
+    /// Of [`KEYS`], in this order, those that are there.
+    known: Object,
+    /// All others, in their order.
+    rest: Object,
 }
 
 /// The networks that an annotation asks for; none where it is absent or empty.
@@ -49,53 +53,57 @@ pub struct Element {
 pub fn parse(annotation: Option<&str>, namespace: &str) -> Result<Vec<Element>, SelectionError> {
     let annotation = annotation.unwrap_or_default();
     let networks = parse_networks(annotation, namespace)?;
-    if annotation.contains(['[', '{', '"']) {
-        // It was read a moment ago.
-        let wrong = |error: &dyn std::fmt::Display| SelectionError::Json(error.to_string());
-        let objects: Vec<Object> = serde_json::from_str(annotation).map_err(|error| wrong(&error))?;
-        let elements = networks.into_iter().zip(objects);
-        let elements = elements.map(|(network, object)| Element::new(network, &object));
-        return elements.collect::<Result<_, _>>().map_err(|error| wrong(&error));
-    }
-    let elements = networks.into_iter().map(|network| {
-        let mut object = Object::default();
-        object.set(INTERFACE, &network.interface)?;
-        Element::new(network, &object)
-    });
-    let elements: Result<_, json::Error> = elements.collect();
-    elements.map_err(|error| SelectionError::Json(error.to_string()))
+    // It was read a moment ago.
+    let wrong = |error: &dyn std::fmt::Display| SelectionError::Json(error.to_string());
+    let objects: Vec<Object> = if annotation.contains(['[', '{', '"']) {
+        serde_json::from_str(&json::compact(annotation)).map_err(|error| wrong(&error))?
+    } else {
+        let object = |network: &NetworkSelection| {
+            let mut object = Object::default();
+            object.set(INTERFACE, &network.interface)?;
+            Ok::<_, json::Error>(object)
+        };
+        let objects = networks.iter().map(object).collect::<Result<_, _>>();
+        objects.map_err(|error| wrong(&error))?
+    };
+    let elements = networks.into_iter().zip(objects);
+    let elements = elements.map(|(network, object)| Element::new(network, object));
+    elements.collect::<Result<_, _>>().map_err(|error| wrong(&error))
 }
 
 /// The annotation's text: a JSON list in any case.
 pub fn to_text(elements: &[Element]) -> String {
-    let objects: Vec<_> = elements.iter().map(|element| &element.object).collect();
     // Only maps with keys that are no texts can fail, and there are none.
-    serde_json::to_string(&objects).unwrap_or_default()
+    serde_json::to_string(elements).unwrap_or_default()
+}
+
+impl Serialize for Element {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.known.iter().chain(self.rest.iter()))
+    }
 }
 
 impl Element {
-    fn new(network: NetworkSelection, object: &Object) -> Result<Self, json::Error> {
-        let mut ordered = Object::default();
+    fn new(network: NetworkSelection, object: Object) -> Result<Self, json::Error> {
+        let (mut known, mut rest) = (Object::default(), object);
+        known.set(NAME, &network.name)?;
+        known.set(NAMESPACE, &network.namespace)?;
         for key in KEYS {
-            match key {
-                NAME => ordered.set(key, &network.name)?,
-                NAMESPACE => ordered.set(key, &network.namespace)?,
-                _ => {
-                    if let Some(value) = object.get(key).filter(|value| !is_empty(value)) {
-                        ordered.set_raw(key, compact(value)?);
-                    }
-                }
+            // An empty list of gateways is not the same as none.
+            let value = rest
+                .get(key)
+                .filter(|value| key == DEFAULT_ROUTE || !is_empty(value));
+            if let Some(value) = value.filter(|_| ![NAME, NAMESPACE].contains(&key)) {
+                known.set_raw(key, value.to_owned());
             }
-        }
-        let is_unknown = |key: &str| !KEYS.iter().any(|known| json::folds_to(key, known));
-        for (key, value) in object.iter().filter(|(key, _)| is_unknown(key)) {
-            ordered.set_raw(key, compact(value)?);
+            rest.remove(key);
         }
         Ok(Self {
             definition: Name::new(network.namespace, network.name),
             interface: network.interface.unwrap_or_default(),
             reference: network.ipam_claim_reference,
-            object: ordered,
+            known,
+            rest,
         })
     }
 
@@ -112,37 +120,22 @@ impl Element {
 
     fn put(&mut self, key: &str, value: impl serde::Serialize) {
         // Texts and lists of them are always JSON.
-        if let Err(error) = self.object.set(key, &value) {
+        if let Err(error) = self.known.set(key, &value) {
             tracing::error!(key, %error, "cannot write a key of a network selection element");
         }
-        self.sort();
-    }
-
-    /// Brings the known keys into their order again.
-    fn sort(&mut self) {
         let mut ordered = Object::default();
         for key in KEYS {
-            if let Some(value) = self.object.get(key) {
+            if let Some(value) = self.known.get(key) {
                 ordered.set_raw(key, value.to_owned());
             }
         }
-        for (key, value) in self.object.iter() {
-            if !KEYS.contains(&key) {
-                ordered.set_raw(key, value.to_owned());
-            }
-        }
-        self.object = ordered;
+        self.known = ordered;
     }
 }
 
 /// Values that mean the same as a missing key.
 fn is_empty(value: &RawValue) -> bool {
-    let text = json::compact(value.get());
-    ["null", "\"\"", "[]"].contains(&text.as_str())
-}
-
-fn compact(value: &RawValue) -> Result<Box<RawValue>, json::Error> {
-    Ok(RawValue::from_string(json::compact(value.get()))?)
+    ["null", "\"\"", "[]"].contains(&value.get())
 }
 
 /// Of each element the network of the instance that it attaches, if it is one: told by the name of the interface in the pod

@@ -23,10 +23,10 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub metrics_bind_address: String,
     /// Let one of several replicas write, which holds a Lease
-    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,
     /// Offer HTTP/2 at the webhook
-    #[arg(long = "enable-http2", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long = "enable-http2", value_name = "BOOL", hide_possible_values = true, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_http2: bool,
     /// Directory with tls.crt and tls.key of the webhook; empty for k8s-webhook-server/serving-certs in the directory for
     /// temporary files

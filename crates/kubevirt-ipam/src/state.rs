@@ -166,9 +166,8 @@ impl State {
     /// A claim was seen.
     pub fn claim_seen(&mut self, id: Name, claim: Claim) -> Vec<Name> {
         // A claim that this replica wrote is known before its watch tells of it.
-        let is_news = self.claims.get(&id).is_none_or(|known| {
-            *known != claim && (known.uid != claim.uid || known.version <= claim.version)
-        });
+        let known = self.claims.get(&id);
+        let is_news = known.is_none_or(|known| *known != claim && known.version <= claim.version);
         if !is_news {
             return Vec::new();
         }

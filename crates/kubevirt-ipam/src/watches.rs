@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::{Api, Client, Resource};
 use kube_kit::serve::Readiness;
-use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options, Trouble, Watch};
+use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options, Store, Trouble, Watch};
 use serde::de::DeserializeOwned;
 
 use crate::controller::Queues;
@@ -35,12 +35,12 @@ pub struct Core {
 }
 
 impl Core {
-    /// Starts all watches, which run as long as the runtime.
-    pub fn watch(&self) {
+    /// Starts all watches, which run as long as the runtime. Gives the claims that their watch knows.
+    pub fn watch(&self) -> Store<Name, ()> {
         tokio::spawn(self.clone().machines());
         tokio::spawn(self.clone().instances());
         tokio::spawn(self.clone().networks());
-        tokio::spawn(self.clone().claims());
+        self.claims()
     }
 
     async fn machines(self) {
@@ -85,17 +85,22 @@ impl Core {
         self.follow(watch, Part::Networks, gone).await;
     }
 
-    async fn claims(self) {
+    fn claims(&self) -> Store<Name, ()> {
         let core = self.clone();
         let watch = self.start(move |claim: WireClaim| {
             let id = Name::of(&claim.metadata);
             let seen = |state: &mut State| state.claim_seen(id, Claim::of(claim));
             core.queues.instances(core.change(seen));
         });
-        let gone = |id| {
-            self.queues.instances(self.change(|state| state.claim_gone(&id)));
-        };
-        self.follow(watch, Part::Claims, gone).await;
+        let (store, core) = (watch.store(), self.clone());
+        tokio::spawn(async move {
+            let gone = |id| {
+                let concerned = core.change(|state| state.claim_gone(&id));
+                core.queues.instances(concerned);
+            };
+            core.follow(watch, Part::Claims, gone).await;
+        });
+        store
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {

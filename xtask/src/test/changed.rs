@@ -21,6 +21,7 @@ const E2E: &str = "e2e";
 const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ("operator", &["operator::", "transitions::"]),
     ("kubemacpool", &["mac_pool::"]),
+    ("kubevirt-ipam", &[]),
     ("weft-nmstate", &["node_network"]),
     ("dynamic-networks", &["hot_plug::"]),
     ("markers", &["attach::"]),

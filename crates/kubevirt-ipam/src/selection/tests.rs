@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -37,7 +38,7 @@ fn keys_have_their_order_and_unknown_ones_stay() {
     // kubevirt-ipam#22
     let text = r#"[ {"x-unknown": {"b": 1.50, "a": 12345678901234567890123}, "cni-args": {"k": "v w"},
         "mac": "02:03:04:05:06:07", "interface": "pod1", "Namespace": "", "name": "blue", "ips": [], "second": null,
-        "ipam-claim-reference": "old", "deviceID": "d"} ]"#;
+        "ipam-claim-reference": "old", "deviceID": "d", "Second": [1 , 2]} ]"#;
     let mut elements = elements(text);
     assert_eq!(elements[0].reference.as_deref(), Some("old"));
     elements[0].refer_to("new");
@@ -46,7 +47,7 @@ fn keys_have_their_order_and_unknown_ones_stay() {
         r#"[{"name":"blue","namespace":"ns1","mac":"02:03:04:05:06:07","interface":"pod1","cni-args":{"k":"v w"},"#
             .to_owned()
             + r#""ipam-claim-reference":"new","x-unknown":{"b":1.50,"a":12345678901234567890123},"second":null,"#
-            + r#""deviceID":"d"}]"#
+            + r#""deviceID":"d","Second":[1,2]}]"#
     );
 }
 
@@ -93,4 +94,19 @@ fn network_is_attached_once() {
     assert_eq!(networks("lan@eth5"), [Some("blue")]);
     assert_eq!(networks("lan@eth5,lan@net1,lan"), [None, Some("blue"), None]);
     assert_eq!(networks("other,ns2/lan"), [None, None]);
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_as_the_same(
+        name in "[a-z]{0,8}", key in "[A-Za-z\\-]{1,12}", value in prop_oneof![
+            Just("null"), Just("1.50"), Just("\"x y\""), Just("[ 1, {\"a\" : 2} ]"), Just("{ }"),
+        ],
+    ) {
+        let text = format!(r#"[ {{ "name" : "{name}" , "{key}": {value}, "interface":"net1" }} ]"#);
+        if let Ok(elements) = parse(Some(&text), "ns1") {
+            let written = to_text(&elements);
+            prop_assert_eq!(parse(Some(&written), "ns1").unwrap(), elements, "{}", written);
+        }
+    }
 }

@@ -44,7 +44,7 @@ fn pod_gets_references_before_there_are_claims() {
     );
 }
 
-// kubevirt-ipam#15, kubevirt-ipam#76: what the user reads
+// kubevirt-ipam#15
 #[test]
 fn default_network_annotation_is_refused_in_the_fixed_words() {
     let (stage, _manager) = asked();

@@ -116,6 +116,7 @@ fn refused(uid: &str, code: u16, message: &str) -> Value {
     })
 }
 
+// kubevirt-ipam#39
 #[tokio::test]
 async fn a_review_is_answered_in_its_version_with_its_uid() {
     for version in ["v1", "v1beta1"] {
@@ -361,6 +362,21 @@ async fn verdicts_are_written_as_the_api_server_reads_them() {
     }
 }
 
+#[test]
+fn what_is_not_allowed_has_its_reason() {
+    // kubevirt-ipam#15
+    let answer = |code| {
+        let answer = super::review::Asked::default().answer(&Verdict::denied(code, "no"));
+        let answer: Value = serde_json::from_slice(&answer.expect("JSON")).expect("JSON");
+        answer["response"]["status"].clone()
+    };
+    assert_eq!(
+        answer(403),
+        json!({"code": 403, "reason": "Forbidden", "message": "no"})
+    );
+    assert_eq!(answer(500), json!({"code": 500, "message": "no"}));
+}
+
 #[tokio::test]
 async fn a_handler_that_panics_refuses_its_request_alone() {
     for name in ["panics", "panics-later"] {
@@ -370,6 +386,7 @@ async fn a_handler_that_panics_refuses_its_request_alone() {
     }
 }
 
+// kubevirt-ipam#38
 #[tokio::test]
 async fn what_cannot_be_read_is_answered_too() {
     let whole = review("v1").to_string();
@@ -423,6 +440,7 @@ async fn a_review_with_a_mistake_is_answered_under_its_uid() {
     assert!(message.starts_with("unknown variant `RENAME`"), "{message}");
 }
 
+// kubevirt-ipam#38
 #[tokio::test]
 async fn there_is_a_limit() {
     let fill = |length: usize| {

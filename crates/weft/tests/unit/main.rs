@@ -27,6 +27,45 @@ fn error(output: &Output) -> String {
 }
 
 #[test]
+fn flags_of_kubevirt_ipam_that_make_no_sense_end_it() {
+    // kubevirt-ipam#64
+    for (flag, code, text) in [
+        ("--tls-min-version=9.0", 1, "TLS version not found for \"9.0\""),
+        (
+            "-tls-cipher-suites=horcrux",
+            1,
+            "unable to find cipher suite IDs: key not found horcrux",
+        ),
+        (
+            "--tls-curve-preferences=straight",
+            1,
+            "unable to find curve preference IDs: key not found straight",
+        ),
+        ("--unheard-of", 2, "--unheard-of"),
+    ] {
+        // As the established image starts it: by the name that the MAC pool has too, and a flag that the latter does not have.
+        let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+            .arg0("/manager")
+            .args(["--leader-elect", flag])
+            .output()
+            .expect("the program runs");
+        assert_eq!(output.status.code(), Some(code), "{flag}");
+        assert!(error(&output).contains(text), "{}", error(&output));
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_weft"))
+        .args(["kubevirt-ipam", "--leader-elect"])
+        .env("LOG_LEVEL", "much")
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error(&output).starts_with("failed to set log level: "),
+        "{}",
+        error(&output)
+    );
+}
+
+#[test]
 fn flags_of_markers_that_make_no_sense_end_it() {
     // cni-plugins#64
     for (arguments, text) in [

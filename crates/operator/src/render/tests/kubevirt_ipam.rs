@@ -312,7 +312,7 @@ fn render(setting: Setting) -> Vec<Value> {
     objects
 }
 
-// operands#13, kubevirt-ipam#78 but for pods that are ready
+// operands#13
 #[test]
 fn on_kubernetes_the_definition_comes_first_and_certificates_from_cert_manager_or_the_operator() {
     for (native, issuer) in [(false, Issuer::CertManager), (true, Issuer::Operator)] {
