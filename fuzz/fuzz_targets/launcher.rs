@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kube_kit::watch::Name;
 use kubevirt_ipam::mutate::{Lookup, Review, mutate};
 use kubevirt_ipam::network::Network;
-use kubevirt_ipam::objects::{Instance, WireInstance};
+use kubevirt_ipam::objects::{Claim, Instance, WireInstance};
 use kubevirt_ipam::plan::{Networks, plan};
 use kubevirt_ipam::selection;
 use libfuzzer_sys::fuzz_target;
@@ -29,7 +29,7 @@ impl Networks for One {
 }
 
 impl Lookup for One {
-    fn machine_of(&self, _: &Name) -> Option<String> {
+    fn claim(&self, _: &Name) -> Option<Claim> {
         None
     }
 }
@@ -46,7 +46,10 @@ fuzz_target!(|text: &str| {
     if let Ok(elements) = selection::parse(Some(networks), "ns") {
         // What is written is read again as the same.
         let written = selection::to_text(&elements);
-        assert_eq!(selection::parse(Some(&written), "ns").as_deref(), Ok(&elements[..]));
+        assert_eq!(
+            selection::parse(Some(&written), "ns").as_deref(),
+            Ok(&elements[..])
+        );
     }
     let pod = json!({ "metadata": { "annotations": {
         "kubevirt.io/domain": "vm", "k8s.v1.cni.cncf.io/networks": networks,
