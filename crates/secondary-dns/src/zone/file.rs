@@ -168,7 +168,7 @@ impl<'t> Lines<'t> {
                     }
                     self.line += 1;
                 }
-                ' ' | '\t' | '\r' => self.skip(1),
+                ' ' | '\t' | '\r' | '\x0c' => self.skip(1),
                 ';' => self.skip(self.rest.find('\n').unwrap_or(self.rest.len())),
                 '(' => {
                     depth += 1;

@@ -208,6 +208,12 @@ fn strings_have_a_limit() {
     assert!(read(&text(256), &name("vm.")).is_err());
 }
 
+#[test]
+fn form_feed_is_a_blank() {
+    let zone = zone(&format!("{HEAD}a\x0cIN A\x0c10.0.0.1\n\x0c\n"));
+    assert_eq!(records(&zone, "a.vm."), ["3600 A 10.0.0.1"]);
+}
+
 proptest::proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "[ -~\n\t]{0,200}") {
