@@ -122,7 +122,9 @@ fn up_with_kubevirt(cluster: &Cluster) -> anyhow::Result<()> {
     kubevirt::up(cluster, &programs, &stand_ins, &mut steps)?;
     steps.step("KubeVirt is up");
     drop(steps);
-    eprintln!("\n  `cargo xtask demo` installs Weft on it, and `cargo xtask cluster logs virt` shows what KubeVirt does\n");
+    eprintln!(
+        "\n  `cargo xtask demo` installs Weft on it, and `cargo xtask cluster logs virt` shows what KubeVirt does\n"
+    );
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::thread;
 
 use anyhow::anyhow;
-use cluster::{Cluster, Home};
+use cluster::{Cluster, Home, Progress};
 use kubevirt::{HANDLER_STAND_IN, LAUNCHER_STAND_IN, Programs, StandIns};
 
 use crate::board::Board;
@@ -19,7 +19,9 @@ pub(crate) fn build(cluster: &Cluster) -> anyhow::Result<(Programs, StandIns)> {
             Ok(Programs::ensure(&home, &mut board.lane("kubevirt"))?)
         });
         let stand_ins = stand_ins(&build::programs(Extent::StandIns, &mut board.lane("stand-ins"))?)?;
-        let programs = others.join().map_err(|_| anyhow!("the build of KubeVirt panicked"))??;
+        let programs = others
+            .join()
+            .map_err(|_| anyhow!("the build of KubeVirt panicked"))??;
         Ok((programs, stand_ins))
     })
 }
@@ -30,4 +32,12 @@ pub(crate) fn stand_ins(inventory: &Inventory) -> anyhow::Result<StandIns> {
         handler: inventory.binary(HANDLER_STAND_IN)?,
         launcher: inventory.binary(LAUNCHER_STAND_IN)?,
     })
+}
+
+/// KubeVirt's programs, or why this machine cannot have them.
+pub(crate) fn programs(progress: &mut dyn Progress) -> anyhow::Result<Result<Programs, String>> {
+    match Programs::ensure(&Home::from_env()?, progress) {
+        Err(kubevirt::Error::Cluster(cluster::Error::Missing(why))) => Ok(Err(why)),
+        programs => Ok(Ok(programs?)),
+    }
 }

@@ -170,7 +170,9 @@ impl Cluster {
 
     /// Whether the cluster answers, with all programs of Kubernetes alive and all nodes ready.
     pub fn is_up(&self) -> bool {
-        self.components_of_kubernetes().iter().all(|component| component.runs)
+        self.components_of_kubernetes()
+            .iter()
+            .all(|component| component.runs)
             && self.kubectl().run(["get", "--raw", "/readyz"]).is_ok()
             && assembly::heartbeats(self).is_ok_and(|beats| beats.iter().all(Heartbeat::is_ready))
     }

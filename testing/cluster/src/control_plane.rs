@@ -108,14 +108,8 @@ pub(crate) fn api_server_of_cluster(pki: &Pki) -> [String; 15] {
         "--requestheader-username-headers=X-Remote-User".to_owned(),
         "--requestheader-group-headers=X-Remote-Group".to_owned(),
         "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
-        format!(
-            "--proxy-client-cert-file={}",
-            file(&format!("{FRONT_PROXY}.crt"))
-        ),
-        format!(
-            "--proxy-client-key-file={}",
-            file(&format!("{FRONT_PROXY}.key"))
-        ),
+        format!("--proxy-client-cert-file={}", file(&format!("{FRONT_PROXY}.crt"))),
+        format!("--proxy-client-key-file={}", file(&format!("{FRONT_PROXY}.key"))),
     ]
 }
 

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::objects::{self, API_ACCOUNT, API_PORT, API_SERVICE, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT, KUBEVIRT};
+use crate::objects::{
+    self, API_ACCOUNT, API_PORT, API_SERVICE, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT, KUBEVIRT,
+};
 use crate::programs::Programs;
 use crate::{NAMESPACE, StandIns, launcher};
 
@@ -62,7 +64,12 @@ pub fn up(
 
 /// virt-api ends at once without it.
 fn has_front_proxy(cluster: &Cluster, kubectl: &Kubectl) -> Result<()> {
-    let map = ["configmap", "--namespace", "kube-system", "extension-apiserver-authentication"];
+    let map = [
+        "configmap",
+        "--namespace",
+        "kube-system",
+        "extension-apiserver-authentication",
+    ];
     // The API server makes it a moment after it is ready.
     let seen = kubectl.wait_for(&map, "how the API server is known to others", PATIENCE, |map| {
         Ok(map["data"]["requestheader-client-ca-file"].is_string())
@@ -87,7 +94,12 @@ fn apply(
         path: authority,
         source,
     })?;
-    let items = objects::complete(programs.objects()?, &pem, &STANDARD.encode(&pem), cluster.control_address());
+    let items = objects::complete(
+        programs.objects()?,
+        &pem,
+        &STANDARD.encode(&pem),
+        cluster.control_address(),
+    );
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string();
     let last = objects::kubevirt().to_string();
     let digest = Sha256::new().chain_update(&list).chain_update(&last).finalize();
@@ -130,15 +142,16 @@ fn apply_to_server(kubectl: &Kubectl, objects: &str) -> cluster::Result<String> 
 }
 
 fn start_api(cluster: &Cluster, programs: &Programs) -> Result<()> {
-    let names = ["", &format!(".{NAMESPACE}"), &format!(".{NAMESPACE}.svc"), &format!(".{NAMESPACE}.svc.cluster.local")]
-        .map(|domain| format!("DNS:{API_SERVICE}{domain}"));
+    let names = [
+        "",
+        &format!(".{NAMESPACE}"),
+        &format!(".{NAMESPACE}.svc"),
+        &format!(".{NAMESPACE}.svc.cluster.local"),
+    ]
+    .map(|domain| format!("DNS:{API_SERVICE}{domain}"));
     let subject = format!("/CN={API_SERVICE}.{NAMESPACE}.pod.cluster.local");
     let server = cluster.certificate(API_SERVICE, &subject, &names)?;
-    let client = cluster.certificate(
-        "virt-handler",
-        "/CN=kubevirt.io:system:client:virt-handler",
-        &[],
-    )?;
+    let client = cluster.certificate("virt-handler", "/CN=kubevirt.io:system:client:virt-handler", &[])?;
     let arguments = [
         format!("--kubeconfig={}", account(cluster, API_ACCOUNT)?),
         "--listen=0.0.0.0".to_owned(),
@@ -182,15 +195,20 @@ fn account(cluster: &Cluster, name: &str) -> Result<String> {
 /// Waits until the API server reaches virt-api.
 fn wait_for_services(kubectl: &Kubectl, progress: &mut dyn Progress) -> Result<()> {
     let service = ["apiservice", "v1.subresources.kubevirt.io"];
-    kubectl.wait_for(&service, "the API server to reach virt-api", PATIENCE, |service| {
-        progress.tick("waiting for virt-api");
-        let mut conditions = service["status"]["conditions"].as_array().into_iter().flatten();
-        match conditions.find(|condition| condition["type"] == "Available") {
-            Some(condition) if condition["status"] == "True" => Ok(()),
-            Some(condition) => Err(condition["message"].to_string()),
-            None => Err("its APIService has no condition yet".to_owned()),
-        }
-    })?;
+    kubectl.wait_for(
+        &service,
+        "the API server to reach virt-api",
+        PATIENCE,
+        |service| {
+            progress.tick("waiting for virt-api");
+            let mut conditions = service["status"]["conditions"].as_array().into_iter().flatten();
+            match conditions.find(|condition| condition["type"] == "Available") {
+                Some(condition) if condition["status"] == "True" => Ok(()),
+                Some(condition) => Err(condition["message"].to_string()),
+                None => Err("its APIService has no condition yet".to_owned()),
+            }
+        },
+    )?;
     Ok(())
 }
 
@@ -217,7 +235,10 @@ mod tests {
     #[test]
     fn guests_are_taken_when_every_node_says_so() {
         let node = |value: &str| json!({ "metadata": { "name": "n", "labels": { "kubevirt.io/schedulable": value } } });
-        assert_eq!(takes_guests(&json!({ "items": [node("true"), node("true")] })), Ok(()));
+        assert_eq!(
+            takes_guests(&json!({ "items": [node("true"), node("true")] })),
+            Ok(())
+        );
         assert!(takes_guests(&json!({ "items": [node("true"), node("false")] })).is_err());
         assert!(takes_guests(&json!({ "items": [] })).is_err());
     }

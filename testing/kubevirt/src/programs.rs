@@ -38,8 +38,15 @@ impl Programs {
     /// # Errors
     /// [`cluster::Error::Missing`] where they are not built and there is no Go.
     pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
-        let pins = PINS.iter().fold(Sha256::new(), |hash, text| hash.chain_update(text));
-        let pins: String = pins.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        let pins = PINS
+            .iter()
+            .fold(Sha256::new(), Sha256::chain_update);
+        let pins: String = pins
+            .finalize()
+            .iter()
+            .take(4)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let dir = home.dir(&format!("kubevirt/v{VERSION}-{pins}"))?;
         let programs = Self { dir };
         if programs.are_built() {

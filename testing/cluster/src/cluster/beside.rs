@@ -121,7 +121,10 @@ impl Cluster {
 
     /// Names of the programs that were started beside Kubernetes, whether they run or not.
     pub(super) fn beside(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.dir.join(FOLDER)).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.dir.join(FOLDER))
+            .into_iter()
+            .flatten()
+            .flatten();
         let mut names: Vec<String> = entries
             .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".command")?.to_owned()))
             .collect();

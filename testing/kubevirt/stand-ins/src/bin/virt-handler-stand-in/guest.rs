@@ -51,7 +51,12 @@ pub(crate) fn plan(instance: &Value, pods: &[&Value], now: &str) -> Plan {
 /// virt-controller 1.5 sets it by a patch that begins with a test of all conditions as it knows them. Since 1.34
 /// Kubernetes writes a field into conditions that it does not know, so that the test fails, and the pod is never ready.
 pub(crate) fn waits_for_unpaused(pod: &Value) -> bool {
-    let has = |list: &Value, key: &str| list.as_array().into_iter().flatten().any(|item| item[key] == UNPAUSED);
+    let has = |list: &Value, key: &str| {
+        list.as_array()
+            .into_iter()
+            .flatten()
+            .any(|item| item[key] == UNPAUSED)
+    };
     pod["metadata"]["deletionTimestamp"].is_null()
         && has(&pod["spec"]["readinessGates"], "conditionType")
         && !has(&pod["status"]["conditions"], "type")
@@ -107,7 +112,11 @@ fn start(next: &mut Value, pod: &Value, now: &str) {
         .and_then(Value::as_array)
         .cloned()
         .unwrap_or_default();
-    conditions.retain(|condition| !["LiveMigratable", "StorageLiveMigratable"].map(Value::from).contains(&condition["type"]));
+    conditions.retain(|condition| {
+        !["LiveMigratable", "StorageLiveMigratable"]
+            .map(Value::from)
+            .contains(&condition["type"])
+    });
     conditions.push(if bridged {
         json!({ "type": "LiveMigratable", "status": "False", "reason": "InterfaceNotLiveMigratable",
             "message": "cannot migrate VMI which does not use masquerade, bridge with \
@@ -146,7 +155,9 @@ fn migrate(next: &mut Value, pods: &[&Value], now: &str) {
     if is_set("completed") || is_set("failed") || is_set("endTimestamp") || is_set("abortRequested") {
         return;
     }
-    let target = pods.iter().find(|pod| pod["metadata"]["name"] == migration["targetPod"]);
+    let target = pods
+        .iter()
+        .find(|pod| pod["metadata"]["name"] == migration["targetPod"]);
     let Some(target) = target.filter(|pod| is_true(&pod["status"]["conditions"], "ContainersReady")) else {
         return;
     };
@@ -304,7 +315,10 @@ mod tests {
             "targetNodeDomainReadyTimestamp",
             "completed",
         ] {
-            assert!(now["status"]["migrationState"][field].is_null(), "{field} comes later");
+            assert!(
+                now["status"]["migrationState"][field].is_null(),
+                "{field} comes later"
+            );
             let plan = plan(&now, &pods, NOW);
             assert_eq!(plan.left, [] as [&str; 0]);
             now = plan.instance.unwrap();
@@ -322,7 +336,8 @@ mod tests {
         let source = pod("p", "node01", "Running");
         let mut now = instance("Running");
         interfaces::update(&mut now, &source);
-        now["status"]["migrationState"] = json!({ "migrationUid": "m", "targetNode": "node02", "targetPod": "q" });
+        now["status"]["migrationState"] =
+            json!({ "migrationUid": "m", "targetNode": "node02", "targetPod": "q" });
         assert_eq!(plan(&now, &[&source], NOW), Plan::default());
     }
 

@@ -10,10 +10,15 @@ const POD_INTERFACE: &str = "eth0";
 
 /// Plugs interfaces that the pod has into the guest, and unplugs those that it is to be without.
 pub(crate) fn update(instance: &mut Value, pod: &Value) {
-    let mut entries = instance["status"]["interfaces"].as_array().cloned().unwrap_or_default();
+    let mut entries = instance["status"]["interfaces"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let before = entries.clone();
     for wanted in wanted(instance) {
-        let Some(name) = wanted["name"].as_str() else { continue };
+        let Some(name) = wanted["name"].as_str() else {
+            continue;
+        };
         let place = entries.iter().position(|entry| entry["name"] == name);
         if wanted["state"] == "absent" {
             if let Some(entry) = place.and_then(|place| entries.get_mut(place)) {
@@ -72,7 +77,9 @@ impl Plugged {
     /// The one that is meant for an interface of the guest, if the pod has it already.
     fn of(instance: &Value, wanted: &Value, pod: &Value) -> Option<Self> {
         let network = network(instance, wanted)?;
-        let text = pod["metadata"]["annotations"][NETWORK_STATUS].as_str().unwrap_or("[]");
+        let text = pod["metadata"]["annotations"][NETWORK_STATUS]
+            .as_str()
+            .unwrap_or("[]");
         let statuses: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
         let secondary = network.get("multus").is_some() && network["multus"]["default"] != true;
         let own = wanted["macAddress"].as_str().map(str::to_owned);
@@ -167,7 +174,10 @@ mod tests {
         update(&mut now, &with);
         let blue = &now["status"]["interfaces"][1];
         assert_eq!(blue["infoSource"], "domain, multus-status");
-        assert_eq!((&blue["mac"], &blue["ipAddress"]), (&json!("02:00:00:00:00:02"), &json!("192.168.1.2")));
+        assert_eq!(
+            (&blue["mac"], &blue["ipAddress"]),
+            (&json!("02:00:00:00:00:02"), &json!("192.168.1.2"))
+        );
         let settled = now.clone();
         update(&mut now, &with);
         assert_eq!(now, settled);

@@ -38,8 +38,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Config, ResourceExt as _};
 use serde_json::Value;
 
@@ -169,8 +169,10 @@ impl Handler {
         let streams = watches.map(|(kind, resource, config)| {
             let watched = watcher(Api::all_with(self.client.clone(), resource), config).default_backoff();
             let told = watched.inspect_err(move |error| eprintln!("watch of {kind:?}: {error}"));
-            told.filter_map(move |event| futures::future::ready(event.ok().map(|event| Change { kind, event })))
-                .boxed()
+            told.filter_map(move |event| {
+                futures::future::ready(event.ok().map(|event| Change { kind, event }))
+            })
+            .boxed()
         });
         stream::select_all(streams)
     }
@@ -190,7 +192,11 @@ impl Handler {
             let Some(instance) = self.instances.objects.get(&key) else {
                 continue;
             };
-            let beside = self.pods.objects.iter().filter(|((namespace, _), _)| *namespace == key.0);
+            let beside = self
+                .pods
+                .objects
+                .iter()
+                .filter(|((namespace, _), _)| *namespace == key.0);
             let pods: Vec<&Value> = beside.map(|(_, pod)| pod).collect();
             let plan = guest::plan(instance, &pods, &now);
             if let Some(next) = plan.instance {
@@ -200,7 +206,11 @@ impl Handler {
                 self.end(&(key.0.clone(), pod)).await;
             }
         }
-        let waiting = self.pods.objects.iter().filter(|(_, pod)| guest::waits_for_unpaused(pod));
+        let waiting = self
+            .pods
+            .objects
+            .iter()
+            .filter(|(_, pod)| guest::waits_for_unpaused(pod));
         let waiting: Vec<Key> = waiting.map(|(key, _)| key.clone()).collect();
         for key in waiting {
             self.unpause(&key, &now).await;
@@ -227,7 +237,9 @@ impl Handler {
 
     /// Tells a launcher that its guest has left.
     async fn end(&mut self, key: &Key) {
-        let Some(pod) = self.pods.objects.get(key) else { return };
+        let Some(pod) = self.pods.objects.get(key) else {
+            return;
+        };
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         if self.told.contains(&uid) {
             return;
@@ -243,7 +255,10 @@ impl Handler {
                 println!("pod {}/{}: its guest has left", key.0, key.1);
                 self.told.insert(uid);
             }
-            Err(error) => eprintln!("pod {}/{}: cannot tell it that its guest has left: {error}", key.0, key.1),
+            Err(error) => eprintln!(
+                "pod {}/{}: cannot tell it that its guest has left: {error}",
+                key.0, key.1
+            ),
         }
     }
 
@@ -252,7 +267,8 @@ impl Handler {
         let patch = Patch::Strategic(guest::unpaused(now));
         match api.patch_status(&key.1, &PatchParams::default(), &patch).await {
             Ok(pod) => {
-                if let (Ok(value), Some(known)) = (serde_json::to_value(pod), self.pods.objects.get_mut(key)) {
+                if let (Ok(value), Some(known)) = (serde_json::to_value(pod), self.pods.objects.get_mut(key))
+                {
                     *known = value;
                 }
             }
@@ -268,8 +284,12 @@ impl Handler {
         let resources = Patch::Merge(node::resources());
         for node in nodes.list_metadata(&ListParams::default()).await? {
             let name = node.name_any();
-            nodes.patch_metadata(&name, &PatchParams::default(), &beat).await?;
-            nodes.patch_status(&name, &PatchParams::default(), &resources).await?;
+            nodes
+                .patch_metadata(&name, &PatchParams::default(), &beat)
+                .await?;
+            nodes
+                .patch_status(&name, &PatchParams::default(), &resources)
+                .await?;
         }
         Ok(())
     }
