@@ -161,7 +161,7 @@ fn start_api(cluster: &Cluster, programs: &Programs) -> Result<()> {
         format!("--handler-cert-file={}", client.certificate.display()),
         format!("--handler-key-file={}", client.key.display()),
         "--console-server-port=8186".to_owned(),
-        "-v=3".to_owned(),
+        "-v=2".to_owned(),
     ];
     cluster.start_beside(&programs.api(), &arguments)?;
     Ok(cluster.wait_beside(API_SERVICE, API_PORT, PATIENCE)?)
@@ -177,7 +177,7 @@ fn start_controller(cluster: &Cluster, programs: &Programs, image: &str) -> Resu
         format!("--port={CONTROLLER_PORT}"),
         format!("--prom-cert-file={}", metrics.certificate.display()),
         format!("--prom-key-file={}", metrics.key.display()),
-        "-v=3".to_owned(),
+        "-v=2".to_owned(),
     ];
     Ok(cluster.start_beside(&programs.controller(), &arguments)?)
 }

@@ -38,9 +38,7 @@ impl Programs {
     /// # Errors
     /// [`cluster::Error::Missing`] where they are not built and there is no Go.
     pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
-        let pins = PINS
-            .iter()
-            .fold(Sha256::new(), Sha256::chain_update);
+        let pins = PINS.iter().fold(Sha256::new(), Sha256::chain_update);
         let pins: String = pins
             .finalize()
             .iter()

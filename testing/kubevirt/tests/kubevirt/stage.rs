@@ -79,9 +79,16 @@ impl Stage {
         }
     }
 
+    /// Deletes the namespace: its virtual machines first, as they would be started again until the last moment.
+    fn clear(&self) {
+        let machines = ["--namespace", self.namespace, "vm", "--all"];
+        self.kubectl.delete(machines).unwrap();
+        self.kubectl.delete(["namespace", self.namespace]).unwrap();
+    }
+
     fn create_namespace(&self) {
         // One may be left by a run that was cut off.
-        self.kubectl.delete(["namespace", self.namespace]).unwrap();
+        self.clear();
         self.kubectl.run(["create", "namespace", self.namespace]).unwrap();
         for name in NETWORKS {
             let config = json!({
@@ -201,7 +208,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.kubectl.delete(["namespace", self.namespace]).unwrap();
+            self.clear();
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::names::{DOMAIN, MULTUS, NETWORK_STATUS};
+use crate::names::{DOMAIN, NETWORK_STATUS};
 
 /// Interface of a pod on the cluster's network.
 const POD_INTERFACE: &str = "eth0";
@@ -70,7 +70,6 @@ fn sources(entry: &Value) -> impl Iterator<Item = &str> {
 struct Plugged {
     addresses: Vec<Value>,
     mac: Option<String>,
-    by_multus: bool,
 }
 
 impl Plugged {
@@ -90,25 +89,19 @@ impl Plugged {
             return Some(Self {
                 addresses: addresses.map(|address| address["ip"].clone()).collect(),
                 mac: mac(status(POD_INTERFACE)),
-                by_multus: false,
             });
         }
         let status = status(&pod_interface(network["name"].as_str()?))?;
         Some(Self {
             addresses: status["ips"].as_array().cloned().unwrap_or_default(),
             mac: mac(Some(status)),
-            by_multus: true,
         })
     }
 
     /// Says it in the entry of the interface, and leaves alone what virt-controller says there.
     fn tell(self, entry: &mut Value, wanted: &Value) {
-        let mut all: Vec<String> = sources(entry).map(str::to_owned).collect();
-        for (source, has) in [(DOMAIN, true), (MULTUS, self.by_multus)] {
-            if has && !all.iter().any(|known| known == source) {
-                all.push(source.to_owned());
-            }
-        }
+        let others = sources(entry).filter(|source| *source != DOMAIN);
+        let all: Vec<&str> = std::iter::once(DOMAIN).chain(others).collect();
         entry["infoSource"] = json!(all.join(", "));
         if let Some(mac) = self.mac {
             entry["mac"] = json!(mac);
@@ -171,6 +164,10 @@ mod tests {
         assert_eq!(entries[0]["infoSource"], "domain");
 
         let with = pod(&json!([{ "interface": "pod16477688c0e", "ips": ["192.168.1.2"] }]));
+        update(&mut now, &with);
+        assert_eq!(now["status"]["interfaces"][1]["infoSource"], "domain");
+        // virt-controller adds what it knows, wherever.
+        now["status"]["interfaces"][1]["infoSource"] = json!("multus-status, domain");
         update(&mut now, &with);
         let blue = &now["status"]["interfaces"][1];
         assert_eq!(blue["infoSource"], "domain, multus-status");

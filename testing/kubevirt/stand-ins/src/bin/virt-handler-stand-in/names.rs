@@ -25,6 +25,5 @@ pub(crate) const CPU_MODELS: [&str; 3] = [
 /// Extended resource of nodes: what a guest's network needs.
 pub(crate) const TUN: &str = "devices.kubevirt.io/tun";
 
-/// Sources of what is said about an interface: the guest's own devices, and multus.
+/// Source of what is said about an interface: the guest's own devices. virt-controller adds multus as another one.
 pub(crate) const DOMAIN: &str = "domain";
-pub(crate) const MULTUS: &str = "multus-status";
