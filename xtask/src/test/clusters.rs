@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow, ensure};
 use cluster::{Cluster, Options, Progress};
-use kubevirt::{Programs, StandIns};
+use kubevirt::Programs;
 
 use super::execute::Execution;
 use super::report::Entry;
@@ -156,15 +156,11 @@ pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyh
         name.clone_into(&mut options.name);
         clusters.push(Cluster::new(options.clone())?);
     }
-    let kubevirt = match &wish.kubevirt {
-        Some(programs) => Some((programs, kubevirt_parts::stand_ins(inventory)?)),
-        None => None,
-    };
     let worker = Worker {
         wish,
         board,
         built: &built,
-        kubevirt,
+        inventory,
     };
     let waited = began.elapsed();
     let ends: Vec<anyhow::Result<Entry>> = thread::scope(|scope| {
@@ -202,7 +198,7 @@ struct Worker<'a> {
     wish: &'a Wish<'a>,
     board: &'a Board,
     built: &'a image::Built,
-    kubevirt: Option<(&'a Programs, StandIns)>,
+    inventory: &'a Inventory,
 }
 
 impl Worker<'_> {
@@ -225,8 +221,10 @@ impl Worker<'_> {
     fn install_on(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
         install::install(cluster, self.built, lane)?;
         install::bridges(cluster, lane)?;
-        if let Some((programs, stand_ins)) = &self.kubevirt {
-            kubevirt::up(cluster, programs, stand_ins, lane)?;
+        if let Some(programs) = &self.wish.kubevirt {
+            lane.step("waiting for what plays the parts of KubeVirt that are not there");
+            let stand_ins = kubevirt_parts::stand_ins(self.inventory)?;
+            kubevirt::up(cluster, programs, &stand_ins, lane)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! A migration takes one step each time that it is looked at: an address of the target, the start, the guest's arrival,
 //! the end. An instance is written whole, as it has no status of its own for the API server.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::interfaces;
 use crate::names::{APP, CREATED_BY, LAUNCHER, MIGRATION_TARGET, NODE_NAME, UNPAUSED};
@@ -104,45 +104,36 @@ fn running(next: &mut Value, pod: Option<&Value>, pods: &[&Value], now: &str) {
 fn start(next: &mut Value, pod: &Value, now: &str) {
     enter(next, "Running", now);
     interfaces::update(next, pod);
-    let memory = next["spec"]["domain"]["memory"]["guest"].clone();
     let bridged = interfaces::bridges_the_pod_network(next);
-    let status = object(&mut next["status"]);
-    let mut conditions = status
-        .get("conditions")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let memory = next["spec"]["domain"]["memory"]["guest"].clone();
+    let status = &mut next["status"];
+    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     conditions.retain(|condition| {
-        !["LiveMigratable", "StorageLiveMigratable"]
-            .map(Value::from)
-            .contains(&condition["type"])
+        ["LiveMigratable", "StorageLiveMigratable"]
+            .iter()
+            .all(|kind| condition["type"] != *kind)
     });
-    conditions.push(if bridged {
-        json!({ "type": "LiveMigratable", "status": "False", "reason": "InterfaceNotLiveMigratable",
-            "message": "cannot migrate VMI which does not use masquerade, bridge with \
-                kubevirt.io/allow-pod-bridge-network-live-migration VM annotation or a migratable plugin to connect to \
-                the pod network",
-            "lastProbeTime": null, "lastTransitionTime": null })
-    } else {
-        json!({ "type": "LiveMigratable", "status": "True", "lastProbeTime": null, "lastTransitionTime": null })
-    });
-    conditions.push(
-        json!({ "type": "StorageLiveMigratable", "status": "True", "lastProbeTime": null, "lastTransitionTime": null }),
-    );
-    status.insert("conditions".to_owned(), conditions.into());
-    // virt-controller waits for it before a migration.
-    status.insert("selinuxContext".to_owned(), json!("none"));
-    status.insert("migrationMethod".to_owned(), json!("LiveMigration"));
-    status.insert("migrationTransport".to_owned(), json!("Unix"));
-    status.insert("machine".to_owned(), json!({ "type": "pc-q35-rhel9.4.0" }));
-    status.insert(
-        "currentCPUTopology".to_owned(),
-        json!({ "cores": 1, "sockets": 1, "threads": 1 }),
-    );
-    if memory.is_string() {
-        let memory = json!({ "guestAtBoot": memory, "guestCurrent": memory, "guestRequested": memory });
-        status.insert("memory".to_owned(), memory);
+    let mut migratable = condition("LiveMigratable", !bridged);
+    if bridged {
+        migratable["reason"] = json!("InterfaceNotLiveMigratable");
+        migratable["message"] = json!("the interface of the pod network is bridged");
     }
+    conditions.extend([migratable, condition("StorageLiveMigratable", true)]);
+    status["conditions"] = conditions.into();
+    // virt-controller waits for it before a migration.
+    status["selinuxContext"] = json!("none");
+    status["migrationMethod"] = json!("LiveMigration");
+    status["migrationTransport"] = json!("Unix");
+    status["machine"] = json!({ "type": "q35" });
+    status["currentCPUTopology"] = json!({ "cores": 1, "sockets": 1, "threads": 1 });
+    if memory.is_string() {
+        status["memory"] = json!({ "guestAtBoot": memory, "guestCurrent": memory, "guestRequested": memory });
+    }
+}
+
+fn condition(kind: &str, holds: bool) -> Value {
+    let status = if holds { "True" } else { "False" };
+    json!({ "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": null })
 }
 
 /// Takes the next step of a migration that goes on.
@@ -161,8 +152,8 @@ fn migrate(next: &mut Value, pods: &[&Value], now: &str) {
     let Some(target) = target.filter(|pod| is_true(&pod["status"]["conditions"], "ContainersReady")) else {
         return;
     };
-    let state = object(&mut next["status"]["migrationState"]);
-    let mut set = |field: &str, value: Value| drop(state.insert(field.to_owned(), value));
+    let state = &mut next["status"]["migrationState"];
+    let mut set = |field: &str, value: Value| state[field] = value;
     if !is_set("targetNodeAddress") {
         set("targetNodeAddress", target["status"]["hostIP"].clone());
         set("targetDirectMigrationNodePorts", json!({ MIGRATION_PORT: 0 }));
@@ -181,13 +172,18 @@ fn migrate(next: &mut Value, pods: &[&Value], now: &str) {
 
 /// The guest is on another node now.
 fn arrive(next: &mut Value, node: &str) {
-    let status = object(&mut next["status"]);
-    status.insert("nodeName".to_owned(), json!(node));
-    status.shift_remove("evacuationNodeName");
-    status.shift_remove("launcherContainerImageVersion");
-    let labels = object(&mut next["metadata"]["labels"]);
-    labels.insert(NODE_NAME.to_owned(), json!(node));
-    labels.shift_remove(MIGRATION_TARGET);
+    next["status"]["nodeName"] = json!(node);
+    remove(&mut next["status"], "evacuationNodeName");
+    remove(&mut next["status"], "launcherContainerImageVersion");
+    let labels = &mut next["metadata"]["labels"];
+    labels[NODE_NAME] = json!(node);
+    remove(labels, MIGRATION_TARGET);
+}
+
+fn remove(object: &mut Value, field: &str) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.shift_remove(field);
+    }
 }
 
 /// Pods that a migration left behind.
@@ -208,14 +204,14 @@ fn left(instance: &Value, pods: &[&Value]) -> Vec<String> {
 }
 
 fn enter(next: &mut Value, phase: &str, now: &str) {
-    let status = object(&mut next["status"]);
-    status.insert("phase".to_owned(), json!(phase));
-    let times = status
-        .entry("phaseTransitionTimestamps")
-        .or_insert_with(|| json!([]));
-    if let Some(times) = times.as_array_mut() {
-        times.push(json!({ "phase": phase, "phaseTransitionTimestamp": now }));
-    }
+    let status = &mut next["status"];
+    status["phase"] = json!(phase);
+    let mut times = status["phaseTransitionTimestamps"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    times.push(json!({ "phase": phase, "phaseTransitionTimestamp": now }));
+    status["phaseTransitionTimestamps"] = times.into();
 }
 
 fn is_deleted(object: &Value) -> bool {
@@ -225,17 +221,6 @@ fn is_deleted(object: &Value) -> bool {
 fn is_true(conditions: &Value, kind: &str) -> bool {
     let mut conditions = conditions.as_array().into_iter().flatten();
     conditions.any(|condition| condition["type"] == kind && condition["status"] == "True")
-}
-
-/// The fields of an object, which comes to be if there is none.
-fn object(value: &mut Value) -> &mut Map<String, Value> {
-    if !value.is_object() {
-        *value = Value::Object(Map::new());
-    }
-    match value {
-        Value::Object(fields) => fields,
-        _ => unreachable!("it was made an object"),
-    }
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Config, ResourceExt as _};
 use serde_json::Value;
 
+use crate::guest::Plan;
 use crate::names::{APP, LAUNCHER};
 
 /// Between two looks at what the watches have brought. Steps of a migration are that far apart.
@@ -113,6 +114,8 @@ struct Store {
     objects: BTreeMap<Key, Value>,
     /// Those of a list that has not come to its end.
     listed: BTreeMap<Key, Value>,
+    /// Whether a list has come to its end.
+    complete: bool,
 }
 
 impl Store {
@@ -120,7 +123,10 @@ impl Store {
         match event {
             Event::Init => self.listed.clear(),
             Event::InitApply(object) => put(&mut self.listed, &object),
-            Event::InitDone => self.objects = std::mem::take(&mut self.listed),
+            Event::InitDone => {
+                self.objects = std::mem::take(&mut self.listed);
+                self.complete = true;
+            }
             Event::Apply(object) => put(&mut self.objects, &object),
             Event::Delete(object) => drop(self.objects.remove(&key(&object))),
         }
@@ -186,6 +192,9 @@ impl Handler {
 
     /// Does what is to be done for all instances. What fails is tried again at the next look.
     async fn look(&mut self) {
+        if !(self.instances.complete && self.pods.complete) {
+            return;
+        }
         let now = now();
         let keys: Vec<Key> = self.instances.objects.keys().cloned().collect();
         for key in keys {
@@ -199,8 +208,21 @@ impl Handler {
                 .filter(|((namespace, _), _)| *namespace == key.0);
             let pods: Vec<&Value> = beside.map(|(_, pod)| pod).collect();
             let plan = guest::plan(instance, &pods, &now);
-            if let Some(next) = plan.instance {
-                self.write(&key, next).await;
+            match plan.instance {
+                // The watch of pods may be behind that of instances.
+                Some(next) if next["status"]["phase"] == "Failed" => match self
+                    .with_pods_of_now(&key, &now)
+                    .await
+                {
+                    Ok(plan) => {
+                        if let Some(next) = plan.instance {
+                            self.write(&key, next).await;
+                        }
+                    }
+                    Err(error) => eprintln!("instance {}/{}: cannot list its pods: {error}", key.0, key.1),
+                },
+                Some(next) => self.write(&key, next).await,
+                None => {}
             }
             for pod in plan.left {
                 self.end(&(key.0.clone(), pod)).await;
@@ -215,6 +237,25 @@ impl Handler {
         for key in waiting {
             self.unpause(&key, &now).await;
         }
+    }
+
+    /// What is to be done for an instance by the pods that the API server has now.
+    async fn with_pods_of_now(&self, key: &Key, now: &str) -> kube::Result<Plan> {
+        let api = Api::<DynamicObject>::namespaced_with(
+            self.client.clone(),
+            &key.0,
+            &ApiResource::erase::<Pod>(&()),
+        );
+        let launchers = ListParams::default().labels(&format!("{APP}={LAUNCHER}"));
+        let pods = api.list(&launchers).await?;
+        let pods: Vec<Value> = pods
+            .iter()
+            .filter_map(|pod| serde_json::to_value(pod).ok())
+            .collect();
+        let instance = self.instances.objects.get(key);
+        Ok(instance.map_or_else(Plan::default, |instance| {
+            guest::plan(instance, &pods.iter().collect::<Vec<_>>(), now)
+        }))
     }
 
     async fn write(&mut self, key: &Key, next: Value) {
