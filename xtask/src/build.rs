@@ -32,6 +32,14 @@ const PRODUCT: [&str; 6] = [
     "--test",
     "e2e",
 ];
+const STAND_INS: [&str; 6] = [
+    "--bin",
+    kubevirt::HANDLER_STAND_IN,
+    "--bin",
+    kubevirt::LAUNCHER_STAND_IN,
+    "--test",
+    "e2e",
+];
 const PROGRAMS: [&str; 3] = ["--bins", "--test", "e2e"];
 const EVERYTHING: [&str; 1] = ["--all-targets"];
 /// How often the person who waits is shown a sign of life.
@@ -42,6 +50,8 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) enum Extent {
     /// The programs of an image.
     Product,
+    /// What plays the parts of KubeVirt that are not there.
+    StandIns,
     /// Those that measure and test, too.
     Programs,
     /// All tests, too.
@@ -165,6 +175,7 @@ fn command(extent: Extent) -> Command {
     let mut cargo = paths::cargo();
     cargo.args(SELECTION).args(match extent {
         Extent::Product => &PRODUCT[..],
+        Extent::StandIns => &STAND_INS[..],
         Extent::Programs => &PROGRAMS[..],
         Extent::Everything => &EVERYTHING[..],
     });
@@ -384,7 +395,12 @@ mod tests {
 
     #[test]
     fn all_builds_select_the_same_features() {
-        for extent in [Extent::Product, Extent::Programs, Extent::Everything] {
+        for extent in [
+            Extent::Product,
+            Extent::StandIns,
+            Extent::Programs,
+            Extent::Everything,
+        ] {
             let command = command(extent);
             let arguments: Vec<_> = command.get_args().collect();
             assert!(arguments.contains(&"--workspace".as_ref()), "{arguments:?}");

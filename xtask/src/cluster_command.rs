@@ -5,7 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use cluster::{Cluster, Steps};
+use cluster::{Cluster, Progress, Steps};
+
+use crate::kubevirt_parts;
 
 /// What to do with the cluster of `WEFT_CLUSTER` (default `weft`) in `WEFT_HOME`.
 #[derive(Debug, clap::Args)]
@@ -17,7 +19,11 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Start the cluster, or the parts of it that do not run
-    Up,
+    Up {
+        /// Run KubeVirt's control plane on it, too; guests are played
+        #[arg(long)]
+        kubevirt: bool,
+    },
     /// Remove the cluster and everything in it; caches stay
     Down,
     /// Show the cluster's programs and nodes; fails when the cluster is not up
@@ -53,7 +59,8 @@ enum Command {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let cluster = Cluster::from_env()?;
     match args.command {
-        Command::Up => up(&cluster, &mut Steps::new()),
+        Command::Up { kubevirt: false } => up(&cluster, &mut Steps::new()),
+        Command::Up { kubevirt: true } => up_with_kubevirt(&cluster),
         Command::Down => {
             cluster.down(&mut Steps::new())?;
             let remains = cluster.remains();
@@ -101,8 +108,23 @@ pub(crate) fn up(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
             steps.current()
         )
     })?;
-    cluster::Progress::step(steps, "the cluster is up");
+    steps.step("the cluster is up");
     eprintln!("\n  export KUBECONFIG={}\n", cluster.kubeconfig().display());
+    Ok(())
+}
+
+/// Brings up the cluster, with KubeVirt on it.
+fn up_with_kubevirt(cluster: &Cluster) -> anyhow::Result<()> {
+    let mut steps = Steps::new();
+    steps.step("building what KubeVirt needs, and bringing in what the cluster needs");
+    let (programs, stand_ins) = kubevirt_parts::build(cluster)?;
+    up(cluster, &mut steps)?;
+    kubevirt::up(cluster, &programs, &stand_ins, &mut steps)?;
+    steps.step("KubeVirt is up");
+    drop(steps);
+    eprintln!(
+        "\n  `cargo xtask demo` installs Weft on it, and `cargo xtask cluster logs virt` shows what KubeVirt does\n"
+    );
     Ok(())
 }
 

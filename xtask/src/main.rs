@@ -10,6 +10,7 @@ mod deny;
 mod explain;
 mod image;
 mod install;
+mod kubevirt_parts;
 mod manifests;
 mod paths;
 mod test;

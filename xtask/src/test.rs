@@ -3,7 +3,7 @@
 //! ```text
 //! programs of others ──────────────┐  (Kubernetes, packages: only what is missing)
 //! one build ──> test programs ──┬──┴─> unit, namespaces, api
-//!           ├─> image ──────────┼────> e2e, on two clusters
+//!           ├─> image ──────────┼────> e2e, on two clusters; kubevirt, on one, when these are gone
 //!           └───────────────────┴────> vm
 //! ```
 //!
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Keep all processors busy while the tests run
     #[arg(long)]
     load: bool,
-    /// Keep the clusters of the e2e tier; a cluster on which a test failed is kept anyway
+    /// Keep the clusters of the tiers e2e and kubevirt; a cluster on which a test failed is kept anyway
     #[arg(long)]
     keep: bool,
     /// Run the release build's image on the clusters, instead of the development build's
@@ -96,10 +96,22 @@ pub(crate) enum Tier {
     Vm,
     /// The whole product on two-node clusters; needs root
     E2e,
+    /// Virtual machines of KubeVirt's control plane on a cluster with the product; builds KubeVirt the first time; needs
+    /// root
+    Kubevirt,
 }
 
 impl Tier {
-    const ALL: [Self; 5] = [Self::Unit, Self::Namespaces, Self::Api, Self::Vm, Self::E2e];
+    const ALL: [Self; 6] = [
+        Self::Unit,
+        Self::Namespaces,
+        Self::Api,
+        Self::Vm,
+        Self::E2e,
+        Self::Kubevirt,
+    ];
+    /// Those that need clusters, in the order in which they have the machine.
+    const ON_CLUSTERS: [Self; 2] = [Self::E2e, Self::Kubevirt];
 
     /// Name of its test programs: `tests/NAME/main.rs` or `tests/NAME.rs` in a crate.
     pub(crate) const fn name(self) -> &'static str {
@@ -109,11 +121,12 @@ impl Tier {
             Self::Api => "api",
             Self::Vm => "vm",
             Self::E2e => "e2e",
+            Self::Kubevirt => "kubevirt",
         }
     }
 
     const fn needs_root(self) -> bool {
-        matches!(self, Self::Namespaces | Self::E2e)
+        matches!(self, Self::Namespaces | Self::E2e | Self::Kubevirt)
     }
 
     /// The tier of a test program.
@@ -134,7 +147,7 @@ impl Tier {
         match self {
             Self::Api => 4 * processors,
             Self::Namespaces => 2 * processors,
-            Self::Unit | Self::Vm | Self::E2e => processors,
+            Self::Unit | Self::Vm | Self::E2e | Self::Kubevirt => processors,
         }
     }
 
@@ -146,6 +159,7 @@ impl Tier {
             Self::Api => &["api-1", "api-2"],
             Self::Vm => &["vm"],
             Self::E2e => &["test-1", "test-2"],
+            Self::Kubevirt => &["test-kubevirt"],
         }
     }
 }
@@ -311,6 +325,8 @@ mod tests {
     fn test_programs_belong_to_the_tier_of_their_name_and_else_to_unit() {
         let tier = |target: &str, kind| Tier::of(&program("plugins", target, kind));
         assert_eq!(tier("namespaces", Kind::IntegrationTests), Some(Tier::Namespaces));
+        assert_eq!(tier("kubevirt", Kind::IntegrationTests), Some(Tier::Kubevirt));
+        assert_eq!(tier("kubevirt", Kind::UnitTests), Some(Tier::Unit));
         assert_eq!(tier("dependencies", Kind::IntegrationTests), Some(Tier::Unit));
         assert_eq!(tier("plugins", Kind::UnitTests), Some(Tier::Unit));
         assert_eq!(tier("vm", Kind::UnitTests), Some(Tier::Unit));

@@ -1,6 +1,7 @@
 //! The life of a cluster: up, down, and what one does with it in between.
 
 mod assembly;
+mod beside;
 mod owner;
 
 use std::fs;
@@ -15,6 +16,8 @@ use serde_json::Value;
 
 use self::assembly::{Assembly, Heartbeat};
 use self::owner::Ownership;
+
+pub use self::beside::Certificate;
 
 use crate::cgroup::Groups;
 use crate::debian::Packages;
@@ -165,21 +168,24 @@ impl Cluster {
         Kubectl::new(&program, &self.kubeconfig())
     }
 
-    /// Whether the cluster answers, with all programs alive and all nodes ready.
+    /// Whether the cluster answers, with all programs of Kubernetes alive and all nodes ready.
     pub fn is_up(&self) -> bool {
-        self.components().iter().all(|component| component.runs)
+        self.components_of_kubernetes()
+            .iter()
+            .all(|component| component.runs)
             && self.kubectl().run(["get", "--raw", "/readyz"]).is_ok()
             && assembly::heartbeats(self).is_ok_and(|beats| beats.iter().all(Heartbeat::is_ready))
     }
 
     /// All programs, alive or not.
     pub fn components(&self) -> Vec<Component> {
-        let component = |space: &Space, program: &str| Component {
-            space: space.name().to_owned(),
-            program: program.to_owned(),
-            runs: space.runs(program),
-            log: space.log(program),
-        };
+        let mut all = self.components_of_kubernetes();
+        let beside = self.beside();
+        all.extend(beside.iter().map(|program| component(&self.control, program)));
+        all
+    }
+
+    fn components_of_kubernetes(&self) -> Vec<Component> {
         let control = [
             "etcd",
             "kube-apiserver",
@@ -474,6 +480,15 @@ impl Cluster {
     fn record(&self) -> Value {
         let text = fs::read_to_string(self.dir.join("cluster.json")).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or(Value::Null)
+    }
+}
+
+fn component(space: &Space, program: &str) -> Component {
+    Component {
+        space: space.name().to_owned(),
+        program: program.to_owned(),
+        runs: space.runs(program),
+        log: space.log(program),
     }
 }
 

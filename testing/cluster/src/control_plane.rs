@@ -16,11 +16,20 @@ pub(crate) const USERS: &[(&str, &str)] = &[
 pub(crate) const ADMIN: &str = "admin";
 /// The user that the controllers are.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+/// The authority of the API server as a client of API servers that it hands requests on to.
+pub(crate) const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
+/// The API server as such a client: its certificate and its name.
+pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 /// Port of the API server of a cluster.
 pub(crate) const PORT: u16 = 6443;
 
 /// Metadata of every request: the only way to count the requests of one client.
 pub(crate) const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}"#;
+
+/// The API server of a cluster as the cluster's own programs see it.
+pub(crate) fn server() -> String {
+    format!("https://{}:{PORT}", network::CONTROL)
+}
 
 fn argv<const N: usize>(program: &str, flags: [String; N]) -> Vec<String> {
     std::iter::once(program.to_owned()).chain(flags).collect()
@@ -78,7 +87,7 @@ pub(crate) fn api_server(
 }
 
 /// What only the API server of a whole cluster needs.
-pub(crate) fn api_server_of_cluster(pki: &Pki) -> [String; 8] {
+pub(crate) fn api_server_of_cluster(pki: &Pki) -> [String; 15] {
     let file = |name: &str| pki.file(name).display().to_string();
     [
         format!("--secure-port={PORT}"),
@@ -90,6 +99,17 @@ pub(crate) fn api_server_of_cluster(pki: &Pki) -> [String; 8] {
         "--enable-aggregator-routing=true".to_owned(),
         format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
         format!("--kubelet-client-key={}", file("kubelet-client.key")),
+        // How API servers that requests are handed on to (APIService) know it, and learn who asked.
+        format!(
+            "--requestheader-client-ca-file={}",
+            file(&format!("{FRONT_PROXY_AUTHORITY}.crt"))
+        ),
+        format!("--requestheader-allowed-names={FRONT_PROXY}"),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        format!("--proxy-client-cert-file={}", file(&format!("{FRONT_PROXY}.crt"))),
+        format!("--proxy-client-key-file={}", file(&format!("{FRONT_PROXY}.key"))),
     ]
 }
 

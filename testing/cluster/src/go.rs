@@ -9,12 +9,16 @@ use crate::progress::Progress;
 use crate::run;
 
 /// A program to build: its package, and the file that it becomes.
-pub(crate) type Wanted<'a> = (String, &'a Path);
+pub type Wanted<'a> = (String, &'a Path);
 
-/// Builds programs as the module in `testing/cluster/<module>` pins them, all at once: while one of them is linked, which
-/// one processor does, the others are compiled. `otherwise` says what helps where there is no Go.
-pub(crate) fn build(
-    module: &str,
+/// Builds programs as the module in the folder `source` pins them, all at once: while one of them is linked, which one
+/// processor does, the others are compiled. `flags` are those of Go's linker; `otherwise` says what helps where there is
+/// no Go, and completes the sentence "install Go, or …".
+///
+/// # Errors
+/// [`Error::Missing`] where there is no Go.
+pub fn build(
+    source: &Path,
     programs: &[Wanted<'_>],
     flags: &str,
     otherwise: &str,
@@ -23,7 +27,6 @@ pub(crate) fn build(
     let Some(dir) = programs.first().and_then(|(_, file)| file.parent()) else {
         return Ok(());
     };
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(module);
     if Command::new("go").arg("version").output().is_err() {
         return Err(Error::Missing(format!(
             "Go is missing: install version 1.24 or newer (https://go.dev/dl), or {otherwise}"

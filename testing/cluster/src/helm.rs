@@ -84,7 +84,8 @@ fn built(home: &Home, cache: &Path, progress: &mut dyn Progress) -> Result<PathB
             progress.step(&format!("building Helm {VERSION}, once"));
             let otherwise = format!("set {VARIABLE} to a Helm 3");
             let program = ("helm.sh/helm/v3/cmd/helm".to_owned(), file.as_path());
-            go::build("helm", &[program], "-s -w", &otherwise, progress)?;
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("helm");
+            go::build(&source, &[program], "-s -w", &otherwise, progress)?;
         }
     }
     Ok(file)

@@ -199,7 +199,8 @@ fn build(programs: &[Program], cache: &Path, progress: &mut dyn Progress) -> Res
         .map(|(program, file)| (program.package(), file.as_path()))
         .collect();
     let otherwise = "set WEFT_KUBE_BIN to a directory with the programs of Kubernetes 1.34 and etcd 3.6";
-    go::build("kubernetes", &wanted, &flags, otherwise, progress)
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes");
+    go::build(&source, &wanted, &flags, otherwise, progress)
 }
 
 #[cfg(test)]

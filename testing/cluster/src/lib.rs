@@ -20,6 +20,7 @@
 //! * [`OpenVswitch`] is Open vSwitch in a namespace of a test,
 //! * [`image`] makes container images without a container engine.
 
+pub mod go;
 pub mod image;
 pub mod kubernetes;
 pub mod run;
@@ -31,7 +32,6 @@ mod cluster;
 mod control_plane;
 mod debian;
 mod error;
-mod go;
 mod helm;
 mod home;
 mod kubectl;
@@ -46,7 +46,7 @@ mod progress;
 mod space;
 
 pub use api_server::{ApiServer, GarbageCollector};
-pub use cluster::{Cluster, Component, Options};
+pub use cluster::{Certificate, Cluster, Component, Options};
 pub use debian::{DNSMASQ_PROGRAM, Packages};
 pub use error::{Error, Result};
 pub use helm::Helm;

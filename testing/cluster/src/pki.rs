@@ -11,6 +11,8 @@ use crate::error::{At, Result};
 use crate::run;
 
 const DAYS: &str = "3650";
+/// The authority of the cluster, by which its API server is known and knows clients.
+const AUTHORITY: &str = "ca";
 const KEY: [&str; 5] = [
     "-newkey",
     "ec",
@@ -34,16 +36,7 @@ impl Pki {
             dir: dir.to_owned(),
             packages: packages.clone(),
         };
-        if !pki.file("ca.crt").exists() {
-            let mut ca = pki.openssl();
-            ca.args(["req", "-x509", "-days", DAYS, "-subj", "/CN=weft-test-cluster"])
-                .args(KEY);
-            ca.arg("-keyout")
-                .arg(pki.file("ca.key"))
-                .arg("-out")
-                .arg(pki.file("ca.new"));
-            pki.finish(&mut ca, "ca.new", "ca.crt")?;
-        }
+        pki.authority(AUTHORITY, "/CN=weft-test-cluster")?;
         if !pki.file("sa.key").exists() {
             let mut key = pki.openssl();
             key.args(["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out"])
@@ -58,6 +51,23 @@ impl Pki {
         self.dir.join(name)
     }
 
+    /// Makes `NAME.crt` and `NAME.key` of an authority.
+    pub(crate) fn authority(&self, name: &str, subject: &str) -> Result<()> {
+        let certificate = format!("{name}.crt");
+        if self.file(&certificate).exists() {
+            return Ok(());
+        }
+        let unfinished = format!("{name}.new");
+        let mut ca = self.openssl();
+        ca.args(["req", "-x509", "-days", DAYS, "-subj", subject])
+            .args(KEY);
+        ca.arg("-keyout")
+            .arg(self.file(&format!("{name}.key")))
+            .arg("-out")
+            .arg(self.file(&unfinished));
+        self.finish(&mut ca, &unfinished, &certificate)
+    }
+
     fn openssl(&self) -> Command {
         self.packages.command("usr/bin/openssl")
     }
@@ -67,9 +77,20 @@ impl Pki {
         fs::rename(self.file(unfinished), self.file(file)).at("create", &self.file(file))
     }
 
-    /// Makes `NAME.crt` and `NAME.key`, signed by the authority. `names` are subject alternative names in
+    /// Makes `NAME.crt` and `NAME.key`, signed by the authority of the cluster. `names` are subject alternative names in
     /// openssl's form, `IP:10.0.0.1` or `DNS:kubernetes`; a certificate made for other names is made anew.
     pub(crate) fn certificate(&self, name: &str, subject: &str, names: &[String]) -> Result<()> {
+        self.certificate_of(AUTHORITY, name, subject, names)
+    }
+
+    /// Like [`Self::certificate`], signed by another authority of this directory.
+    pub(crate) fn certificate_of(
+        &self,
+        authority: &str,
+        name: &str,
+        subject: &str,
+        names: &[String],
+    ) -> Result<()> {
         let extension = self.file(&format!("{name}.ext"));
         let mut wanted =
             "basicConstraints=CA:FALSE\nkeyUsage=digitalSignature\nextendedKeyUsage=serverAuth,clientAuth\n"
@@ -97,9 +118,9 @@ impl Pki {
         sign.args(["x509", "-req", "-days", DAYS, "-CAcreateserial"]);
         sign.arg("-in").arg(&request).arg("-extfile").arg(&extension);
         sign.arg("-CA")
-            .arg(self.file("ca.crt"))
+            .arg(self.file(&format!("{authority}.crt")))
             .arg("-CAkey")
-            .arg(self.file("ca.key"));
+            .arg(self.file(&format!("{authority}.key")));
         let unfinished = format!("{name}.new");
         sign.arg("-out").arg(self.file(&unfinished));
         self.finish(&mut sign, &unfinished, &certificate)
@@ -139,13 +160,19 @@ impl Pki {
 
     /// A kubeconfig for `user` at `server`, written to `file`.
     pub(crate) fn kubeconfig(&self, file: &Path, server: &str, user: &str) -> Result<()> {
+        let token = self.token(&user.replace(':', "-"))?;
+        self.kubeconfig_with(file, server, user, &token)
+    }
+
+    /// A kubeconfig for whoever `token` is of, called `user` in it.
+    pub(crate) fn kubeconfig_with(&self, file: &Path, server: &str, user: &str, token: &str) -> Result<()> {
         let ca = self.file("ca.crt");
         let ca = fs::read(&ca).at("read", &ca)?;
         let config = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{ "name": "weft", "cluster": { "server": server, "certificate-authority-data": base64(&ca) } }],
-            "users": [{ "name": user, "user": { "token": self.token(&user.replace(':', "-"))? } }],
+            "users": [{ "name": user, "user": { "token": token } }],
             "contexts": [{ "name": "weft", "context": { "cluster": "weft", "user": user } }],
             "current-context": "weft",
         });

@@ -55,6 +55,18 @@ const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ("weft", &["operator::every_workload"]),
     ("program", &["operator::every_workload"]),
 ];
+/// The package of the tests with virtual machines, and packages of the product that they stand on.
+const KUBEVIRT: &str = "kubevirt";
+const UNDER_KUBEVIRT: [&str; 8] = [
+    "cni",
+    "dynamic-networks",
+    "kubemacpool",
+    "kubevirt-stand-ins",
+    "multus",
+    "operator",
+    "plugins",
+    "webhook",
+];
 /// Packages of the product that all tests on clusters stand on.
 const UNDER_ALL: [&str; 3] = ["kube-kit", "linux", "cluster"];
 /// Files that everything is built from.
@@ -139,6 +151,11 @@ impl Affected {
         } else {
             affected.insert(E2E.to_owned());
         }
+        let under =
+            |name: &String| UNDER_ALL.contains(&name.as_str()) || UNDER_KUBEVIRT.contains(&name.as_str());
+        if packages.contains_key(KUBEVIRT) && changed.iter().any(under) {
+            affected.insert(KUBEVIRT.to_owned());
+        }
         Self {
             changed,
             packages: affected,
@@ -211,6 +228,7 @@ mod tests {
             package("weft", "crates/weft", &["kubemacpool", "operator"]),
             package(E2E, "testing/e2e", &["cluster"]),
             package("cluster", "testing/cluster", &[]),
+            package(KUBEVIRT, "testing/kubevirt", &["cluster"]),
         ])
     }
 
@@ -222,7 +240,7 @@ mod tests {
     fn a_component_affects_what_depends_on_it_and_its_tests_on_clusters() {
         let affected = Affected::by("crates/kubemacpool/src/pool.rs\n", &workspace());
         assert_eq!(affected.changed, names(&["kubemacpool"]));
-        assert_eq!(affected.packages, names(&["kubemacpool", "weft", E2E]));
+        assert_eq!(affected.packages, names(&["kubemacpool", "weft", E2E, KUBEVIRT]));
         assert!(affected.takes_test(E2E, "mac_pool::a"));
         assert!(!affected.takes_test(E2E, "attach::a"));
         assert!(affected.takes_test("weft", "anything") && !affected.takes_test("operator", "anything"));

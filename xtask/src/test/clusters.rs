@@ -1,11 +1,12 @@
-//! The tier on clusters: the tests form a queue, and each cluster takes the next one when it has done with the last.
+//! The tiers on clusters: the tests form a queue, and each cluster takes the next one when it has done with the last.
 //!
 //! ```text
 //! weft, weft-cni ──> image ──┬──> cluster test-1: up, install ──┐
 //!                            └──> cluster test-2: up, install ──┴──> queue of tests, those that take long first
 //! ```
 //!
-//! A test has its cluster for itself, so that it may change what is deployed there.
+//! A test has its cluster for itself, so that it may change what is deployed there. The cluster of the tier `kubevirt` has
+//! KubeVirt on it, too.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,19 +15,25 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow, ensure};
 use cluster::{Cluster, Options, Progress};
+use kubevirt::Programs;
 
 use super::execute::Execution;
 use super::report::Entry;
 use super::{Selection, Tier};
 use crate::board::{Board, Lane};
 use crate::build::{Inventory, Program};
-use crate::{explain, image, install, manifests};
+use crate::{explain, image, install, kubevirt_parts, manifests};
 
 /// Names a cluster to use; otherwise there is one for each lane of the tier, never somebody's demo.
 const VARIABLE: &str = "WEFT_CLUSTER";
 
-/// Packages that have such tests.
-const PACKAGES: usize = 2;
+/// Packages that have tests of a tier.
+const fn packages(tier: Tier) -> usize {
+    match tier {
+        Tier::E2e => 2,
+        _ => 1,
+    }
+}
 
 /// Tests that take minutes. They come first, in this order, or the last one would be waited for while all other clusters
 /// are idle.
@@ -48,6 +55,9 @@ const LONG: [&str; 12] = [
 /// How the tier is to run.
 #[derive(Debug)]
 pub(super) struct Wish<'a> {
+    pub(super) tier: Tier,
+    /// KubeVirt's programs, where it is to be on the clusters.
+    pub(super) kubevirt: Option<Programs>,
     /// Keep the clusters; they are also kept after a failure.
     pub(super) keep: bool,
     /// Test the image that ships instead of one of the development build.
@@ -81,13 +91,11 @@ struct Tests {
 }
 
 impl Tests {
-    fn wait(inventory: &Inventory, selection: &Selection) -> anyhow::Result<Self> {
+    fn wait(inventory: &Inventory, tier: Tier, selection: &Selection) -> anyhow::Result<Self> {
         let programs = inventory.wait(|programs| {
-            let of_tier = programs
-                .iter()
-                .filter(|program| Tier::of(program) == Some(Tier::E2e));
+            let of_tier = programs.iter().filter(|program| Tier::of(program) == Some(tier));
             let of_tier: Vec<Program> = of_tier.cloned().collect();
-            (of_tier.len() == PACKAGES).then_some(of_tier)
+            (of_tier.len() == packages(tier)).then_some(of_tier)
         });
         let programs = programs.context("the tests of the tier were not built")?;
         let mut cases = Vec::new();
@@ -121,13 +129,13 @@ impl Tests {
 pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyhow::Result<Entry> {
     let began = Instant::now();
     let mut entry = Entry {
-        tier: Tier::E2e.name(),
+        tier: wish.tier.name(),
         ..Entry::default()
     };
-    let mut lane = board.lane(Tier::E2e.name());
+    let mut lane = board.lane(wish.tier.name());
     let tests = OnceLock::new();
-    let tests =
-        || tests.get_or_init(|| Tests::wait(inventory, wish.selection).map_err(|error| format!("{error:#}")));
+    let wait = || Tests::wait(inventory, wish.tier, wish.selection).map_err(|error| format!("{error:#}"));
+    let tests = || tests.get_or_init(wait);
     if wish.selection.is_part() && tests().as_ref().is_ok_and(|tests| tests.all == 0) {
         return Ok(entry);
     }
@@ -141,7 +149,7 @@ pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyh
     let named = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
     let names: Vec<&str> = named
         .as_deref()
-        .map_or(Tier::E2e.lanes().to_vec(), |name| vec![name]);
+        .map_or(wish.tier.lanes().to_vec(), |name| vec![name]);
     let mut options = Options::from_env()?;
     let mut clusters = Vec::new();
     for name in names {
@@ -152,12 +160,13 @@ pub(super) fn run(wish: &Wish<'_>, inventory: &Inventory, board: &Board) -> anyh
         wish,
         board,
         built: &built,
+        inventory,
     };
     let waited = began.elapsed();
     let ends: Vec<anyhow::Result<Entry>> = thread::scope(|scope| {
         let workers: Vec<_> = clusters
             .iter()
-            .zip(Tier::E2e.lanes())
+            .zip(wish.tier.lanes())
             .map(|(cluster, name)| {
                 let (worker, tests) = (&worker, &tests);
                 scope.spawn(move || {
@@ -189,6 +198,7 @@ struct Worker<'a> {
     wish: &'a Wish<'a>,
     board: &'a Board,
     built: &'a image::Built,
+    inventory: &'a Inventory,
 }
 
 impl Worker<'_> {
@@ -199,12 +209,22 @@ impl Worker<'_> {
             cluster.claim(lane)?;
         }
         cluster.up(lane)?;
-        let installed =
-            install::install(cluster, self.built, lane).and_then(|()| install::bridges(cluster, lane));
+        let installed = self.install_on(cluster, lane);
         if installed.is_err() {
             let evidence = explain::cluster(cluster, &[install::NAMESPACE]);
             self.board.print(&evidence);
             return installed.and(self.keep(cluster, lane));
+        }
+        Ok(())
+    }
+
+    fn install_on(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
+        install::install(cluster, self.built, lane)?;
+        install::bridges(cluster, lane)?;
+        if let Some(programs) = &self.wish.kubevirt {
+            lane.step("waiting for what plays the parts of KubeVirt that are not there");
+            let stand_ins = kubevirt_parts::stand_ins(self.inventory)?;
+            kubevirt::up(cluster, programs, &stand_ins, lane)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use cluster::{Helm, Home, Packages, Progress};
 
 use super::{Tier, guest, is_root};
 use crate::board::{Board, Lane};
+use crate::kubevirt_parts;
 
 /// How often the person who waits is shown a sign of life.
 const POLL: Duration = Duration::from_millis(200);
@@ -48,6 +49,7 @@ impl Part {
 pub(super) struct Prepared {
     kubernetes: Part,
     packages: Part,
+    kubevirt: Part,
 }
 
 impl Prepared {
@@ -65,13 +67,33 @@ impl Prepared {
         };
         begin(&self.kubernetes, "kubernetes", kubernetes);
         begin(&self.packages, "packages", packages);
+        if tiers.contains(&Tier::Kubevirt) && is_root() {
+            let (before, part, mut lane) = (
+                self.kubernetes.clone(),
+                self.kubevirt.clone(),
+                board.lane("kubevirt"),
+            );
+            // More tiers wait for Kubernetes, and Go fills all processors anyway.
+            scope.spawn(move || {
+                let built = before
+                    .wait(&mut lane)
+                    .and_then(|()| kubevirt_parts::programs(&mut lane).map(drop));
+                // What is lacking the tier says.
+                part.end(built.map_err(|error| format!("{error:#}")));
+            });
+        } else {
+            self.kubevirt.end(Ok(()));
+        }
     }
 
     /// Waits for what a tier needs.
     pub(super) fn wait(&self, tier: Tier, progress: &mut dyn Progress) -> anyhow::Result<()> {
         self.packages.wait(progress)?;
-        if matches!(tier, Tier::Api | Tier::E2e) {
+        if matches!(tier, Tier::Api | Tier::E2e | Tier::Kubevirt) {
             self.kubernetes.wait(progress)?;
+        }
+        if tier == Tier::Kubevirt {
+            self.kubevirt.wait(progress)?;
         }
         Ok(())
     }
@@ -79,7 +101,8 @@ impl Prepared {
 
 fn kubernetes(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
     let home = Home::from_env()?;
-    if tiers.contains(&Tier::E2e) && is_root() {
+    let on_clusters = Tier::ON_CLUSTERS.iter().any(|tier| tiers.contains(tier));
+    if on_clusters && is_root() {
         Programs::ensure(&home, &Program::ALL, lane)?;
     } else if tiers.contains(&Tier::Api) {
         Programs::ensure(&home, &Program::API, lane)?;
@@ -102,7 +125,8 @@ fn packages(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
             other => drop(other?),
         }
     }
-    if tiers.contains(&Tier::Namespaces) || tiers.contains(&Tier::E2e) {
+    let on_clusters = Tier::ON_CLUSTERS.iter().any(|tier| tiers.contains(tier));
+    if tiers.contains(&Tier::Namespaces) || on_clusters {
         match Packages::ensure_network_manager(&home, lane) {
             Err(cluster::Error::Missing(_)) if !is_root() => {}
             other => drop(other?),

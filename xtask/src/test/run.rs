@@ -15,6 +15,7 @@ use super::report::{Entry, Test};
 use super::{Args, Selection, Tier, clusters, guest, is_root};
 use crate::board::{Board, Lane};
 use crate::build::{self, Extent, Inventory, Program};
+use crate::kubevirt_parts;
 
 /// Packages whose tests against an API server take minutes: they come first.
 const LONG: [&str; 4] = ["weft-nmstate", "operator", "kubemacpool", "multus"];
@@ -90,9 +91,13 @@ impl<'a> Run<'a> {
             let checked = self.has(Tier::Unit) && self.selection.only.is_empty();
             let dependencies = checked.then(|| scope.spawn(|| anyhow::Ok(self.dependencies())));
             let guest = self.has(Tier::Vm).then(|| scope.spawn(|| self.guest(&prepared)));
-            let clusters = self
-                .has(Tier::E2e)
-                .then(|| scope.spawn(|| self.clusters(&prepared)));
+            let on_clusters = Tier::ON_CLUSTERS.map(|tier| self.has(tier).then_some(tier));
+            let on_clusters: Vec<Tier> = on_clusters.into_iter().flatten().collect();
+            let clusters = (!on_clusters.is_empty()).then(|| {
+                // One after the other: tests on clusters have deadlines.
+                let run = |tier: Tier| (tier, self.clusters(tier, &prepared));
+                scope.spawn(move || anyhow::Ok(on_clusters.into_iter().map(run).collect::<Vec<_>>()))
+            });
             let mut take = |tier: Tier, outcome: Outcomes| match outcome {
                 Ok(Ok(entry)) => ended.entries.push(entry),
                 Ok(Err(LeftOut(why))) => {
@@ -111,10 +116,15 @@ impl<'a> Run<'a> {
             if let Some(lane) = dependencies {
                 take(Tier::Unit, join(lane).map(Ok));
             }
-            for (tier, lane) in [(Tier::Vm, guest), (Tier::E2e, clusters)] {
-                if let Some(lane) = lane {
-                    take(tier, join(lane));
-                }
+            if let Some(lane) = guest {
+                take(Tier::Vm, join(lane));
+            }
+            match clusters.map(join).transpose() {
+                Ok(outcomes) => outcomes
+                    .into_iter()
+                    .flatten()
+                    .for_each(|(tier, outcome)| take(tier, outcome)),
+                Err(error) => take(Tier::E2e, Err(error)),
             }
         });
         ended
@@ -295,15 +305,24 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Runs the tier on clusters.
-    fn clusters(&self, prepared: &Prepared) -> Outcomes {
+    /// Runs a tier on clusters.
+    fn clusters(&self, tier: Tier, prepared: &Prepared) -> Outcomes {
         if !is_root() {
             return Ok(Err(LeftOut("it needs root".to_owned())));
         }
-        let mut lane = self.board.lane("e2e");
-        prepared.wait(Tier::E2e, &mut lane)?;
+        let mut lane = self.board.lane(tier.name());
+        prepared.wait(tier, &mut lane)?;
+        let kubevirt = match tier {
+            Tier::Kubevirt => match kubevirt_parts::programs(&mut lane)? {
+                Ok(programs) => Some(programs),
+                Err(why) => return Ok(Err(LeftOut(why))),
+            },
+            _ => None,
+        };
         drop(lane);
         let wish = clusters::Wish {
+            tier,
+            kubevirt,
             keep: self.args.keep,
             shipped: self.args.shipped,
             selection: self.selection,

@@ -55,7 +55,7 @@ impl<'a> Assembly<'a> {
         let link = choose_link(cluster, &packages)?;
         write_record(cluster, &link, &programs)?;
         let pki = make_certificates(cluster, &packages, &link)?;
-        let server = format!("https://{}:{}", network::CONTROL, control_plane::PORT);
+        let server = control_plane::server();
         Ok(Self {
             cluster,
             packages,
@@ -289,7 +289,7 @@ fn write_record(cluster: &Cluster, link: &HostLink, programs: &Programs) -> Resu
 }
 
 fn make_certificates(cluster: &Cluster, packages: &Packages, link: &HostLink) -> Result<Pki> {
-    let pki = Pki::new(&cluster.dir.join("pki"), packages)?;
+    let pki = cluster.pki(packages)?;
     let addresses = [network::CONTROL, network::KUBERNETES, "127.0.0.1", &link.control];
     let mut names: Vec<String> = addresses.iter().map(|address| format!("IP:{address}")).collect();
     let hosts = [
@@ -303,6 +303,16 @@ fn make_certificates(cluster: &Cluster, packages: &Packages, link: &HostLink) ->
     pki.certificate(
         "kubelet-client",
         "/O=system:masters/CN=kube-apiserver-kubelet-client",
+        &[],
+    )?;
+    pki.authority(
+        control_plane::FRONT_PROXY_AUTHORITY,
+        "/CN=weft-test-cluster-front-proxy",
+    )?;
+    pki.certificate_of(
+        control_plane::FRONT_PROXY_AUTHORITY,
+        control_plane::FRONT_PROXY,
+        &format!("/CN={}", control_plane::FRONT_PROXY),
         &[],
     )?;
     let server = format!("https://{}:{}", link.control, control_plane::PORT);

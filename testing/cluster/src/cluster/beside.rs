@@ -1,0 +1,164 @@
+//! Programs that run beside Kubernetes on the machine of the control plane, and what they need to be known.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::Cluster;
+use crate::control_plane;
+use crate::debian::Packages;
+use crate::error::{At, Error, Result};
+use crate::network;
+use crate::pki::Pki;
+use crate::wait;
+
+/// Folder of these programs in that of the cluster, which the control plane's machine has at the same path.
+const FOLDER: &str = "beside";
+/// How long a program may take to end on its own.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// As long as the certificates of the cluster.
+const TOKEN_LIFETIME: &str = "--duration=87600h";
+
+/// A certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The certificate, in PEM.
+    pub certificate: PathBuf,
+    /// Its key, in PEM.
+    pub key: PathBuf,
+}
+
+impl Cluster {
+    /// Address of the control plane's machine, as nodes and pods see it.
+    pub const fn control_address(&self) -> &'static str {
+        network::CONTROL
+    }
+
+    /// Starts a long-running program on the machine of the control plane, apart from this process: it ends with the
+    /// cluster. One that runs already is left alone, unless its file or its arguments are others now.
+    ///
+    /// The program is copied, so that another build of it disturbs nothing. Returns whether it was started.
+    pub fn start_beside(&self, program: &Path, arguments: &[String]) -> Result<bool> {
+        let name = file_name(program)?;
+        let dir = self.dir.join(FOLDER);
+        fs::create_dir_all(&dir).at("create", &dir)?;
+        let copy = dir.join(name);
+        let command = dir.join(format!("{name}.command"));
+        let wanted = format!("{}\n{}\n", identity(program)?, arguments.join("\n"));
+        let same = fs::read_to_string(&command).is_ok_and(|text| text == wanted);
+        if same && self.control.runs(name) {
+            return Ok(false);
+        }
+        self.stop_beside(name)?;
+        let unfinished = dir.join(format!("{name}.new"));
+        fs::copy(program, &unfinished).at("copy", program)?;
+        fs::rename(&unfinished, &copy).at("create", &copy)?;
+        fs::write(&command, wanted).at("write", &command)?;
+        let argv: Vec<String> = std::iter::once(copy.display().to_string())
+            .chain(arguments.iter().cloned())
+            .collect();
+        self.control.start(name, &argv)
+    }
+
+    /// Ends such a program: by SIGTERM, and by SIGKILL where that does not help. Nothing happens if it does not run.
+    pub fn stop_beside(&self, name: &str) -> Result<()> {
+        let gone = || (!self.control.runs(name)).then_some(());
+        for signal in ["TERM", "KILL"] {
+            if gone().is_some() {
+                return Ok(());
+            }
+            // It may have ended by now.
+            let script = format!("kill -{signal} \"$(cat /run/weft/{name}.pid)\" 2>/dev/null || :");
+            self.control.script(&script, Stdio::null())?;
+            let ended = wait::until_some(&format!("the end of {name}"), PATIENCE, gone, String::new);
+            if signal == "KILL" {
+                ended?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until such a program listens on a TCP port.
+    ///
+    /// # Errors
+    /// When it does not within `deadline`; with the end of its log.
+    pub fn wait_beside(&self, name: &str, port: u16, deadline: Duration) -> Result<()> {
+        self.control.wait_listening(name, port, deadline)
+    }
+
+    /// A certificate that the authority of the cluster signed. `names` are `DNS:NAME` and `IP:ADDRESS`.
+    pub fn certificate(&self, name: &str, subject: &str, names: &[String]) -> Result<Certificate> {
+        let pki = self.pki(&Packages::present(&self.options.home))?;
+        pki.certificate(name, subject, names)?;
+        let file = |end: &str| pki.file(&format!("{name}.{end}"));
+        Ok(Certificate {
+            certificate: file("crt"),
+            key: file("key"),
+        })
+    }
+
+    /// The certificate of the authority of the cluster.
+    pub fn authority(&self) -> PathBuf {
+        self.dir.join("pki/ca.crt")
+    }
+
+    /// A kubeconfig of a service account for programs that run beside Kubernetes, made once.
+    pub fn service_account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
+        let pki = self.pki(&Packages::present(&self.options.home))?;
+        let file = pki.file(&format!("{namespace}-{name}.kubeconfig"));
+        if !file.exists() {
+            let ask = ["create", "token", "--namespace", namespace, name, TOKEN_LIFETIME];
+            let token = self.kubectl().run(ask)?;
+            pki.kubeconfig_with(&file, &control_plane::server(), name, token.trim())?;
+        }
+        Ok(file)
+    }
+
+    pub(super) fn pki(&self, packages: &Packages) -> Result<Pki> {
+        Pki::new(&self.dir.join("pki"), packages)
+    }
+
+    /// Names of the programs that were started beside Kubernetes, whether they run or not.
+    pub(super) fn beside(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.join(FOLDER))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".command")?.to_owned()))
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn file_name(program: &Path) -> Result<&str> {
+    let name = program.file_name().and_then(|name| name.to_str());
+    name.ok_or_else(|| Error::Missing(format!("{} is no program", program.display())))
+}
+
+/// What tells a file from another build of it.
+fn identity(program: &Path) -> Result<String> {
+    let meta = fs::metadata(program).at("read", program)?;
+    let modified = meta.modified().at("read", program)?;
+    let since = modified.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Ok(format!("{} {}", meta.len(), since.as_nanos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_of_another_build_differs() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        fs::write(&program, "one").unwrap();
+        let first = identity(&program).unwrap();
+        assert_eq!(identity(&program).unwrap(), first);
+        fs::write(&program, "another").unwrap();
+        assert_ne!(identity(&program).unwrap(), first);
+        assert_eq!(file_name(&program).unwrap(), "program");
+    }
+}

@@ -1,0 +1,214 @@
+//! The cluster with the product and KubeVirt on it, and a namespace of a test's own.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use cluster::{Cluster, Kubectl, run, wait};
+use e2e::{IMAGE_VARIABLE, OPERATOR_NAMESPACE};
+use serde_json::{Value, json};
+
+/// How long anything may take; generous, because machines differ by a factor of ten.
+const DEADLINE: Duration = Duration::from_secs(300);
+/// Networks of the test's namespace, on the bridge over the spare NICs of all nodes.
+const NETWORKS: [&str; 2] = ["blue", "green"];
+
+/// What a test plays on. Its namespace is deleted when it is dropped, unless the test fails.
+pub struct Stage {
+    pub cluster: Cluster,
+    pub kubectl: Kubectl,
+    pub namespace: &'static str,
+}
+
+impl Stage {
+    /// The stage; `None` where there is none, which is said.
+    pub fn enter(namespace: &'static str) -> Option<Self> {
+        if std::env::var(IMAGE_VARIABLE).is_err() {
+            println!(
+                "skipped: no cluster with KubeVirt and the product on it; run `cargo xtask test kubevirt`"
+            );
+            return None;
+        }
+        let cluster = Cluster::from_env().expect("the cluster");
+        let stage = Self {
+            kubectl: cluster.kubectl(),
+            cluster,
+            namespace,
+        };
+        stage.configure();
+        stage.create_namespace();
+        Some(stage)
+    }
+
+    /// Has the operator deploy what virtual machines use. Nothing happens when that is so already.
+    fn configure(&self) {
+        let spec = json!({
+            "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent", "kubeMacPool": {},
+            "multusDynamicNetworks": { "hostCRISocketPath": "/run/containerd/containerd.sock" },
+        });
+        let config = json!({
+            "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
+            "metadata": { "name": "cluster" }, "spec": spec,
+        });
+        self.kubectl.apply(&config.to_string()).unwrap();
+        for (kind, name, counts) in [
+            (
+                "deployment",
+                "kubemacpool-mac-controller-manager",
+                ["replicas", "updatedReplicas", "availableReplicas"],
+            ),
+            (
+                "daemonset",
+                "dynamic-networks-controller-ds",
+                [
+                    "desiredNumberScheduled",
+                    "updatedNumberScheduled",
+                    "numberAvailable",
+                ],
+            ),
+        ] {
+            self.wait(&format!("{kind} {name} runs in its newest form"), || {
+                let object = self.kubectl.get(["-n", OPERATOR_NAMESPACE, kind, name]);
+                let object = object.ok()??;
+                let status = &object["status"];
+                let seen = object["metadata"]["generation"] == status["observedGeneration"];
+                let numbers = counts.map(|field| status[field].as_u64().unwrap_or_default());
+                (seen && numbers[0] > 0 && numbers == [numbers[0]; 3]).then_some(())
+            });
+        }
+    }
+
+    /// Deletes the namespace: its virtual machines first, as they would be started again until the last moment.
+    fn clear(&self) {
+        let machines = ["--namespace", self.namespace, "vm", "--all"];
+        self.kubectl.delete(machines).unwrap();
+        self.kubectl.delete(["namespace", self.namespace]).unwrap();
+    }
+
+    fn create_namespace(&self) {
+        // One may be left by a run that was cut off.
+        self.clear();
+        self.kubectl.run(["create", "namespace", self.namespace]).unwrap();
+        for name in NETWORKS {
+            let config = json!({
+                "cniVersion": "1.0.0", "name": name, "type": "cnv-bridge", "bridge": "br1",
+                "capabilities": { "mac": true },
+            });
+            self.apply(&json!({
+                "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+                "metadata": { "name": name }, "spec": { "config": config.to_string() },
+            }));
+        }
+    }
+
+    /// Applies an object in the test's namespace.
+    pub fn apply(&self, object: &Value) {
+        let mut object = object.clone();
+        object["metadata"]["namespace"] = json!(self.namespace);
+        self.kubectl.apply(&object.to_string()).unwrap();
+    }
+
+    /// What the API server warns of when an object is created, which it is not.
+    pub fn warnings(&self, object: &Value) -> String {
+        let mut object = object.clone();
+        object["metadata"]["namespace"] = json!(self.namespace);
+        let mut command = self
+            .kubectl
+            .command(["create", "--dry-run=server", "--filename", "-"]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(object.to_string().as_bytes()).unwrap();
+        drop(input);
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        told
+    }
+
+    /// Runs kubectl in the test's namespace.
+    pub fn run(&self, args: &[&str]) -> String {
+        let args = [&["-n", self.namespace], args].concat();
+        self.kubectl
+            .run(args)
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
+    }
+
+    /// An object of the test's namespace, if it exists.
+    pub fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        self.kubectl.get(["-n", self.namespace, kind, name]).unwrap()
+    }
+
+    /// All objects of a kind in the test's namespace.
+    pub fn list(&self, kind: &str) -> Vec<Value> {
+        let list = self.kubectl.json(["-n", self.namespace, "get", kind]).unwrap();
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Sends an object to a path of the API server, by `create` (POST) or `replace` (PUT).
+    pub fn send(&self, verb: &str, path: &str, object: &Value) -> Result<String, String> {
+        let mut command = self.kubectl.command([verb, "--raw", path, "--filename", "-"]);
+        run::output_with_input(&mut command, object.to_string().as_bytes()).map_err(|error| error.to_string())
+    }
+
+    /// Waits for a condition; when it does not come, says what the namespace looks like.
+    pub fn wait<T>(&self, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+        let outcome = wait::until_some(what, DEADLINE, &mut condition, || self.evidence());
+        outcome.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits until a condition has nothing to complain about any more.
+    pub fn wait_for<T>(&self, what: &str, mut condition: impl FnMut() -> Result<T, String>) -> T {
+        let outcome = wait::until(what, DEADLINE, &mut condition);
+        outcome.unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
+    }
+
+    /// Names of the host's ends of all attachments of all nodes.
+    pub fn veths(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for node in self.cluster.nodes() {
+            let list = ["ip", "-oneline", "link", "show", "type", "veth"];
+            let mut command = self.cluster.node_command(node, list).unwrap();
+            let output = run::output(&mut command).unwrap();
+            let names = output.lines().filter_map(|line| line.split(": ").nth(1));
+            found.extend(names.map(|name| format!("{node} {name}")));
+        }
+        found
+    }
+
+    pub fn evidence(&self) -> String {
+        let show = |args: &[&str]| {
+            let shown = self.kubectl.run(args).unwrap_or_else(|error| error.to_string());
+            format!("-- kubectl {}\n{shown}\n", args.join(" "))
+        };
+        let mut text = show(&["-n", self.namespace, "get", "vm,vmi,vmim,pods", "-o", "wide"]);
+        text.push_str(&show(&["-n", self.namespace, "get", "vmi", "-o", "yaml"]));
+        text.push_str(&show(&[
+            "-n",
+            self.namespace,
+            "get",
+            "events",
+            "--sort-by=.lastTimestamp",
+        ]));
+        for log in self.cluster.logs() {
+            let name = log.display().to_string();
+            if name.contains("control-virt-") {
+                let output = std::fs::read_to_string(&log).unwrap_or_default();
+                text.push_str(&format!("-- {name}{}\n", run::tail(&output)));
+            }
+        }
+        text
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.clear();
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What KubeVirt on a cluster is made of: its own programs, built by Go, and ours, built by Cargo.
+
+use std::thread;
+
+use anyhow::anyhow;
+use cluster::{Cluster, Home, Progress};
+use kubevirt::{HANDLER_STAND_IN, LAUNCHER_STAND_IN, Programs, StandIns};
+
+use crate::board::Board;
+use crate::build::{self, Extent, Inventory};
+
+/// Builds all of it beside what the cluster lacks: the first time all of it takes minutes.
+pub(crate) fn build(cluster: &Cluster) -> anyhow::Result<(Programs, StandIns)> {
+    let home = Home::from_env()?;
+    let board = Board::new();
+    thread::scope(|scope| {
+        let others = scope.spawn(|| -> anyhow::Result<Programs> {
+            cluster.prepare(&mut board.lane("cluster"))?;
+            Ok(Programs::ensure(&home, &mut board.lane("kubevirt"))?)
+        });
+        let stand_ins = stand_ins(&build::programs(Extent::StandIns, &mut board.lane("stand-ins"))?)?;
+        let programs = others
+            .join()
+            .map_err(|_| anyhow!("the build of KubeVirt panicked"))??;
+        Ok((programs, stand_ins))
+    })
+}
+
+/// Waits for our programs of a build.
+pub(crate) fn stand_ins(inventory: &Inventory) -> anyhow::Result<StandIns> {
+    Ok(StandIns {
+        handler: inventory.binary(HANDLER_STAND_IN)?,
+        launcher: inventory.binary(LAUNCHER_STAND_IN)?,
+    })
+}
+
+/// KubeVirt's programs, or why this machine cannot have them.
+pub(crate) fn programs(progress: &mut dyn Progress) -> anyhow::Result<Result<Programs, String>> {
+    match Programs::ensure(&Home::from_env()?, progress) {
+        Err(kubevirt::Error::Cluster(cluster::Error::Missing(why))) => Ok(Err(why)),
+        programs => Ok(Ok(programs?)),
+    }
+}
