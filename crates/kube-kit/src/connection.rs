@@ -1,5 +1,6 @@
 //! The way to a cluster for people's commands, and what to tell them when there is none.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,10 +8,34 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use thiserror::Error;
 
-use crate::client;
+use crate::{client, process};
 
 /// How long a connection may take, and an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Exit code of a question that can't be answered.
+pub const TROUBLE: u8 = 2;
+
+/// What a command for people has to say.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// For standard error.
+    pub remarks: String,
+    /// Exit code.
+    pub code: u8,
+}
+
+/// Answers a question, and prints nothing. An error is an answer with the code [`TROUBLE`].
+pub fn answer<E: Display + From<Error>>(question: impl Future<Output = Result<Answer, E>>) -> Answer {
+    let answered = process::run(question).unwrap_or_else(|error| Err(Error::Runtime(error).into()));
+    answered.unwrap_or_else(|error| Answer {
+        remarks: format!("error: {error}\n"),
+        code: TROUBLE,
+        ..Answer::default()
+    })
+}
 
 /// Flags for the way to the cluster.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -12,8 +12,7 @@ mod inventory;
 mod text;
 
 use clap::{Args as ClapArgs, Subcommand};
-use kube_kit::connection::{self, Flags};
-use kube_kit::process;
+use kube_kit::connection::{self, Answer, Flags};
 
 use crate::mac::{InvalidMac, Mac};
 use crate::names;
@@ -21,8 +20,6 @@ use inventory::Inventory;
 
 /// Exit code of an address that nobody holds, and of a range that is nearly full.
 const FAILURE: u8 = 1;
-/// Exit code of a question that can't be answered.
-const TROUBLE: u8 = 2;
 
 /// Looks at the addresses of a cluster.
 #[derive(Clone, Debug, ClapArgs)]
@@ -101,30 +98,13 @@ enum Error {
     Range { name: String, cause: String },
 }
 
-/// What a command has to say.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Answer {
-    /// For standard output.
-    pub text: String,
-    /// For standard error.
-    pub remarks: String,
-    /// Exit code.
-    pub code: u8,
-}
-
 /// Answers a question, and prints nothing.
 pub fn answer(args: Args) -> Answer {
-    let answered = process::run(async {
+    connection::answer(async {
         match args.question {
             Question::Who(args) => who(&args).await,
             Question::Usage(args) => usage(&args).await,
         }
-    });
-    let answered = answered.unwrap_or_else(|error| Err(connection::Error::Runtime(error).into()));
-    answered.unwrap_or_else(|error| Answer {
-        remarks: format!("error: {error}\n"),
-        code: TROUBLE,
-        ..Answer::default()
     })
 }
 

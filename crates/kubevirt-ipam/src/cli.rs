@@ -13,8 +13,7 @@ use std::net::IpAddr;
 use clap::{Args as ClapArgs, Subcommand};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use kube_kit::connection::{self, Flags};
-use kube_kit::process;
+use kube_kit::connection::{self, Answer, Flags};
 use kube_kit::watch::{DeserializeGuard, Name};
 use serde::de::DeserializeOwned;
 
@@ -28,8 +27,6 @@ mod tests;
 
 /// Exit code of an address that nobody holds, and of a range that is nearly full.
 const FAILURE: u8 = 1;
-/// Exit code of a question that can't be answered.
-const TROUBLE: u8 = 2;
 /// Objects that are read at once.
 const PAGE: u32 = 500;
 /// A range is nearly full from so many of a hundred addresses on.
@@ -83,20 +80,9 @@ struct Usage {
     cluster: Flags,
 }
 
-/// What a command has to say.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Answer {
-    /// For standard output.
-    pub text: String,
-    /// For standard error.
-    pub remarks: String,
-    /// Exit code.
-    pub code: u8,
-}
-
 /// Answers a question, and prints nothing.
 pub fn answer(args: Args) -> Answer {
-    let answered = process::run(async {
+    connection::answer(async {
         match args.question {
             Question::Who(Who { ip, cluster }) => Ok(who(ip, &claims(&cluster).await?)),
             Question::Usage(Usage { cluster }) => {
@@ -108,12 +94,6 @@ pub fn answer(args: Args) -> Answer {
                 Ok(usage(&networks.collect::<Vec<_>>(), &claims(&cluster).await?))
             }
         }
-    });
-    let answered = answered.unwrap_or_else(|error| Err(connection::Error::Runtime(error)));
-    answered.unwrap_or_else(|error| Answer {
-        remarks: format!("error: {error}\n"),
-        code: TROUBLE,
-        ..Answer::default()
     })
 }
 

@@ -21,19 +21,15 @@ mod text;
 pub use node::Node;
 
 use crate::daemon_config::{self, DaemonConfig};
-use crate::explain::Answer;
 use crate::names;
 use clap::{Args as ClapArgs, ValueEnum};
-use kube_kit::connection::{self, Flags};
-use kube_kit::process;
+use kube_kit::connection::{self, Answer, Flags, TROUBLE};
 use report::Report;
 use std::env;
 use std::path::PathBuf;
 
 /// Exit code of a node with problems.
 const FINDINGS: u8 = 1;
-/// Exit code of a node that can't be looked at, and of a repair that was refused.
-const TROUBLE: u8 = 2;
 const HOSTNAME: &str = "/proc/sys/kernel/hostname";
 
 const EXAMPLES: &str = "\
@@ -104,13 +100,7 @@ enum Error {
 
 /// Looks, and prints nothing.
 pub fn answer(args: &Args) -> Answer {
-    let answered = process::run(answered(args));
-    let answered = answered.unwrap_or_else(|error| Err(connection::Error::Runtime(error).into()));
-    answered.unwrap_or_else(|error| Answer {
-        remarks: format!("error: {error}\n"),
-        code: TROUBLE,
-        ..Answer::default()
-    })
+    connection::answer(answered(args))
 }
 
 async fn answered(args: &Args) -> Result<Answer, Error> {

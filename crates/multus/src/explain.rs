@@ -15,13 +15,10 @@ pub(crate) mod text;
 
 use crate::net_conf;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use kube_kit::connection::{self, Flags};
-use kube_kit::process;
+use kube_kit::connection::{self, Answer, Flags};
 
 /// Exit code of a pod that did not get what it asks for.
 const DIFFERS: u8 = 1;
-/// Exit code of a question that can't be answered.
-const TROUBLE: u8 = 2;
 
 /// Explains what happened.
 #[derive(Clone, Debug, ClapArgs)]
@@ -86,27 +83,10 @@ enum Error {
     Print(#[from] serde_json::Error),
 }
 
-/// What a command has to say.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Answer {
-    /// For standard output.
-    pub text: String,
-    /// For standard error.
-    pub remarks: String,
-    /// Exit code.
-    pub code: u8,
-}
-
 /// Answers a question, and prints nothing.
 pub fn answer(args: Args) -> Answer {
     let Question::Pod(args) = args.question;
-    let answered = process::run(pod(&args));
-    let answered = answered.unwrap_or_else(|error| Err(connection::Error::Runtime(error).into()));
-    answered.unwrap_or_else(|error| Answer {
-        remarks: format!("error: {error}\n"),
-        code: TROUBLE,
-        ..Answer::default()
-    })
+    connection::answer(pod(&args))
 }
 
 async fn pod(args: &PodArgs) -> Result<Answer, Error> {

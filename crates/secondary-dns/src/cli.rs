@@ -15,8 +15,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use kube_kit::connection::{self, Flags};
-use kube_kit::process;
+use kube_kit::connection::{self, Answer, Flags};
 
 use crate::model::{Model, key};
 use crate::names::{self, env};
@@ -26,8 +25,6 @@ use crate::zone::{Found, Owner, Zone, Zones};
 
 /// Exit code of a name without an address, and of a cluster without records.
 const FAILURE: u8 = 1;
-/// Exit code of a question that can't be answered.
-const TROUBLE: u8 = 2;
 /// Objects that are read at once.
 const PAGE: u32 = 500;
 
@@ -98,30 +95,13 @@ enum Error {
     Settings { namespace: String, cause: Invalid },
 }
 
-/// What a command has to say.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Answer {
-    /// For standard output.
-    pub text: String,
-    /// For standard error.
-    pub remarks: String,
-    /// Exit code.
-    pub code: u8,
-}
-
 /// Answers a question, and prints nothing.
 pub fn answer(args: Args) -> Answer {
-    let answered = process::run(async {
+    connection::answer(async {
         match args.question {
             Question::Lookup(args) => lookup(&args).await,
             Question::Records(args) => records(&args).await,
         }
-    });
-    let answered = answered.unwrap_or_else(|error| Err(connection::Error::Runtime(error).into()));
-    answered.unwrap_or_else(|error| Answer {
-        remarks: format!("error: {error}\n"),
-        code: TROUBLE,
-        ..Answer::default()
     })
 }
 

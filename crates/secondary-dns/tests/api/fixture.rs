@@ -332,6 +332,6 @@ fn carry(mut from: &std::net::TcpStream, mut to: &std::net::TcpStream, cut: &Ato
 }
 
 /// Asks as people do.
-pub(crate) fn said(answer: &secondary_dns::cli::Answer) -> (u8, &str, &str) {
+pub(crate) fn said(answer: &kube_kit::connection::Answer) -> (u8, &str, &str) {
     (answer.code, &answer.text, &answer.remarks)
 }

@@ -106,7 +106,6 @@ fn launcher(name: &str, node: &str) -> Value {
     launcher
 }
 
-// operands#21, KubeVirt IPAM and secondary DNS
 #[test]
 fn machine_keeps_its_address_on_another_node_and_has_a_name_until_it_is_deleted() {
     let Some(stage) = Stage::enter() else { return };

@@ -152,6 +152,21 @@ impl<'a> Machine<'a> {
         );
         self.stage.send("replace", &path, &json!({})).unwrap();
     }
+
+    /// Has the guest move to another node, and waits until it is there.
+    pub fn migrate(&self) {
+        self.stage.apply(&json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+            "metadata": { "name": "move" }, "spec": { "vmiName": self.name },
+        }));
+        self.stage.wait_for("the migration succeeds", || {
+            let migration = self.stage.get("vmim", "move").unwrap_or_default();
+            match migration["status"]["phase"].as_str() {
+                Some("Succeeded") => Ok(()),
+                phase => Err(format!("{phase:?}")),
+            }
+        });
+    }
 }
 
 impl Launcher {
@@ -180,6 +195,21 @@ impl Launcher {
             *name = name.rsplit('/').next().unwrap_or_default().to_owned();
         }
         all
+    }
+
+    /// Addresses that multus has given to the interface of a network.
+    pub fn addresses(&self, network: &str) -> Vec<String> {
+        let text = self.0["metadata"]["annotations"][NETWORK_STATUS].as_str();
+        let entries: Vec<Value> = serde_json::from_str(text.unwrap_or("[]")).unwrap();
+        let is_of = |entry: &&Value| {
+            let name = entry["name"].as_str().unwrap_or_default();
+            name.rsplit('/').next() == Some(network)
+        };
+        let entry = entries.iter().find(is_of).cloned().unwrap_or_default();
+        let addresses = entry["ips"].as_array().into_iter().flatten();
+        addresses
+            .filter_map(|address| address.as_str().map(str::to_owned))
+            .collect()
     }
 
     fn elements(&self, annotation: &str, fields: [&str; 3]) -> Vec<[String; 3]> {

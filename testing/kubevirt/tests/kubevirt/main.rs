@@ -10,6 +10,7 @@
 )]
 #![allow(unreachable_pub, reason = "a test binary has no public items")]
 
+mod addresses;
 mod life;
 mod machine;
 mod migration;

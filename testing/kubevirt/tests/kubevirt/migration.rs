@@ -55,10 +55,7 @@ fn guest_that_migrates_keeps_its_addresses() {
     };
     let machine = Machine::running(&stage, "alpha", &["blue"]);
     let (before, macs) = (machine.launcher(), machine.macs());
-    stage.apply(&json!({
-        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
-        "metadata": { "name": "move" }, "spec": { "vmiName": "alpha" },
-    }));
+    machine.migrate();
     has_moved(&stage, &machine, &before, &macs);
 }
 

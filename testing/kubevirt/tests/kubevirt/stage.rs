@@ -46,27 +46,24 @@ impl Stage {
         let spec = json!({
             "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent", "kubeMacPool": {},
             "multusDynamicNetworks": { "hostCRISocketPath": "/run/containerd/containerd.sock" },
+            "kubevirtIpamController": {}, "kubeSecondaryDNS": { "service": {} },
         });
         let config = json!({
             "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
             "metadata": { "name": "cluster" }, "spec": spec,
         });
         self.kubectl.apply(&config.to_string()).unwrap();
+        let of_deployment = ["replicas", "updatedReplicas", "availableReplicas"];
+        let of_daemon_set = [
+            "desiredNumberScheduled",
+            "updatedNumberScheduled",
+            "numberAvailable",
+        ];
         for (kind, name, counts) in [
-            (
-                "deployment",
-                "kubemacpool-mac-controller-manager",
-                ["replicas", "updatedReplicas", "availableReplicas"],
-            ),
-            (
-                "daemonset",
-                "dynamic-networks-controller-ds",
-                [
-                    "desiredNumberScheduled",
-                    "updatedNumberScheduled",
-                    "numberAvailable",
-                ],
-            ),
+            ("deployment", "kubemacpool-mac-controller-manager", of_deployment),
+            ("deployment", "kubevirt-ipam-controller-manager", of_deployment),
+            ("deployment", "secondary-dns", of_deployment),
+            ("daemonset", "dynamic-networks-controller-ds", of_daemon_set),
         ] {
             self.wait(&format!("{kind} {name} runs in its newest form"), || {
                 let object = self.kubectl.get(["-n", OPERATOR_NAMESPACE, kind, name]);
