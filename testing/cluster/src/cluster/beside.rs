@@ -75,7 +75,7 @@ impl Cluster {
                 return Ok(());
             }
             // All of its session; it may have ended by now.
-            let script = format!("kill -{signal} -- \"-$(cat /run/weft/{name}.pid)\" 2>/dev/null || :");
+            let script = format!("kill -s {signal} -- \"-$(cat /run/weft/{name}.pid)\" 2>/dev/null || :");
             self.control.script(&script, Stdio::null())?;
             let ended = wait::until_some(&format!("the end of {name}"), PATIENCE, gone, String::new);
             if signal == "KILL" {
