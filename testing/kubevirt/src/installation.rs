@@ -42,22 +42,20 @@ pub fn up(
     progress.step("starting virt-api, virt-controller and the stand-in for virt-handler");
     start_api(cluster, programs)?;
     let led = leading_since(&kubectl)?;
-    let controller = start_controller(cluster, programs, &image)?;
+    start_controller(cluster, programs, &image)?;
     let kubeconfig = account(cluster, HANDLER_ACCOUNT)?;
     cluster.start_beside(&stand_ins.handler, &[format!("--kubeconfig={kubeconfig}")])?;
 
     progress.step("waiting for KubeVirt");
     wait_for_services(&kubectl, progress)?;
-    if controller {
-        wait::until("virt-controller to be the leader", PATIENCE, || {
-            progress.tick("waiting for virt-controller");
-            match leading_since(&kubectl) {
-                Ok(now) if now.is_some() && now != led => Ok(()),
-                Ok(_) => Err("it has not renewed its lease".to_owned()),
-                Err(error) => Err(error.to_string()),
-            }
-        })?;
-    }
+    wait::until("virt-controller to be the leader", PATIENCE, || {
+        progress.tick("waiting for virt-controller");
+        match leading_since(&kubectl) {
+            Ok(now) if now.is_some() && now != led => Ok(()),
+            Ok(_) => Err("it has not renewed its lease".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    })?;
     kubectl.wait_for(&["nodes"], "nodes to take guests", PATIENCE, takes_guests)?;
     Ok(())
 }
@@ -167,8 +165,7 @@ fn start_api(cluster: &Cluster, programs: &Programs) -> Result<()> {
     Ok(cluster.wait_beside(API_SERVICE, API_PORT, PATIENCE)?)
 }
 
-/// Answers whether it was started.
-fn start_controller(cluster: &Cluster, programs: &Programs, image: &str) -> Result<bool> {
+fn start_controller(cluster: &Cluster, programs: &Programs, image: &str) -> Result<()> {
     let metrics = cluster.certificate("virt-controller", "/CN=virt-controller", &[])?;
     let arguments = [
         format!("--kubeconfig={}", account(cluster, CONTROLLER_ACCOUNT)?),
@@ -179,7 +176,8 @@ fn start_controller(cluster: &Cluster, programs: &Programs, image: &str) -> Resu
         format!("--prom-key-file={}", metrics.key.display()),
         "-v=2".to_owned(),
     ];
-    Ok(cluster.start_beside(&programs.controller(), &arguments)?)
+    cluster.start_beside(&programs.controller(), &arguments)?;
+    Ok(())
 }
 
 /// When the leader last said that it leads.

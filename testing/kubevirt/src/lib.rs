@@ -7,7 +7,7 @@
 //! nodes                     launcher pods, of an image with virt-launcher-stand-in alone
 //! ```
 //!
-//! virtual machines, their instances, launcher pods with their networks, migrations and evictions are KubeVirt's own.
+//! Virtual machines, their instances, launcher pods with their networks, migrations and evictions are KubeVirt's own.
 //! Only what happens within a pod is played: see the two programs in `stand-ins`. There is no virt-operator, and all
 //! programs run beside Kubernetes, not in pods, so that they need no images; they end with the cluster.
 //!

@@ -15,6 +15,8 @@ use crate::wait;
 
 /// Folder of these programs in that of the cluster, which the control plane's machine has at the same path.
 const FOLDER: &str = "beside";
+/// Runs a program again whenever it ends, until SIGTERM, which the program gets too.
+const AGAIN: &str = "trap 'wait; exit 0' TERM; while :; do \"$@\" & wait $!; sleep 1; done";
 /// How long a program may take to end on its own.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// As long as the certificates of the cluster.
@@ -36,7 +38,8 @@ impl Cluster {
     }
 
     /// Starts a long-running program on the machine of the control plane, apart from this process: it ends with the
-    /// cluster. One that runs already is left alone, unless its file or its arguments are others now.
+    /// cluster. One that runs already is left alone, unless its file or its arguments are others now. One that ends by
+    /// itself is started again, as a kubelet would.
     ///
     /// The program is copied, so that another build of it disturbs nothing. Returns whether it was started.
     pub fn start_beside(&self, program: &Path, arguments: &[String]) -> Result<bool> {
@@ -55,7 +58,10 @@ impl Cluster {
         fs::copy(program, &unfinished).at("copy", program)?;
         fs::rename(&unfinished, &copy).at("create", &copy)?;
         fs::write(&command, wanted).at("write", &command)?;
-        let argv: Vec<String> = std::iter::once(copy.display().to_string())
+        let shell = ["sh", "-c", AGAIN, "sh"].map(str::to_owned);
+        let argv: Vec<String> = shell
+            .into_iter()
+            .chain([copy.display().to_string()])
             .chain(arguments.iter().cloned())
             .collect();
         self.control.start(name, &argv)
@@ -68,8 +74,8 @@ impl Cluster {
             if gone().is_some() {
                 return Ok(());
             }
-            // It may have ended by now.
-            let script = format!("kill -{signal} \"$(cat /run/weft/{name}.pid)\" 2>/dev/null || :");
+            // All of its session; it may have ended by now.
+            let script = format!("kill -s {signal} -- \"-$(cat /run/weft/{name}.pid)\" 2>/dev/null || :");
             self.control.script(&script, Stdio::null())?;
             let ended = wait::until_some(&format!("the end of {name}"), PATIENCE, gone, String::new);
             if signal == "KILL" {
