@@ -82,19 +82,21 @@ struct Usage {
 
 /// Answers a question, and prints nothing.
 pub fn answer(args: Args) -> Answer {
-    connection::answer(async {
-        match args.question {
-            Question::Who(Who { ip, cluster }) => Ok(who(ip, &claims(&cluster).await?)),
-            Question::Usage(Usage { cluster }) => {
-                let client = connection::connect(&cluster).await?;
-                let networks = all::<WireNetworkDefinition>(&client, "NetworkAttachmentDefinitions").await?;
-                let networks = networks
-                    .into_iter()
-                    .map(|wire| Network::read(Name::of(&wire.metadata), wire.config()));
-                Ok(usage(&networks.collect::<Vec<_>>(), &claims(&cluster).await?))
-            }
+    connection::answer(asked(args.question))
+}
+
+async fn asked(question: Question) -> Result<Answer, connection::Error> {
+    match question {
+        Question::Who(Who { ip, cluster }) => Ok(who(ip, &claims(&cluster).await?)),
+        Question::Usage(Usage { cluster }) => {
+            let client = connection::connect(&cluster).await?;
+            let networks = all::<WireNetworkDefinition>(&client, "NetworkAttachmentDefinitions").await?;
+            let networks = networks
+                .into_iter()
+                .map(|wire| Network::read(Name::of(&wire.metadata), wire.config()));
+            Ok(usage(&networks.collect::<Vec<_>>(), &claims(&cluster).await?))
         }
-    })
+    }
 }
 
 async fn claims(cluster: &Flags) -> Result<Vec<(Name, Claim)>, connection::Error> {

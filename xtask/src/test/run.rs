@@ -64,7 +64,7 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     pub(super) fn of(args: &'a Args, selection: &'a Selection, board: &'a Board) -> Self {
         let chosen: BTreeSet<Tier> = if args.tiers.is_empty() {
-            Tier::ALL.into()
+            Tier::USUAL.into()
         } else {
             args.tiers.iter().copied().collect()
         };

@@ -1,7 +1,8 @@
 //! `weft macpool` against a cluster.
 
 use clap::Parser as _;
-use kubemacpool::cli::{Answer, Args, answer};
+use kube_kit::connection::Answer;
+use kubemacpool::cli::{Args, answer};
 use serde_json::json;
 
 use crate::fixture::Stage;

@@ -2,7 +2,8 @@
 
 use crate::node::{Node, api};
 use clap::Parser as _;
-use multus::explain::{Answer, Args, answer};
+use kube_kit::connection::Answer;
+use multus::explain::{Args, answer};
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::Mutex;

@@ -1,7 +1,8 @@
 //! `weft dns` against a cluster.
 
 use clap::Parser as _;
-use secondary_dns::cli::{Answer, Args, answer};
+use kube_kit::connection::Answer;
+use secondary_dns::cli::{Args, answer};
 
 use crate::fixture::{Stage, said};
 
