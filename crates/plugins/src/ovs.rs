@@ -132,12 +132,15 @@ impl Wish for Port {
         database.require_bridge(&self.target.bridge)?;
         remove::failed_ports(stage.call, &mut database, &self.target.bridge);
         self.pair = stage.make_pair(self.config.mac, self.target.mtu)?;
-        self.plug_in(stage, &mut database)?;
+        // Before it is a port: a switch that forwards in user space reads the flags of a new port, and writes them back with one
+        // more. It would take back what was set up in between.
         let outer = self.pair.outer();
         stage
             .host
             .set_up(outer)
             .explain(|| format!("failed to set \"{}\" up", outer.name))?;
+        self.plug_in(stage, &mut database)?;
+        let outer = self.pair.outer();
         let outer = stage
             .host
             .link_by_index(outer.index)

@@ -239,18 +239,10 @@ fn a_difference_is_what_the_operator_would_change() {
         "No difference: 14 objects are as the operator wants them.\n"
     );
 
-    // A change that is announced.
-    let file = files.configuration(
-        &json!({ "multus": {}, "imagePullPolicy": "IfNotPresent", "kubevirtIpamController": {} }),
-    );
+    // A component that is to go.
+    let file = files.configuration(&json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }));
     let change = diff(&fixture, &reader, &["-f", &file]);
-    assert_eq!(
-        (change.code, change.remarks.as_str()),
-        (
-            1,
-            "note: spec.kubevirtIpamController is accepted, but this version of the operator does not deploy it yet\n"
-        )
-    );
+    assert_eq!((change.code, change.remarks.as_str()), (1, ""));
     assert_eq!(
         change.text,
         "\
