@@ -424,7 +424,6 @@ fn a_component_that_cannot_be_rendered_is_not_in_the_way_of_the_others() {
     );
 }
 
-// operands#21, what is rendered
 #[test]
 fn every_component_is_rendered_of_our_own_image_and_of_established_ones() {
     for native in [true, false] {
