@@ -248,10 +248,16 @@ impl Space {
         Ok(true)
     }
 
-    /// Kills the long-running `program`; it may still be about to end.
+    /// Kills the long-running `program`, and waits until it ended: until then [`Self::start`] would find it alive.
     pub(crate) fn kill(&self, program: &str) -> Result<()> {
         let kill = format!("kill -KILL \"$(cat /run/weft/{program}.pid)\"");
-        self.script(&kill, Stdio::null()).map(drop)
+        self.script(&kill, Stdio::null())?;
+        wait::until_some(
+            &format!("the end of {program} on {}", self.name),
+            Duration::from_mins(1),
+            || (!self.runs(program)).then_some(()),
+            || self.evidence(program),
+        )
     }
 
     /// Waits until `program` listens on a TCP port of the space.
