@@ -10,10 +10,12 @@ use rustix::mm::{Advice, madvise};
 const MAPPINGS: &str = "/proc/self/smaps";
 
 /// Lets all threads share one heap, from now on. The C library gives threads heaps of their own otherwise, which they
-/// leave behind half empty; where little is allocated at once that costs more than waiting for each other.
+/// leave behind half empty; where little is allocated at once that costs more than waiting for each other. Of the C
+/// libraries only glibc does that.
 pub fn share_one_heap() {
     #[allow(unsafe_code, reason = "the C library's allocator has no safe interface")]
     // SAFETY: it takes two numbers, and a lock of its own.
+    #[cfg(target_env = "gnu")]
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
@@ -27,6 +29,7 @@ pub fn share_one_heap() {
 pub fn give_back() -> io::Result<()> {
     #[allow(unsafe_code, reason = "the C library's allocator has no safe interface")]
     // SAFETY: it takes a number, and a lock of its own.
+    #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
     }

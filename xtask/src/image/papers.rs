@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::linked::{Id, Linked};
 use super::system::{self, Compiler};
-use super::{PROGRAMS, notices, sbom};
+use super::{Library, PROGRAMS, notices, sbom};
 use crate::paths;
 
 const NOTICES: &str = "NOTICES.txt";
@@ -85,18 +85,21 @@ fn program(id: &Id) -> Option<&'static str> {
 }
 
 fn linked() -> anyhow::Result<Linked> {
-    let triple = paths::triple();
     let mut trees = Vec::new();
     for program in &PROGRAMS {
         let mut cargo = paths::cargo();
-        cargo.args(["tree", "--package", program.package, "--target", &triple]);
+        cargo.args(["tree", "--package", program.package]);
+        cargo.args(["--target", &program.library.triple()]);
         // Procedural macros run in the compiler.
         cargo.args(["--edges", "normal,no-proc-macro"]);
         cargo.args(["--prefix", "depth", "--format", "{p}"]);
         trees.push(run::output(&mut cargo)?);
     }
     let mut cargo = paths::cargo();
-    cargo.args(["metadata", "--format-version", "1", "--filter-platform", &triple]);
+    cargo.args(["metadata", "--format-version", "1"]);
+    for library in [Library::Glibc, Library::Musl] {
+        cargo.args(["--filter-platform", &library.triple()]);
+    }
     let metadata: Value = serde_json::from_str(&run::output(&mut cargo)?)
         .context("cannot read the metadata that Cargo tells")?;
     let lock = paths::root().join("Cargo.lock");
@@ -134,7 +137,7 @@ mod tests {
             assert!(package.license.is_some(), "{} declares no licence", package.id);
         }
         let is_linked = |name: &str| linked.packages.keys().any(|id| id.name == name);
-        for name in ["weft", "plugins", "aws-lc-sys", "rust-std", "glibc"] {
+        for name in ["weft", "plugins", "aws-lc-sys", "rust-std", "glibc", "musl"] {
             assert!(is_linked(name), "{name} is missing");
         }
         // Not built, a procedural macro, a build script's, a test's.

@@ -14,7 +14,7 @@ use cluster::{Progress, run};
 use serde_json::json;
 
 use super::system::Compiler;
-use super::{FOLDER, Program};
+use super::{FOLDER, Library, Program};
 use crate::paths;
 
 /// Names of places in programs.
@@ -51,7 +51,7 @@ impl Place {
     /// A program, once it is compiled.
     pub(super) fn built(&self, program: Program) -> PathBuf {
         self.target
-            .join(paths::triple())
+            .join(program.library.triple())
             .join("release")
             .join(program.name)
     }
@@ -62,6 +62,7 @@ impl Place {
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let flags = self.flags(&self.registries(), &Compiler::installed()?);
         for program in programs {
+            install(program.library, steps)?;
             steps.step(&format!("building {}, static and optimised", program.name));
             // Another command may be building too.
             let log = dir.join(format!("build-{}.log", std::process::id()));
@@ -82,7 +83,7 @@ impl Place {
         }
         // Added to the flags of `.cargo/config.toml`.
         cargo.args(["--config", &format!("build.rustflags={}", json!(flags))]);
-        cargo.args(["rustc", "--release"]);
+        cargo.args(["rustc", "--release", "--target", &program.library.triple()]);
         cargo.args(["--package", program.package, "--bin", program.name]);
         cargo.arg("--").args(program.flags);
         cargo
@@ -114,6 +115,23 @@ impl Place {
             .map(|(folder, name)| format!("--remap-path-prefix={}={name}", folder.display()))
             .collect()
     }
+}
+
+/// Brings in the standard library for a C library, unless it is there. The one for this machine's own came with the
+/// compiler.
+fn install(library: Library, steps: &mut dyn Progress) -> anyhow::Result<()> {
+    let triple = library.triple();
+    let there = Compiler::installed()?.sysroot.join("lib/rustlib").join(&triple);
+    if there.is_dir() {
+        return Ok(());
+    }
+    steps.step(&format!("installing the standard library for {triple}, once"));
+    let mut rustup = Command::new("rustup");
+    rustup.current_dir(paths::root()).args(["target", "add", &triple]);
+    run::output(&mut rustup).with_context(|| {
+        format!("the compiler has no standard library for {triple}, and rustup brings none")
+    })?;
+    Ok(())
 }
 
 /// The files of this repository that are not ignored, with changes that are not committed.
@@ -177,7 +195,7 @@ mod tests {
         assert!(line.contains(r#"build.rustflags=["-Cx=\"y\""]"#), "{line}");
         assert!(
             line.ends_with(
-                " rustc --release --package plugins --bin weft-cni -- -Cpanic=abort -Copt-level=s"
+                "-unknown-linux-musl --package plugins --bin weft-cni -- -Cpanic=abort -Copt-level=s"
             ),
             "{line}"
         );
@@ -201,13 +219,10 @@ mod tests {
 
     #[test]
     fn programs_lie_where_cargo_puts_them() {
-        let [weft, _] = PROGRAMS;
-        let place = place();
-        let built = place.built(weft);
-        assert!(
-            built.starts_with("/t") && built.ends_with("release/weft"),
-            "{}",
-            built.display()
-        );
+        let [weft, cni] = PROGRAMS.map(|program| place().built(program));
+        let usual = format!("/t/{}", paths::triple());
+        assert_eq!(weft, Path::new(&usual).join("release/weft"));
+        let musl = usual.replace("gnu", "musl");
+        assert_eq!(cni, Path::new(&musl).join("release/weft-cni"));
     }
 }

@@ -16,7 +16,13 @@ const OF_GLIBC: [&str; 3] = [
 ];
 /// Texts below the documents of the compiler.
 const OF_RUST: [&str; 2] = ["COPYRIGHT-library.html", "licenses/Apache-2.0.txt"];
+const OF_LIBUNWIND: [&str; 2] = ["licenses/Apache-2.0.txt", "licenses/LLVM-exception.txt"];
 const OF_LIBGCC: [&str; 2] = ["licenses/GCC-exception-3.1.txt", "licenses/GPL-3.0-or-later.txt"];
+
+/// The musl that this repository's compiler brings: `strings libc.a` of its target tells.
+const MUSL: &str = "1.2.5";
+/// Neither that compiler nor most machines that build have its notice.
+const OF_MUSL: &str = "src/image/musl.txt";
 
 /// The compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +85,20 @@ pub(super) fn parts(compiler: &Compiler) -> anyhow::Result<Vec<Package>> {
             "GPL-3.0-or-later WITH GCC-exception-3.1",
             "https://gcc.gnu.org/git/gcc.git",
             below(&OF_LIBGCC),
+        ),
+        part(
+            "musl",
+            MUSL,
+            "MIT",
+            "https://git.musl-libc.org/git/musl",
+            vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(OF_MUSL)],
+        ),
+        part(
+            "llvm-libunwind",
+            &compiler.version,
+            "Apache-2.0 WITH LLVM-exception",
+            "https://github.com/rust-lang/llvm-project",
+            below(&OF_LIBUNWIND),
         ),
     ])
 }
