@@ -1,4 +1,6 @@
-//! `cargo xtask demo`: from a fresh clone to pods that talk over a secondary network.
+//! `cargo xtask demo`: from a fresh clone to pods that talk over a secondary network, or to virtual machines that do.
+
+mod vms;
 
 use std::path::PathBuf;
 use std::thread;
@@ -14,6 +16,10 @@ use crate::{build, explain, image, manifests};
 /// What the demo is to do.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Show virtual machines: one moves to another node while the other pings it by name. The first time, building
+    /// KubeVirt's control plane takes ten minutes more
+    #[arg(long, conflicts_with = "down")]
+    vms: bool,
     /// Remove the demo's cluster and everything in it
     #[arg(long)]
     down: bool,
@@ -34,6 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         steps.step("done; the caches stay for the next time, in WEFT_HOME (default: ~/.cache/weft)");
         return Ok(());
     }
+    let show = if args.vms { vms::show } else { show };
     show(&cluster, &mut steps).map_err(|error| {
         let failed = steps.current().to_owned();
         drop(std::mem::take(&mut steps));
@@ -49,7 +56,7 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     cluster.up(steps)?;
     let kubectl = cluster.kubectl();
 
-    install::install(cluster, &built, steps)?;
+    install::install(cluster, &built, install::CONFIG, steps)?;
 
     install::bridges(cluster, steps)?;
     steps.step(
@@ -90,7 +97,16 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     );
     steps.step("done");
     print!("{}", story(&alpha, &beta, &answers, &neighbour));
-    print!("{}", what_next(cluster, &kubectl));
+    let ports = format!("cargo xtask cluster shell node01 -- ip link show master {BRIDGE}");
+    let next = [
+        "kubectl get pods --all-namespaces --output wide",
+        "kubectl exec alpha -- ip address",
+        "kubectl get networkaddonsconfig cluster --output yaml",
+        &ports,
+        "cargo xtask bench footprint",
+        "cargo xtask cluster down",
+    ];
+    print!("{}", commands(cluster, &next));
     Ok(())
 }
 
@@ -194,25 +210,27 @@ fn story(alpha: &Attachment, beta: &Attachment, answers: &str, neighbour: &str) 
     text
 }
 
-fn what_next(cluster: &Cluster, kubectl: &Kubectl) -> String {
-    let client = kubectl.command([] as [&str; 0]).get_program().to_owned();
+/// Commands to go on with, for a shell that has the cluster's client.
+fn commands(cluster: &Cluster, commands: &[&str]) -> String {
+    let client = cluster
+        .kubectl()
+        .command([] as [&str; 0])
+        .get_program()
+        .to_owned();
     let client = PathBuf::from(client);
     let dir = client
         .parent()
         .map(|dir| dir.display().to_string())
         .unwrap_or_default();
-    format!(
-        "\nWhat to try next:\n\n  \
-         export KUBECONFIG={}\n  \
-         export PATH={dir}:$PATH\n  \
-         kubectl get pods --all-namespaces --output wide\n  \
-         kubectl exec alpha -- ip address\n  \
-         kubectl get networkaddonsconfig cluster --output yaml\n  \
-         cargo xtask cluster shell node01 -- ip link show master {BRIDGE}\n  \
-         cargo xtask bench footprint\n  \
-         cargo xtask cluster down\n\n",
+    let mut text = format!(
+        "\nWhat to try next:\n\n  export KUBECONFIG={}\n  export PATH={dir}:$PATH\n",
         cluster.kubeconfig().display()
-    )
+    );
+    for command in commands {
+        text.push_str(&format!("  {command}\n"));
+    }
+    text.push('\n');
+    text
 }
 
 #[cfg(test)]

@@ -15,16 +15,21 @@ pub(crate) const BRIDGE: &str = "br1";
 const OPERATOR: &str = "cluster-network-addons-operator";
 const PATIENCE: Duration = Duration::from_mins(5);
 
+/// The example with multus and Linux bridges, and the one with all that virtual machines use.
+pub(crate) const CONFIG: &str = "network-addons-config.yaml";
+pub(crate) const CONFIG_FOR_MACHINES: &str = "network-addons-config-vms.yaml";
+
 /// A file below `examples/`.
 pub(crate) fn example(name: &str) -> PathBuf {
     paths::root().join("examples").join(name)
 }
 
-/// Loads the image, applies the manifests that were generated for it and the example configuration, and waits until all of it
+/// Loads the image, applies the manifests that were generated for it and an example of a `NetworkAddonsConfig`, and waits until all of it
 /// runs, in that image and no other. Nothing happens to what is so already.
 pub(crate) fn install(
     cluster: &Cluster,
     built: &image::Built,
+    config: &str,
     steps: &mut dyn Progress,
 ) -> anyhow::Result<()> {
     let kubectl = cluster.kubectl();
@@ -39,20 +44,18 @@ pub(crate) fn install(
         rolled_out(deployment, &built.reference)
     })?;
 
-    steps.step(
-        "creating a NetworkAddonsConfig with multus and linuxBridge: examples/network-addons-config.yaml",
-    );
+    steps.step(&format!("creating a NetworkAddonsConfig: examples/{config}"));
     // The definition of the kind may have been served for a moment only.
     wait::until("the kind NetworkAddonsConfig to be known", PATIENCE, || {
         steps.tick("waiting for the API server to know NetworkAddonsConfig");
-        apply(&kubectl, &[example("network-addons-config.yaml")]).map_err(|error| format!("{error:#}"))
+        apply(&kubectl, &[example(config)]).map_err(|error| format!("{error:#}"))
     })?;
     steps.step("waiting until the NetworkAddonsConfig is Available");
-    let config = ["networkaddonsconfig", "cluster"];
+    let object = ["networkaddonsconfig", "cluster"];
     wait_for(
         &kubectl,
         steps,
-        &config,
+        &object,
         "NetworkAddonsConfig to be Available",
         available,
     )?;

@@ -12,13 +12,15 @@
 //! programs run beside Kubernetes, not in pods, so that they need no images; they end with the cluster.
 //!
 //! * [`Programs`] are KubeVirt's, built once into the cache,
-//! * [`up`] brings all of it up on a cluster.
+//! * [`up`] brings all of it up on a cluster,
+//! * [`scene`] is what a person is shown on it.
 
 mod error;
 mod installation;
 mod launcher;
 mod objects;
 mod programs;
+pub mod scene;
 
 use std::path::PathBuf;
 

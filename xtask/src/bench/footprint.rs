@@ -15,7 +15,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let built = image::build(&mut steps)?;
     // A demo runs a development build.
     manifests::write(&built)?;
-    install::install(&cluster, &built, &mut steps)?;
+    install::install(&cluster, &built, install::CONFIG, &mut steps)?;
     println!("\n{}", built.sizes());
     for node in cluster.nodes() {
         println!("{}", memory_table(node, &processes(&cluster, node)));

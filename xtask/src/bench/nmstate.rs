@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let built = image::build(&mut steps)?;
     cluster.up(&mut steps)?;
     manifests::write(&built)?;
-    install::install(&cluster, &built, &mut steps)?;
+    install::install(&cluster, &built, install::CONFIG, &mut steps)?;
     let _names = NameServer::start(&cluster, "control")?;
     let bench = Bench {
         kubectl: cluster.kubectl(),

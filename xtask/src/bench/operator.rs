@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let built = image::build(&mut steps)?;
     cluster.up(&mut steps)?;
     manifests::write(&built)?;
-    install::install(&cluster, &built, &mut steps)?;
+    install::install(&cluster, &built, install::CONFIG, &mut steps)?;
     let bench = Bench {
         kubectl: cluster.kubectl(),
         log: Log::of(&cluster, install::NAMESPACE),

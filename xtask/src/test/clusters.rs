@@ -219,7 +219,7 @@ impl Worker<'_> {
     }
 
     fn install_on(&self, cluster: &Cluster, lane: &mut Lane) -> anyhow::Result<()> {
-        install::install(cluster, self.built, lane)?;
+        install::install(cluster, self.built, install::CONFIG, lane)?;
         install::bridges(cluster, lane)?;
         if let Some(programs) = &self.wish.kubevirt {
             lane.step("waiting for what plays the parts of KubeVirt that are not there");

@@ -15,4 +15,5 @@ mod life;
 mod machine;
 mod migration;
 mod networks;
+mod scene;
 mod stage;
