@@ -1,8 +1,11 @@
-//! Measures the server of the secondary DNS: `cargo xtask bench dns`.
+//! Measures the server of the secondary DNS beside CoreDNS: `cargo xtask bench dns`.
 //!
 //! ```text
-//! zone file with many names ──> weft secondary-dns serve <── queries over UDP, by threads of this process
+//! zone file with many names ──┬─> weft secondary-dns serve <──┬── queries over UDP, by threads of this process
+//!                             └─> coredns <───────────────────┘
 //! ```
+//!
+//! Both servers run all the time, and each kind of question is asked of one and of the other in turn.
 //!
 //! Clients and server share the machine's processors: queries per second are a floor, the server's own time on processors
 //! is what counts, and is told as queries per second and core. The monitor lists its instances from a stand-in of an API
@@ -30,6 +33,9 @@ struct Args {
     /// The program to measure: a `weft`
     #[arg(long)]
     ours: PathBuf,
+    /// The CoreDNS to measure against
+    #[arg(long, value_name = "COREDNS")]
+    theirs: PathBuf,
     /// Virtual machines, each with two names
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=65_000))]
     vms: u32,
@@ -38,6 +44,12 @@ struct Args {
     seconds: u64,
 }
 
+/// Arguments that our server has before CoreDNS' own.
+const OURS: [&str; 2] = ["secondary-dns", "serve"];
+/// Times that each server is asked each kind of question.
+const ROUNDS: usize = 3;
+/// Between two questions of a client that times answers: a server that is not busy.
+const PAUSE: Duration = Duration::from_micros(500);
 /// Clients that ask at the same time, each with so many questions under way.
 const CLIENTS: u32 = 4;
 const UNDER_WAY: usize = 32;
@@ -77,30 +89,46 @@ fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {
         2 * args.vms
     );
     for is_logged in [false, true] {
-        let server = Server::start(&args.ours, directory, &zones, is_logged)?;
-        let log = if is_logged { "with" } else { "without" };
+        let ours = Server::start(Command::new(&args.ours).args(OURS), directory, &zones, is_logged)?;
+        let theirs = Server::start(&mut Command::new(&args.theirs), directory, &zones, is_logged)?;
         println!(
-            "\n{log} the query log: ready after {:.0} ms, {}",
-            server.ready_after.as_secs_f64() * 1000.0,
-            server.memory()?
+            "\n{} the query log       answers a second and core          99 of 100 answers within    memory, MiB",
+            if is_logged { "with" } else { "without" },
+        );
+        println!(
+            "{:<28}    ours   theirs  ours/theirs      ours     theirs           ours  theirs",
+            ""
         );
         for (what, name) in [
             ("addresses", Asked::Interface),
             ("names that do not exist", Asked::Missing),
             ("names of other zones", Asked::Elsewhere),
         ] {
-            let before = server.processor_time()?;
-            let (answers, took) = ask(server.port, args, name)?;
-            let busy = server.processor_time()?.saturating_sub(before);
-            let rate = |time: Duration| answers as f64 / time.as_secs_f64().max(f64::EPSILON);
+            let mut rates = [Vec::new(), Vec::new()];
+            let mut times = [Vec::new(), Vec::new()];
+            for _ in 0..ROUNDS {
+                for (server, (rates, times)) in
+                    [&ours, &theirs].into_iter().zip(rates.iter_mut().zip(&mut times))
+                {
+                    rates.push(server.rate(args, name)?);
+                    times.extend(server.times(args, name)?);
+                }
+            }
+            let [rate, their_rate] = rates.map(|mut all| middle(&mut all));
+            let [time, their_time] = times.map(|mut all| late(&mut all));
+            let [memory, their_memory] = [ours.memory()?.resident, theirs.memory()?.resident];
             println!(
-                "  {what:<24} {:>8.0} answers/s, {:>8.0} a second and core, {:.1} µs of a processor each",
-                rate(took),
-                rate(busy),
-                busy.as_secs_f64() * 1e6 / answers as f64
+                "{what:<28} {rate:>7.0}  {their_rate:>7.0}  {:>10.1}x  {:>6.2} ms  {:>6.2} ms         {memory:>6.1}  {their_memory:>6.1}",
+                rate / their_rate,
+                time.as_secs_f64() * 1000.0,
+                their_time.as_secs_f64() * 1000.0,
             );
         }
-        println!("  then {}", server.memory()?);
+        println!(
+            "ready after {:.0} ms; theirs after {:.0} ms",
+            ours.ready_after.as_secs_f64() * 1000.0,
+            theirs.ready_after.as_secs_f64() * 1000.0,
+        );
     }
     measure_monitor(directory, args)
 }
@@ -180,9 +208,9 @@ struct Server {
 }
 
 impl Server {
-    fn start(program: &Path, directory: &Path, zones: &Path, is_logged: bool) -> anyhow::Result<Self> {
+    fn start(command: &mut Command, directory: &Path, zones: &Path, is_logged: bool) -> anyhow::Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let corefile = directory.join("Corefile");
+        let corefile = directory.join(format!("Corefile-{port}"));
         let log = if is_logged { "log" } else { "errors" };
         let zones = zones.display();
         fs::write(
@@ -190,13 +218,13 @@ impl Server {
             format!(".:{port} {{\n auto {{\n  directory {zones}\n }}\n {log}\n}}\n"),
         )?;
         let began = Instant::now();
-        let process = Command::new(program)
-            .args(["secondary-dns", "serve", "-conf"])
+        let process = command
+            .arg("-conf")
             .arg(&corefile)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .with_context(|| format!("cannot run {}", program.display()))?;
+            .with_context(|| format!("cannot run {}", command.get_program().display()))?;
         let mut server = Self {
             process,
             port,
@@ -216,6 +244,32 @@ impl Server {
         bail!("the server does not answer within {} s", PATIENCE.as_secs())
     }
 
+    /// Answers a second and core, when it is asked as fast as it answers.
+    fn rate(&self, args: &Args, what: Asked) -> anyhow::Result<f64> {
+        let before = self.processor_time()?;
+        let (answers, _) = ask(self.port, args, what)?;
+        let busy = self.processor_time()?.saturating_sub(before);
+        Ok(answers as f64 / busy.as_secs_f64().max(f64::EPSILON))
+    }
+
+    /// How long answers take, when it is not busy.
+    fn times(&self, args: &Args, what: Asked) -> anyhow::Result<Vec<Duration>> {
+        let socket = client(self.port)?;
+        let (began, mut times) = (Instant::now(), Vec::new());
+        let mut room = [0; 512];
+        let mut n = 0;
+        while began.elapsed() < Duration::from_secs(args.seconds) {
+            let asked = Instant::now();
+            socket.send(&query(0, &what.name(n)))?;
+            if socket.recv(&mut room).is_ok() {
+                times.push(asked.elapsed());
+            }
+            n = (n + 1) % args.vms;
+            thread::sleep(PAUSE);
+        }
+        Ok(times)
+    }
+
     /// Time on processors since the start, to a hundredth of a second.
     fn processor_time(&self) -> anyhow::Result<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
@@ -232,19 +286,46 @@ impl Server {
         ))
     }
 
-    fn memory(&self) -> anyhow::Result<String> {
+    fn memory(&self) -> anyhow::Result<Memory> {
         let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process.id()))?;
-        let kilobytes = |key: &str| {
+        let mebibytes = |key: &str| {
             let line = rollup.lines().find_map(|line| line.strip_prefix(key));
             let number = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
             number.unwrap_or_default() / 1024.0
         };
-        Ok(format!(
-            "{:.1} MiB Rss, {:.1} of it anonymous",
-            kilobytes("Rss:"),
-            kilobytes("Anonymous:")
-        ))
+        Ok(Memory {
+            resident: mebibytes("Rss:"),
+            anonymous: mebibytes("Anonymous:"),
+        })
     }
+}
+
+/// Memory of a process, in MiB.
+struct Memory {
+    resident: f64,
+    anonymous: f64,
+}
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:.1} MiB Rss, {:.1} of it anonymous",
+            self.resident, self.anonymous
+        )
+    }
+}
+
+/// The median.
+fn middle(all: &mut [f64]) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or_default()
+}
+
+/// The time that 99 of 100 do not exceed.
+fn late(all: &mut [Duration]) -> Duration {
+    all.sort();
+    all.get(all.len() * 99 / 100).copied().unwrap_or_default()
 }
 
 impl Drop for Server {
