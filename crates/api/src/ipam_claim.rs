@@ -1,5 +1,9 @@
 //! `IPAMClaim`: addresses that stay with a virtual machine while its pods come and go (kubevirt-ipam §4.1).
 
+mod name;
+
+pub use name::claim_name;
+
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::Condition,

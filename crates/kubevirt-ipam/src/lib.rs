@@ -11,7 +11,6 @@
 //! The CNI plugin of a network gives the addresses and writes them into the claim's status. A claim outlives the pods of its
 //! virtual machine by its owner, and its owner by a finalizer, until nobody can use the addresses any more.
 
-pub mod claim_name;
 pub mod cli;
 pub mod cluster;
 pub mod controller;

@@ -13,7 +13,6 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use webhook::admission::{Change, Operation, Request, Verdict};
 
-use crate::claim_name::claim_name;
 use crate::ip_request;
 use crate::messages::{self, review as text};
 use crate::names;
@@ -21,6 +20,7 @@ use crate::network::{Config, Network};
 use crate::objects::{Claim, Instance};
 use crate::plan::Networks;
 use crate::selection::{self, Element};
+use api::ipam_claim::claim_name;
 
 #[cfg(test)]
 mod tests;

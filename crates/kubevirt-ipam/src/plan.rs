@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use kube_kit::watch::Name;
 
-use crate::claim_name::claim_name;
 use crate::ip_request;
 use crate::messages;
 use crate::names;
 use crate::network::{Config, InvalidConfig, Network};
 use crate::objects::{Claim, Instance, Machine, Source};
 use crate::pool::Range;
+use api::ipam_claim::claim_name;
 
 #[cfg(test)]
 mod tests;

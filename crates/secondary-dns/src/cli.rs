@@ -17,6 +17,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use kube_kit::connection::{self, Answer, Flags};
 
+use crate::claims;
 use crate::model::{Model, key};
 use crate::names::{self, env};
 use crate::settings::{Invalid, Settings};
@@ -156,6 +157,11 @@ impl Known {
         known
             .notes
             .extend(settings.complaint.map(|complaint| complaint.to_string()));
+        let claimed = if settings.early {
+            claims::list(client).await?
+        } else {
+            BTreeMap::new()
+        };
         let api: Api<Vmi> = Api::all(client.clone());
         let mut parameters = ListParams::default().limit(PAGE);
         loop {
@@ -165,7 +171,11 @@ impl Known {
             };
             for vmi in &page.items {
                 let (namespace, name) = vmi.name();
-                let published = vmi.publish(&settings.policy);
+                let claimed = |network: &str| {
+                    let claim = claims::claim_of(vmi, network);
+                    claimed.get(&claim).cloned().unwrap_or_default()
+                };
+                let published = vmi.publish_with(&settings.policy, claimed);
                 let owners = published.records.iter().map(|record| record.owner.to_string());
                 let of = (namespace.to_owned(), name.to_owned());
                 known.instances.insert(of, (owners.collect(), published.refused));
@@ -313,7 +323,14 @@ fn literal_variables(deployment: Deployment) -> Vec<(String, String)> {
     let spec = deployment.spec.and_then(|spec| spec.template.spec);
     let containers = spec.into_iter().flat_map(|spec| spec.containers);
     let variables = containers.flat_map(|container| container.env.unwrap_or_default());
-    let known = [env::IPV6, env::TTL, env::SERIAL, env::REVERSE, env::ALLOWED];
+    let known = [
+        env::IPV6,
+        env::TTL,
+        env::SERIAL,
+        env::EARLY,
+        env::REVERSE,
+        env::ALLOWED,
+    ];
     let ours = variables.filter(|variable| known.contains(&variable.name.as_str()));
     ours.filter_map(|variable| Some((variable.name, variable.value?)))
         .collect()

@@ -13,6 +13,7 @@
 
 pub mod answer;
 pub mod auto;
+mod claims;
 pub mod cli;
 pub mod corefile;
 pub mod http;

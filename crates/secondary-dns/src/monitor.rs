@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,6 +19,7 @@ use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options, Trouble, Wa
 use tokio::sync::Notify;
 
 use crate::answer::SharedZones;
+use crate::claims::{self, Early};
 use crate::messages;
 use crate::metrics::{Event, Metrics};
 use crate::model::{Model, key};
@@ -56,6 +58,8 @@ pub struct Monitor {
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
     publisher: Option<Publisher>,
+    /// Whether claims are watched.
+    early: bool,
     readiness: Readiness,
     metrics: Metrics,
 }
@@ -64,6 +68,7 @@ pub struct Monitor {
 struct State {
     model: Model,
     policy: Policy,
+    early: Option<Early>,
     memory: Option<SharedZones>,
     /// Whether all instances are known: before that, nothing is published.
     complete: bool,
@@ -80,6 +85,7 @@ impl Monitor {
             header,
             policy,
             counter,
+            early,
             complaint,
         } = settings;
         if let Some(complaint) = complaint {
@@ -105,6 +111,7 @@ impl Monitor {
         let state = State {
             model,
             policy,
+            early: None,
             memory,
             complete: false,
             counter,
@@ -114,6 +121,7 @@ impl Monitor {
             state: Arc::new(Mutex::new(state)),
             changed: Arc::new(Notify::new()),
             publisher,
+            early,
             readiness,
             metrics,
         }
@@ -125,9 +133,16 @@ impl Monitor {
             state,
             changed,
             publisher,
+            early,
             readiness,
             metrics,
         } = self;
+        // Before the instances, so that nothing that has a name is said to have none.
+        let mut claims = None;
+        if early {
+            let watch = claims.insert(claims::watch(client.clone()).await);
+            lock(&state).early = Some(Early::new(watch.store()));
+        }
         let api: Api<DeserializeGuard<Vmi>> = Api::all(client);
         let options = Options::all().page(PAGE).absent(ABSENT);
         let (shared, wake) = (Arc::clone(&state), Arc::clone(&changed));
@@ -144,8 +159,15 @@ impl Monitor {
                 None => std::future::pending().await,
             }
         };
+        let claiming = async {
+            match claims.as_mut() {
+                Some(watch) => follow_claims(watch, &state, &changed).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::join!(
             follow(&mut watch, &state, &changed, &readiness, &metrics),
+            claiming,
             publishing
         );
     }
@@ -214,6 +236,17 @@ async fn follow(
     }
 }
 
+async fn follow_claims(watch: &mut Watch<Name, Vec<IpAddr>>, state: &Mutex<State>, changed: &Notify) {
+    while let Some(change) = watch.next().await {
+        let (Change::Applied(claim) | Change::Deleted(claim)) = change else {
+            continue;
+        };
+        if lock(state).claimed(&claim) {
+            changed.notify_one();
+        }
+    }
+}
+
 fn tell(trouble: Option<&Trouble>) {
     match trouble {
         None => tracing::info!("the watch of virtual machine instances is up to date"),
@@ -242,7 +275,14 @@ impl State {
             return false;
         }
         let instance = key(namespace, name);
-        let published = vmi.publish(&self.policy);
+        let published = match &mut self.early {
+            Some(early) => {
+                early.seen(&instance, vmi);
+                let early = &*early;
+                vmi.publish_with(&self.policy, |network| early.addresses(vmi, network))
+            }
+            None => vmi.publish(&self.policy),
+        };
         let odd = |refused: &&Refused| matches!(refused, Refused::Name(_) | Refused::NotAllowed { .. });
         let odd: Vec<String> = published
             .refused
@@ -263,9 +303,18 @@ impl State {
         self.set(&instance, published.records)
     }
 
+    /// A claim has other addresses. Whether anything has changed.
+    fn claimed(&mut self, claim: &Name) -> bool {
+        let owner = self.early.as_ref().and_then(|early| early.owner(claim));
+        owner.is_some_and(|vmi| self.seen(&vmi))
+    }
+
     /// Forgets an instance. Whether anything has changed.
     fn gone(&mut self, name: &Name) -> bool {
         let instance = key(&name.namespace, &name.name);
+        if let Some(early) = &mut self.early {
+            early.gone(&instance);
+        }
         self.complained.remove(&instance);
         self.set(&instance, Vec::new())
     }

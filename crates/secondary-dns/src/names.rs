@@ -45,6 +45,8 @@ pub mod env {
     pub const TTL: &str = "KSD_TTL";
     /// `counter` begins serials at 0.
     pub const SERIAL: &str = "KSD_SERIAL";
+    /// Where addresses come from that a guest has not reported yet: `claims` or `off`.
+    pub const EARLY: &str = "KSD_EARLY_ADDRESSES";
     /// Prefixes whose addresses have PTR records.
     pub const REVERSE: &str = "KSD_REVERSE_PREFIXES";
     /// Prefixes whose addresses may be published.

@@ -45,6 +45,7 @@ pub struct Args {
 const ENVIRONMENT: &str = "\
 The monitor reads DOMAIN, NAME_SERVER_IP (addresses with commas between),
 KSD_TTL (seconds), KSD_IPV6 (auto or off), KSD_SERIAL (counter begins at 0),
+KSD_EARLY_ADDRESSES (claims: those of IPAMClaims until the guest reports some),
 KSD_REVERSE_PREFIXES and KSD_ALLOWED_PREFIXES (prefixes with commas between)
 from the environment. KSD_MODE=all-in-one is the same as the flag.";
 
@@ -85,6 +86,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Whether serials are counted from 0, as the established monitor does.
     pub counter: bool,
+    /// Whether addresses of claims are published until a guest reports some.
+    pub early: bool,
     /// What is wrong with the addresses of the name server, which are left out then.
     pub complaint: Option<InvalidNameServer>,
 }
@@ -151,6 +154,7 @@ impl Settings {
             }
         };
         let ipv6 = choice(env::IPV6, ["auto", "off"], "auto, off")?;
+        let early = !choice(env::EARLY, ["off", "claims"], "off, claims")?;
         let counter = !choice(env::SERIAL, ["time", "counter"], "time, counter")?;
         Ok(Self {
             policy: Policy {
@@ -166,6 +170,7 @@ impl Settings {
                 reverse: reverse::zones(&prefixes(env::REVERSE, &text(env::REVERSE))?)?,
             },
             counter,
+            early,
             complaint,
         })
     }
@@ -240,7 +245,7 @@ mod tests {
         assert_eq!(settings.header.zone, "vm");
         assert_eq!((settings.header.ttl, settings.policy.ipv6), (3600, true));
         assert!(settings.header.name_servers.is_empty() && settings.header.reverse.is_empty());
-        assert!(!settings.counter && settings.complaint.is_none());
+        assert!(!settings.counter && !settings.early && settings.complaint.is_none());
     }
 
     #[test]
@@ -310,6 +315,11 @@ mod tests {
             ),
             ("KSD_IPV6", "on", "KSD_IPV6 \"on\" is none of auto, off"),
             ("KSD_SERIAL", "0", "KSD_SERIAL \"0\" is none of time, counter"),
+            (
+                "KSD_EARLY_ADDRESSES",
+                "on",
+                "KSD_EARLY_ADDRESSES \"on\" is none of off, claims",
+            ),
             (
                 "KSD_ALLOWED_PREFIXES",
                 "10.0.0.0/8,x",

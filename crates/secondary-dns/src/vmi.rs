@@ -67,6 +67,15 @@ struct Interface {
     ip_addresses: Option<Vec<Option<String>>>,
 }
 
+impl Interface {
+    fn named(name: &str) -> Self {
+        Self {
+            name: Some(name.to_owned()),
+            ip_addresses: None,
+        }
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Metadata {
@@ -198,12 +207,18 @@ impl Vmi {
 
     /// What of the instance is published.
     pub fn publish(&self, policy: &Policy) -> Published {
+        self.publish_with(policy, |_| Vec::new())
+    }
+
+    /// The same with addresses by name of the network, for interfaces whose guest has reported none.
+    pub fn publish_with(&self, policy: &Policy, early: impl Fn(&str) -> Vec<IpAddr>) -> Published {
         let (namespace, name) = self.name();
         let default = self.default_network();
         let mut published = Published::default();
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        let interfaces = self.status.as_ref().and_then(|status| status.interfaces.as_ref());
-        for interface in interfaces.into_iter().flatten().flatten() {
+        let unreported = self.unreported().filter(|network| !early(network).is_empty());
+        let unreported: Vec<Interface> = unreported.map(Interface::named).collect();
+        for interface in self.interfaces().chain(&unreported) {
             let Some(nic) = interface.name.as_deref().filter(|nic| !nic.is_empty()) else {
                 published.refused.push(Refused::Unnamed);
                 continue;
@@ -221,6 +236,17 @@ impl Vmi {
             let first4 = addresses().find_map(|text| ipv4(text)).map(IpAddr::V4);
             let first6 = || addresses().find_map(|text| ipv6(text)).map(IpAddr::V6);
             let first6 = if policy.ipv6 { first6() } else { None };
+            let (first4, first6) = match (first4, first6) {
+                (None, None) => {
+                    let early = early(nic);
+                    let first = |is_wanted: fn(&IpAddr) -> bool| early.iter().copied().find(is_wanted);
+                    (
+                        first(IpAddr::is_ipv4),
+                        first(IpAddr::is_ipv6).filter(|_| policy.ipv6),
+                    )
+                }
+                reported => reported,
+            };
             if first4.is_none() && first6.is_none() {
                 published.refused.push(Refused::NoAddress(nic.to_owned()));
             }
@@ -250,6 +276,27 @@ impl Vmi {
             published.records.extend(default);
         }
         published
+    }
+
+    /// Interfaces that the status reports.
+    fn interfaces(&self) -> impl Iterator<Item = &Interface> {
+        let interfaces = self.status.as_ref().and_then(|status| status.interfaces.as_ref());
+        interfaces.into_iter().flatten().flatten()
+    }
+
+    /// Names of networks other than that of the pod itself.
+    pub fn secondary_networks(&self) -> impl Iterator<Item = &str> {
+        let networks = self.spec.as_ref().and_then(|spec| spec.networks.as_ref());
+        let names = networks.into_iter().flatten().flatten();
+        let names = names.filter_map(|network| network.name.as_deref());
+        let default = self.default_network();
+        names.filter(move |name| !name.is_empty() && default != Some(name))
+    }
+
+    /// Those of them that the status reports no interface of.
+    fn unreported(&self) -> impl Iterator<Item = &str> {
+        let is_reported = |name: &str| self.interfaces().any(|it| it.name.as_deref() == Some(name));
+        self.secondary_networks().filter(move |name| !is_reported(name))
     }
 
     /// Name of the network that the pod itself is on.

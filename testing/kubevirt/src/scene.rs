@@ -25,6 +25,7 @@ const ANSWERS: usize = 10;
 const PINGER: &str = "guest";
 /// Looks the name up and pings what it finds, for some minutes. Its arguments are the name and the name server.
 const PING: &str = r#"
+trap exit TERM
 for i in $(seq 1500); do
   address=$(nslookup -type=a "$0" "$1" 2>/dev/null | awk '/^Address/ { found = $NF } END { print found }')
   if ping -c 1 -W 1 "$address" >/dev/null 2>&1; then echo "answer $address"; else echo "silence $address"; fi

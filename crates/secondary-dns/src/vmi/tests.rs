@@ -313,3 +313,43 @@ fn dots_in_names_are_labels_more() {
     assert_eq!(&*owners[0], "n.a.b.c");
     assert_eq!(&*owners[1], "a.b.c");
 }
+
+#[test]
+fn claimed_addresses_stand_in_until_the_guest_reports_some() {
+    // secondary-dns#69
+    let networks = json!([
+        { "name": "default", "pod": {} }, { "name": "nic1", "multus": { "networkName": "n" } },
+        { "name": "nic2", "multus": { "networkName": "n" } }, { "name": "nic3", "multus": { "networkName": "n" } },
+    ]);
+    let reported = json!([nic("nic1", &["10.10.0.5"]), nic("nic2", &["fe80::1"])]);
+    let claimed = |network: &str| -> Vec<IpAddr> {
+        let texts: &[&str] = match network {
+            "default" | "nic1" => &["10.84.0.1"],
+            "nic2" => &["fd00::2", "10.84.0.2", "10.84.0.3"],
+            _ => &[],
+        };
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    };
+    let records = |status: &Value| {
+        let published = vmi(&networks, status).publish_with(&AUTO, claimed);
+        let records: Vec<String> = published.records.iter().map(ToString::to_string).collect();
+        (records, published.refused)
+    };
+    let (texts, refused) = records(&reported);
+    let expected = [
+        "nic1.vmi1.ns1 IN A 10.10.0.5",
+        "nic2.vmi1.ns1 IN A 10.84.0.2",
+        "vmi1.ns1 IN A 10.10.0.5",
+        "nic2.vmi1.ns1 IN AAAA fd00::2",
+        "vmi1.ns1 IN AAAA fd00::2",
+    ];
+    assert_eq!(texts, expected);
+    assert_eq!(refused, []);
+    let (before_any_report, _) = records(&json!([]));
+    assert_eq!(before_any_report[0], "nic1.vmi1.ns1 IN A 10.84.0.1");
+    assert!(
+        !before_any_report
+            .iter()
+            .any(|record| record.starts_with("default."))
+    );
+}

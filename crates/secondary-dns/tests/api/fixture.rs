@@ -73,6 +73,41 @@ impl Stage {
         self.set(name, nics);
     }
 
+    /// It knows claims, which the account may read.
+    pub(crate) fn define_claims(&self) {
+        self.apply(&serde_json::to_value(api::ipam_claim::crd().expect("a definition")).expect("JSON"));
+        self.wait_until_served("/apis/k8s.cni.cncf.io/v1alpha1/ipamclaims");
+        let rule = json!({
+            "apiGroups": ["k8s.cni.cncf.io"], "resources": ["ipamclaims"], "verbs": ["list", "watch"],
+        });
+        self.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": [
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "claims" },
+                "rules": [rule],
+            },
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": { "name": "claims" },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "claims" },
+                "subjects": [{ "kind": "ServiceAccount", "name": "secondary", "namespace": "dns" }],
+            },
+        ] }));
+    }
+
+    /// A claim of an instance for its first interface.
+    pub(crate) fn claim(&self, instance: &str, address: &str) {
+        let claims = format!("/apis/k8s.cni.cncf.io/v1alpha1/namespaces/{NAMESPACE}/ipamclaims");
+        let name = format!("{instance}.nic1");
+        self.create(
+            &claims,
+            &json!({
+                "apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": { "name": name },
+                "spec": { "network": "n", "interface": "" },
+            }),
+        );
+        self.report(&format!("{claims}/{name}"), &json!({ "ips": [address] }));
+    }
+
     /// Gives the interfaces of an instance other addresses.
     pub(crate) fn set(&self, name: &str, nics: &[(&str, &str)]) {
         let nic = |(name, address): &(&str, &str)| json!({ "name": name, "ipAddresses": [address] });

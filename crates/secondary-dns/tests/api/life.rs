@@ -46,6 +46,37 @@ fn instances_have_names_as_long_as_they_exist() {
 }
 
 #[test]
+fn claimed_address_is_answered_until_the_guest_reports_its_own() {
+    // secondary-dns#69
+    const EARLY: [(&str, &str); 1] = [("KSD_EARLY_ADDRESSES", "claims")];
+    let stage = Stage::start();
+    // Claims that nobody serves hold nothing up.
+    let dns = stage.dns(&EARLY, None);
+    dns.wait_ready();
+    drop(dns);
+
+    stage.define_claims();
+    stage.run("vmi1", &[]);
+    stage.claim("vmi1", "10.84.0.1/24");
+    let dns = stage.dns(&EARLY, None);
+    dns.wait_ready();
+    assert_eq!(dns.address("nic1.vmi1.vms.vm."), "10.84.0.1");
+    stage.run("vmi2", &[]);
+    stage.claim("vmi2", "10.84.0.2/24");
+    dns.wait_for("vmi2.vms.vm.", "10.84.0.2");
+    stage.set("vmi2", &[("nic1", "10.84.0.9")]);
+    dns.wait_for("nic1.vmi2.vms.vm.", "10.84.0.9");
+    stage.end("vmi1");
+    dns.wait_for("nic1.vmi1.vms.vm.", "NXDomain");
+
+    let unaware = stage.dns(&[], None);
+    unaware.wait_ready();
+    stage.run("vmi1", &[]);
+    dns.wait_for("vmi1.vms.vm.", "10.84.0.1");
+    assert_eq!(unaware.address("vmi1.vms.vm."), "NXDomain");
+}
+
+#[test]
 fn kubevirt_that_comes_later_is_found() {
     // secondary-dns §3.2: not ready until then, and SERVFAIL
     let stage = Stage::without_kubevirt();

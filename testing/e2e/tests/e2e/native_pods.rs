@@ -1,4 +1,4 @@
-//! Each container on a node runs our image with the rights that its pod asks for, and its probes pass.
+//! Each container runs our image with the rights that its pod asks for, and its probes pass.
 
 use std::fs;
 
@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::components::Components;
 use crate::support::{NODES, OPERATOR_NAMESPACE, Stage};
+use crate::virtual_machines::Definitions;
 
 /// The daemon sets of all components with pods on nodes.
 const WORKLOADS: [&str; 6] = [
@@ -15,6 +16,14 @@ const WORKLOADS: [&str; 6] = [
     "bridge-marker",
     "ovs-cni-amd64",
     "macvtap-cni",
+];
+
+/// The deployments of all components of the control plane.
+const DEPLOYMENTS: [&str; 4] = [
+    "kubemacpool-mac-controller-manager",
+    "kubemacpool-cert-manager",
+    "kubevirt-ipam-controller-manager",
+    "secondary-dns",
 ];
 
 /// Rights of a process: as the kernel has them, or as its pod asks for them.
@@ -126,15 +135,55 @@ fn check(stage: &Stage, pod: &Value, container: &Value) {
     }
 }
 
-// operands#21, the pods of nodes
+/// Pods of a deployment, once it runs in its newest form.
+fn deployment_pods(stage: &Stage, name: &str) -> Vec<Value> {
+    let deployment = stage.wait(&format!("Deployment {name} runs"), || {
+        let deployment = stage
+            .kubectl
+            .get(["-n", OPERATOR_NAMESPACE, "deployment", name])
+            .ok()??;
+        let (wanted, status) = (&deployment["spec"]["replicas"], &deployment["status"]);
+        let seen = deployment["metadata"]["generation"] == status["observedGeneration"];
+        let counts = ["replicas", "updatedReplicas", "availableReplicas"].map(|field| &status[field]);
+        (seen && counts == [wanted; 3]).then_some(deployment)
+    });
+    let labels = deployment["spec"]["selector"]["matchLabels"]
+        .as_object()
+        .expect("labels");
+    let has_labels = |pod: &Value| {
+        labels
+            .iter()
+            .all(|(key, value)| pod["metadata"]["labels"][key] == *value)
+    };
+    let pods = stage.json(&["-n", OPERATOR_NAMESPACE, "get", "pods"]);
+    let mut pods = pods["items"].as_array().cloned().unwrap_or_default();
+    pods.retain(|pod| has_labels(pod) && pod["metadata"]["deletionTimestamp"].is_null());
+    assert_eq!(
+        Some(pods.len() as u64),
+        deployment["spec"]["replicas"].as_u64(),
+        "{name}"
+    );
+    pods
+}
+
+// operands#21
 #[test]
-fn containers_on_nodes_are_confined_as_asked_and_their_probes_pass() {
+fn containers_of_all_components_are_confined_as_asked_and_their_probes_pass() {
     let Some(stage) = Stage::enter() else { return };
+    let _definitions = Definitions::create(&stage);
     let spec = json!({
-        "linuxBridge": { "dhcp": true }, "ovs": {}, "macvtap": {},
+        "linuxBridge": { "dhcp": true }, "ovs": {}, "macvtap": {}, "kubeMacPool": {},
         "multusDynamicNetworks": { "hostCRISocketPath": "/run/containerd/containerd.sock" },
+        "kubevirtIpamController": {}, "kubeSecondaryDNS": {},
     });
     let _all = Components::deploy(&stage, &spec, &WORKLOADS);
+    for deployment in DEPLOYMENTS {
+        for pod in deployment_pods(&stage, deployment) {
+            for container in pod["spec"]["containers"].as_array().expect("containers") {
+                check(&stage, &pod, container);
+            }
+        }
+    }
     for workload in WORKLOADS {
         let mut pods = stage.daemonset_pods(workload);
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
@@ -145,6 +194,7 @@ fn containers_on_nodes_are_confined_as_asked_and_their_probes_pass() {
             }
         }
     }
+    stage.available();
     // The installers put our binary on each node.
     for node in NODES {
         for plugin in [

@@ -12,10 +12,10 @@ const MACHINE: &str = "web";
 const ADDRESS: &str = "10.83.0.50";
 
 /// The definitions of KubeVirt's kinds, until this is dropped.
-struct Definitions<'a>(&'a Stage);
+pub struct Definitions<'a>(&'a Stage);
 
 impl<'a> Definitions<'a> {
-    fn create(stage: &'a Stage) -> Self {
+    pub fn create(stage: &'a Stage) -> Self {
         for kind in ["VirtualMachine", "VirtualMachineInstance"] {
             stage.kubectl.apply(&definition(kind).to_string()).unwrap();
             let name = format!("crd/{}", name_of(kind));

@@ -8,10 +8,10 @@ use crate::machine::Machine;
 use crate::stage::Stage;
 
 /// A network with a range of persistent addresses, and the first of them.
-const NETWORK: &str = "lan";
+pub const NETWORK: &str = "lan";
 const ADDRESS: &str = "10.84.0.50";
 
-fn lan() -> Value {
+pub fn lan() -> Value {
     let config = json!({
         "cniVersion": "1.0.0", "name": NETWORK, "type": "cnv-bridge", "bridge": "br1",
         "capabilities": { "mac": true, "ips": true }, "ipam": { "type": "static" }, "allowPersistentIPs": true,
@@ -23,8 +23,8 @@ fn lan() -> Value {
     })
 }
 
-/// The VM's claim and its addresses, if it has one.
-fn claim(stage: &Stage) -> Option<(String, Value)> {
+/// The UID and the addresses of the claim of VM alpha, if it has one.
+pub fn claim(stage: &Stage) -> Option<(String, Value)> {
     let claim = stage.get("ipamclaim", "alpha.lan")?;
     let uid = claim["metadata"]["uid"].as_str()?.to_owned();
     Some((uid, claim["status"]["ips"].clone()))

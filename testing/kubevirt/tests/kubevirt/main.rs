@@ -11,6 +11,7 @@
 #![allow(unreachable_pub, reason = "a test binary has no public items")]
 
 mod addresses;
+mod claims;
 mod life;
 mod machine;
 mod migration;

@@ -1,0 +1,156 @@
+//! Addresses of instances that their guests have not reported yet: those of their claims (`KSD_EARLY_ADDRESSES=claims`).
+//!
+//! ```text
+//! VMI ── networks ──> names of claims ──┐
+//! list, watch ──> IPAMClaim ────────────┴──> the instance has other addresses: it is published once more
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ipam_claim::{IPAMClaim, claim_name};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use kube_kit::connection;
+use kube_kit::watch::{self, DeserializeGuard, Name, Options, Store, Trouble, Watch};
+
+use crate::vmi::Vmi;
+
+/// Claims that are listed at a time.
+const PAGE: u32 = 250;
+/// How often a list that does not come is looked at.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Claims of the cluster by name, with their addresses.
+pub(crate) type Claims = Store<Name, Vec<IpAddr>>;
+
+/// Starts to watch the claims, and waits for the first list. A cluster without claims, or an account that may not read
+/// them, is told of and not waited for: names come with the reports of guests then.
+pub(crate) async fn watch(client: Client) -> Watch<Name, Vec<IpAddr>> {
+    let api: Api<DeserializeGuard<IPAMClaim>> = Api::all(client);
+    let watch = watch::start_named(api, &Options::all().page(PAGE), |claim: IPAMClaim| {
+        addresses(&claim)
+    });
+    let claims = watch.store();
+    let refused = async {
+        loop {
+            match claims.trouble(Duration::ZERO) {
+                Some(Trouble::NotServed) => break tracing::info!("no IPAMClaims are served, watching later"),
+                Some(Trouble::Refused(verb)) => {
+                    break tracing::error!(verb, "the API server does not let this account read IPAMClaims");
+                }
+                _ => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    };
+    tokio::select! {
+        () = claims.synced() => {}
+        () = refused => {}
+    }
+    watch
+}
+
+/// Reads the claims once; none where none are served.
+///
+/// # Errors
+/// When they can't be read.
+pub(crate) async fn list(client: &Client) -> Result<BTreeMap<Name, Vec<IpAddr>>, connection::Error> {
+    let api: Api<IPAMClaim> = Api::all(client.clone());
+    let mut parameters = ListParams::default().limit(PAGE);
+    let mut all = BTreeMap::new();
+    loop {
+        let page = match api.list(&parameters).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(all),
+            page => page.map_err(|error| connection::Error::of("claims of addresses", &error))?,
+        };
+        all.extend(
+            page.items
+                .iter()
+                .map(|claim| (Name::of(&claim.metadata), addresses(claim))),
+        );
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn addresses(claim: &IPAMClaim) -> Vec<IpAddr> {
+    let texts = claim.status.iter().flat_map(|status| &status.ips);
+    let address = |text: &String| text.split('/').next()?.parse().ok();
+    texts.filter_map(address).collect()
+}
+
+/// Instances, and the claims that they may have.
+#[derive(Debug)]
+pub(crate) struct Early {
+    claims: Claims,
+    instances: BTreeMap<Arc<str>, Vmi>,
+    /// By the names of claims: keys of instances.
+    owners: BTreeMap<Name, Arc<str>>,
+}
+
+impl Early {
+    /// Knows no instance.
+    pub(crate) fn new(claims: Claims) -> Self {
+        Self {
+            claims,
+            instances: BTreeMap::new(),
+            owners: BTreeMap::new(),
+        }
+    }
+
+    /// Takes an instance over.
+    pub(crate) fn seen(&mut self, key: &Arc<str>, vmi: &Vmi) {
+        self.gone(key);
+        for network in vmi.secondary_networks() {
+            self.owners.insert(claim_of(vmi, network), Arc::clone(key));
+        }
+        self.instances.insert(Arc::clone(key), vmi.clone());
+    }
+
+    /// Forgets an instance.
+    pub(crate) fn gone(&mut self, key: &Arc<str>) {
+        if let Some(before) = self.instances.remove(key) {
+            for network in before.secondary_networks() {
+                self.owners.remove(&claim_of(&before, network));
+            }
+        }
+    }
+
+    /// The instance that a claim belongs to.
+    pub(crate) fn owner(&self, claim: &Name) -> Option<Vmi> {
+        self.instances.get(self.owners.get(claim)?).cloned()
+    }
+
+    /// What is claimed for a network of an instance.
+    pub(crate) fn addresses(&self, vmi: &Vmi, network: &str) -> Vec<IpAddr> {
+        self.claims.get(&claim_of(vmi, network)).unwrap_or_default()
+    }
+}
+
+/// The claim that a network of an instance may have.
+pub(crate) fn claim_of(vmi: &Vmi, network: &str) -> Name {
+    let (namespace, name) = vmi.name();
+    Name::new(namespace, claim_name(name, network))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn addresses_of_a_claim_are_those_without_prefix_length_that_are_some() {
+        let claim = json!({
+            "apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": { "name": "a.b" },
+            "spec": { "network": "n", "interface": "" },
+            "status": { "ips": ["10.84.0.50/24", "fd00::50/64", "x", ""] },
+        });
+        let claim: IPAMClaim = serde_json::from_value(claim).unwrap();
+        let expected: [IpAddr; 2] = ["10.84.0.50".parse().unwrap(), "fd00::50".parse().unwrap()];
+        assert_eq!(addresses(&claim), expected);
+    }
+}
