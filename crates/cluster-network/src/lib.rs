@@ -14,14 +14,20 @@ pub mod additional_networks;
 pub mod canonical;
 pub mod cidr;
 pub mod cluster_config;
+pub mod conditions;
 pub mod defaults;
 pub mod facts;
+pub mod failures;
 pub mod kube_proxy;
 pub mod messages;
 pub mod names;
 pub mod operator_config;
+pub mod plan;
 pub mod pools;
+pub mod render;
 pub mod safety;
+pub mod settings;
+pub mod workloads;
 
 #[cfg(test)]
 mod base;
