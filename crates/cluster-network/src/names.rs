@@ -93,6 +93,10 @@ pub mod env {
     pub const KUBE_PROXY_IMAGE: &str = "KUBE_PROXY_IMAGE";
     /// Image of kube-rbac-proxy.
     pub const KUBE_RBAC_PROXY_IMAGE: &str = "KUBE_RBAC_PROXY_IMAGE";
+    /// Directory of CNI configurations on the nodes.
+    pub const CNI_CONF_DIR: &str = "CNI_CONF_DIR";
+    /// Directory of CNI plugins on the nodes.
+    pub const CNI_BIN_DIR: &str = "CNI_BIN_DIR";
     /// When images are pulled.
     pub const PULL_POLICY: &str = "IMAGE_PULL_POLICY";
     /// Name or address of the API server for what runs on the nodes.
@@ -100,3 +104,8 @@ pub mod env {
     /// Its port.
     pub const API_PORT: &str = "APISERVER_OVERRIDE_PORT";
 }
+
+/// Labels of kube-proxy's pods and `DaemonSet` as kubeadm installs it.
+pub const FOREIGN_KUBE_PROXY: &str = "k8s-app=kube-proxy";
+/// User agent.
+pub const COMPONENT: &str = "network-operator";

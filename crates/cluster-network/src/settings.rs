@@ -1,6 +1,6 @@
 //! What the operator is told by its environment (§1.1).
 
-use crate::names::env;
+use crate::{facts::CniDirectories, names::env};
 
 /// What the operator is told by its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,10 @@ pub struct Settings {
     pub pull_policy: String,
     /// Name or address of the API server for what runs on the nodes, and its port.
     pub api_server: Option<(String, String)>,
+    /// Directory of CNI configurations on the nodes.
+    pub cni_conf_dir: String,
+    /// Directory of CNI plugins on the nodes.
+    pub cni_bin_dir: String,
     /// Namespace of the operator.
     pub namespace: String,
 }
@@ -44,6 +48,8 @@ impl Settings {
             kube_rbac_proxy_image: said(env::KUBE_RBAC_PROXY_IMAGE),
             pull_policy: said(env::PULL_POLICY).unwrap_or_else(|| "IfNotPresent".to_owned()),
             api_server: said(env::API_HOST).map(|host| (host, port)),
+            cni_conf_dir: said(env::CNI_CONF_DIR).unwrap_or_else(|| CniDirectories::default().conf),
+            cni_bin_dir: said(env::CNI_BIN_DIR).unwrap_or_else(|| CniDirectories::default().bin),
             namespace: namespace.to_owned(),
         })
     }

@@ -82,15 +82,20 @@ pub(super) fn use_image(objects: &mut [Value], placeholder: &str, image: &str, p
     }
 }
 
-/// Sets a variable in all containers that have it.
-pub(super) fn set_variable(objects: &mut [Value], name: &str, value: &str) {
+/// Sets a variable in all containers that have it, or takes it from them.
+pub(super) fn set_variable(objects: &mut [Value], name: &str, value: Option<&str>) {
     for object in objects {
         for container in containers(object) {
-            let variables = container.get_mut("env").and_then(Value::as_array_mut);
-            for variable in variables.into_iter().flatten() {
-                if variable["name"] == name {
-                    variable["value"] = json!(value);
+            let Some(variables) = container.get_mut("env").and_then(Value::as_array_mut) else {
+                continue;
+            };
+            match value {
+                Some(value) => {
+                    for variable in variables.iter_mut().filter(|it| it["name"] == name) {
+                        variable["value"] = json!(value);
+                    }
                 }
+                None => variables.retain(|variable| variable["name"] != name),
             }
         }
     }

@@ -27,8 +27,12 @@ fn complete(objects: &mut [Value], context: &Context<'_>) {
         set_host_path(objects, volume, &facts.cni.conf);
     }
     set_host_path(objects, "cnibin", &facts.cni.bin);
-    set_variable(objects, names::API_HOST, &facts.api_server.host);
-    set_variable(objects, names::API_PORT, &facts.api_server.port);
+    // Where services are ours, nodes have to reach the API server before there are any. Where they are others', theirs
+    // leads to every API server there is.
+    let is_direct = context.spec.deploy_kube_proxy == Some(true) && !facts.api_server.host.is_empty();
+    let (host, port) = (&facts.api_server.host, &facts.api_server.port);
+    set_variable(objects, names::API_HOST, is_direct.then_some(host));
+    set_variable(objects, names::API_PORT, is_direct.then_some(port));
 }
 
 /// Multus, with the definition of networks (§12).

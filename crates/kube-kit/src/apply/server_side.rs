@@ -91,6 +91,24 @@ impl Applier {
         Ok(applied)
     }
 
+    /// Applies a strategic merge patch to an object and returns what it became.
+    ///
+    /// # Errors
+    /// When there is no such object, or the API server refuses or does not answer.
+    pub async fn strategic_patch(&self, id: &ObjectId, patch: &Value) -> Result<Value, Error> {
+        let failed = |cause| Error {
+            attempt: Attempt::Patch,
+            id: id.clone(),
+            cause,
+        };
+        let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(id)))?;
+        let parameters = PatchParams::default();
+        let request = requests(kind, id).patch(&id.name, &parameters, &Patch::Strategic(patch));
+        let stored = self.send(id, request).await.map_err(failed)?;
+        self.cache.put(&stored);
+        Ok(stored)
+    }
+
     async fn patch_as(
         &self,
         manager: &str,
