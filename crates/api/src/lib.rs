@@ -6,11 +6,13 @@
 //! KubeVirt IPAM ── IPAMClaim ──> CNI plugin       (ipam_claim)
 //! user ── NMState ──> node state operator         (node_state)
 //! user ── policies ──> handlers ──> reports       (node_state)
+//! operator ── PodNetworkConnectivityCheck ──> check-endpoints (connectivity_check)
 //! ```
 //!
 //! Types and schemas only: nothing here does I/O. The custom resource definitions are generated
 //! from the types, checked in under `deploy/crds/`, and a test fails when the files are stale.
 
+pub mod connectivity_check;
 pub mod ipam_claim;
 pub mod names;
 pub mod net_attach_def;
