@@ -17,6 +17,14 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+    /// A schema lacks a part that something is to be added to.
+    #[error("the generated schema of {name} has no {path}")]
+    NoNode {
+        /// Name of the definition.
+        name: String,
+        /// Path of the part.
+        path: String,
+    },
 }
 
 const API_VERSION: &str = "Version of the schema of this object. Servers convert recognised versions to the \

@@ -39,6 +39,18 @@ fn checked_in_definitions_are_fresh() {
         &crds.join("node-network-configuration-enactment.crd.yaml"),
         &api::node_state::enactment_crd().expect("a definition"),
     );
+    check(
+        &crds.join("network-config.crd.yaml"),
+        &api::cluster_network::config::crd().expect("a definition"),
+    );
+    check(
+        &crds.join("network-operator.crd.yaml"),
+        &api::cluster_network::operator::crd().expect("a definition"),
+    );
+    check(
+        &crds.join("cluster-operator.crd.yaml"),
+        &api::cluster_network::cluster_operator::crd().expect("a definition"),
+    );
 }
 
 fn check(path: &Path, definition: &impl Serialize) {
