@@ -12,8 +12,10 @@
 //! * [`generator`] a controller of the cluster network operator: it says which pod connects to what,
 //! * [`cli`] prints the results, node by node.
 
+pub mod cli;
 pub mod dial;
 pub mod flood;
+pub mod generator;
 pub mod messages;
 pub mod metrics;
 pub mod names;

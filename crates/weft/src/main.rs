@@ -7,6 +7,7 @@
 //! ```
 
 mod argv;
+mod network;
 mod nmstate;
 mod people;
 

@@ -10,6 +10,10 @@ pub(crate) const NS: &str = "openshift-network-diagnostics";
 pub(crate) const POD: &str = "network-check-source-1";
 pub(crate) const NODE: &str = "node1.example.com";
 
+/// The configurations of the cluster's network, and of its operator.
+pub(crate) const CONFIGS: &str = "/apis/config.openshift.io/v1/networks";
+pub(crate) const OPERATORS: &str = "/apis/operator.openshift.io/v1/networks";
+
 pub(crate) struct Stage {
     server: Server,
 }
@@ -20,6 +24,10 @@ impl Deref for Stage {
     fn deref(&self) -> &Server {
         &self.server
     }
+}
+
+pub(crate) fn services() -> String {
+    format!("/api/v1/namespaces/{NS}/services")
 }
 
 pub(crate) fn checks() -> String {
@@ -89,16 +97,30 @@ pub(crate) fn pod(name: &str, app: &str, node: &str) -> Value {
 }
 
 fn install(admin: &Admin) {
-    let crd = api::connectivity_check::crd().expect("a definition");
-    admin.apply(&serde_json::to_value(crd).expect("JSON"));
-    admin.wait_until_served(&checks());
+    let crds = [
+        api::connectivity_check::crd().expect("a definition"),
+        api::cluster_network::config::crd().expect("a definition"),
+        api::cluster_network::operator::crd().expect("a definition"),
+    ];
+    for crd in crds {
+        admin.apply(&serde_json::to_value(crd).expect("JSON"));
+    }
+    for path in [&checks(), CONFIGS, OPERATORS] {
+        admin.wait_until_served(path);
+    }
 }
 
 fn empty(admin: &Admin) {
     admin.delete(&checks());
-    admin.delete("/api/v1/nodes");
-    for path in ["pods", "events"] {
-        admin.delete(&format!("/api/v1/namespaces/{NS}/{path}"));
+    for path in ["/api/v1/nodes", CONFIGS, OPERATORS] {
+        admin.delete(path);
+    }
+    for kind in ["pods", "events"] {
+        admin.delete(&format!("/api/v1/namespaces/{NS}/{kind}"));
+    }
+    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NS}/endpointslices");
+    for path in [&slices, &services()] {
+        admin.delete(path);
     }
     admin.delete("/api/v1/namespaces/default/events");
     let path = format!("/api/v1/namespaces/{NS}");
