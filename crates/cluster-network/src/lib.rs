@@ -10,4 +10,18 @@
 //!
 //! Everything above `reconcile` is pure: values in, a plan out.
 
+pub mod additional_networks;
+pub mod canonical;
+pub mod cidr;
+pub mod cluster_config;
+pub mod defaults;
+pub mod facts;
+pub mod kube_proxy;
+pub mod messages;
 pub mod names;
+pub mod operator_config;
+pub mod pools;
+pub mod safety;
+
+#[cfg(test)]
+mod base;

@@ -1,0 +1,70 @@
+//! Texts that users see, as the specification fixes them.
+
+use std::fmt::Display;
+
+/// How errors are listed: `[one two]`.
+fn list<E: Display>(errors: &[E]) -> String {
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    format!("[{}]", errors.join(" "))
+}
+
+/// The cluster configuration is wrong (§2.2).
+pub fn invalid_cluster_config(error: &str) -> String {
+    format!(
+        "The cluster configuration is invalid ({error}). Use 'oc edit network.config.openshift.io cluster' to fix."
+    )
+}
+
+/// The operator configuration is wrong (§4).
+pub fn invalid_operator_config(errors: &[String]) -> String {
+    format!(
+        "The operator configuration is invalid (invalid configuration: {}). Use 'oc edit network.operator.openshift.io \
+         cluster' to fix.",
+        list(errors)
+    )
+}
+
+/// The new configuration must not follow the applied one (§5).
+pub fn unsafe_change(errors: &[String]) -> String {
+    format!(
+        "Not applying unsafe configuration change: invalid configuration: {}. Use 'oc edit \
+         network.operator.openshift.io cluster' to undo the change.",
+        list(errors)
+    )
+}
+
+/// Some additional networks are wrong (§8.1).
+pub fn invalid_additional_networks(errors: &[String]) -> String {
+    format!("invalid Additional Network Configuration: {}", list(errors))
+}
+
+/// The configuration of kube-proxy is wrong (§9.3).
+pub fn invalid_kube_proxy(errors: &[String]) -> String {
+    let errors = match errors {
+        [one] => one.clone(),
+        more => format!("[{}]", more.join(", ")),
+    };
+    format!("failed to generate kube-proxy configuration file: {errors}")
+}
+
+/// There is no operator configuration (§5).
+pub const NO_OPERATOR_CONFIG: &str = "Operator configuration /cluster was deleted";
+/// The operator configuration cannot be read (§10.1).
+pub const OPERATOR_CONFIG_UNREADABLE: &str = "Failed to get networks.operator.openshift.io cluster";
+/// Nothing has become available yet (§10.2).
+pub const STARTING_UP: &str = "The network is starting up";
+/// What no workload is there for yet (§11.2).
+pub const DEPLOYING: &str = "Deploying";
+/// What OVN-Kubernetes asks for is not written yet (§19).
+pub const OVN_NOT_RENDERED: &str = "network type \"OVNKubernetes\" is not rendered by this operator yet: none of its \
+                                    objects was applied, nor any other of the default network";
+
+/// An unsuccessful apply (§5).
+pub fn could_not_apply(object: &str, error: &str) -> String {
+    format!("Error while updating operator configuration: could not apply {object}: {error}")
+}
+
+/// What helps where a namespace of a network is missing (§5).
+pub const NAMESPACE_HINT: &str = "Namespace error for networkattachment definition, consider possible solutions: (1) Edit \
+                                  config files to include existing namespace (2) Create non-existent namespace (3) Delete \
+                                  erroneous network-attachment-definition";
