@@ -7,6 +7,7 @@
 //! ```
 
 mod argv;
+mod network;
 mod nmstate;
 mod people;
 
@@ -99,6 +100,10 @@ enum Command {
     KubevirtIpam(kubevirt_ipam::Args),
     /// Answer for the names of virtual machines on secondary networks
     SecondaryDns(secondary_dns::Args),
+    /// Check whether the endpoints that checks name can be reached from this pod
+    CheckEndpoints(connectivity::source::Args),
+    /// Answer those who check whether this pod can be reached
+    CheckTarget(connectivity::target::Args),
 }
 
 fn main() -> ExitCode {
@@ -138,6 +143,7 @@ fn main() -> ExitCode {
     }
 }
 
+#[allow(clippy::too_many_lines, reason = "some lines for each program")]
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = match command {
         Command::ForPeople(command) => {
@@ -226,6 +232,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 logging::start(Format::Zap(lines), level);
             }
             process::run(secondary_dns::run(args))?
+        }
+        Command::CheckEndpoints(args) => {
+            logging::start(Format::Klog, logging::DEFAULT);
+            process::run(connectivity::source::run(args))?
+        }
+        Command::CheckTarget(args) => {
+            logging::start(Format::Klog, logging::DEFAULT);
+            process::run(connectivity::target::run(args))?
         }
     };
     done.map(|()| ExitCode::SUCCESS)
