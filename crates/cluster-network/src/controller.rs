@@ -51,6 +51,13 @@ impl Operator {
         }
     }
 
+    /// Tells what may pass when it has lasted for so long; two minutes by default.
+    #[must_use]
+    pub fn debounced_for(mut self, debounce: Duration) -> Self {
+        self.reconciler.debounced_for(debounce);
+        self
+    }
+
     /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start. Ready while all
     /// watches are up to date.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {

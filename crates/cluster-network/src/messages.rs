@@ -83,3 +83,8 @@ pub fn foreign_kube_proxy(daemon_set: &str) -> String {
          remove that DaemonSet"
     )
 }
+
+/// A pod ends again and again (§11.2).
+pub fn crash_loop(workload: &str, pod: &str) -> String {
+    format!("{workload} rollout is not making progress - pod {pod} is in CrashLoopBackOff State")
+}

@@ -100,6 +100,7 @@ enum Command {
     KubevirtIpam(kubevirt_ipam::Args),
     /// Answer for the names of virtual machines on secondary networks
     SecondaryDns(secondary_dns::Args),
+    ClusterNetworkOperator(cluster_network::Args),
     /// Check whether the endpoints that checks name can be reached from this pod
     CheckEndpoints(connectivity::source::Args),
     /// Answer those who check whether this pod can be reached
@@ -232,6 +233,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 logging::start(Format::Zap(lines), level);
             }
             process::run(secondary_dns::run(args))?
+        }
+        Command::ClusterNetworkOperator(args) => {
+            logging::start(Format::Klog, logging::DEFAULT);
+            process::run(cluster_network::run(args))?
         }
         Command::CheckEndpoints(args) => {
             logging::start(Format::Klog, logging::DEFAULT);
