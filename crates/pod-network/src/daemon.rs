@@ -253,7 +253,7 @@ impl Daemon {
             links: arranged.links.clone(),
             ranges: arranged.ranges.clone(),
         };
-        if let Err(error) = Kernel::forward(&own.ranges) {
+        if let Err(error) = self.kernel.forward(&own.ranges) {
             // Not ours to set in a container without privileges: the plugins do it when the first pod comes.
             tracing::debug!(%error, "cannot switch forwarding on");
         }

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use linux::{
     address::{Address, Family},
     link::{KindState, Link, LinkChange, LinkKind, LinkRef, LinkSpec},
+    netns::NetNs,
     nft,
     route::Socket,
     routes::{MAIN_TABLE, Route},
@@ -24,6 +25,7 @@ const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 /// Sockets to the kernel. They belong to the namespace in which they were opened.
 #[derive(Debug)]
 pub struct Kernel {
+    namespace: NetNs,
     routing: Socket,
     rules: nft::Socket,
 }
@@ -44,6 +46,7 @@ impl Kernel {
     /// The kernel's, such as one without nftables.
     pub fn open() -> linux::Result<Self> {
         Ok(Self {
+            namespace: NetNs::current()?,
             routing: Socket::open()?,
             rules: nft::Socket::open()?,
         })
@@ -184,25 +187,17 @@ impl Kernel {
         masquerade::ensure(&mut self.rules, wanted)
     }
 
-    /// Lets the host pass packets of the families of these ranges on. Whether it does not and must not be told to: then the
-    /// plugins do so, as root of the host, when the first pod comes.
+    /// Lets the host pass packets of the families of these ranges on.
     ///
     /// # Errors
-    /// The kernel's.
-    pub(crate) fn forward(ranges: &[IpNet]) -> linux::Result<()> {
-        for (is_ipv4, steps) in [
-            (true, &["net", "ipv4", "ip_forward"][..]),
-            (false, &["net", "ipv6", "conf", "all", "forwarding"][..]),
-        ] {
-            if !ranges.iter().any(|range| range.addr().is_ipv4() == is_ipv4) {
-                continue;
-            }
-            let key = Key::new(steps)?;
-            if key.read()? != "1" {
-                key.write("1")?;
-            }
+    /// The kernel's: in a container without privileges the settings can't be written.
+    pub(crate) fn forward(&self, ranges: &[IpNet]) -> linux::Result<()> {
+        // Entering a namespace takes a right that reading its settings does not.
+        if NetNs::current()?.same_as(&self.namespace) {
+            forward(ranges)
+        } else {
+            self.namespace.run(|| forward(ranges))?
         }
-        Ok(())
     }
 
     /// Removes routes, tunnel and packet rules of ours. What fails does not keep the rest from going.
@@ -222,6 +217,22 @@ impl Kernel {
         errors.extend(masquerade::remove(&mut self.rules).err());
         errors
     }
+}
+
+fn forward(ranges: &[IpNet]) -> linux::Result<()> {
+    for (is_ipv4, steps) in [
+        (true, &["net", "ipv4", "ip_forward"][..]),
+        (false, &["net", "ipv6", "conf", "all", "forwarding"][..]),
+    ] {
+        if !ranges.iter().any(|range| range.addr().is_ipv4() == is_ipv4) {
+            continue;
+        }
+        let key = Key::new(steps)?;
+        if key.read()? != "1" {
+            key.write("1")?;
+        }
+    }
+    Ok(())
 }
 
 fn host(links: &[Link], addresses: &[Address], routes: &[Route]) -> Host {
