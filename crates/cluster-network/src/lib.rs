@@ -16,12 +16,20 @@ pub mod cidr;
 pub mod cluster_config;
 pub mod defaults;
 pub mod facts;
+pub mod identity;
+pub mod ingress;
 pub mod kube_proxy;
 pub mod messages;
 pub mod names;
+pub mod objects;
 pub mod operator_config;
+pub mod pki;
 pub mod pools;
+pub mod proxy;
+pub mod report;
 pub mod safety;
+pub mod signer;
+pub mod trust;
 
 #[cfg(test)]
 mod base;

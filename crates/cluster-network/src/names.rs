@@ -23,3 +23,6 @@ pub const SIMPLE_MACVLAN: &str = "SimpleMacvlan";
 
 /// State in which the operator does nothing.
 pub const UNMANAGED: &str = "Unmanaged";
+
+/// Namespace of OVN-Kubernetes.
+pub const OVN_NAMESPACE: &str = "openshift-ovn-kubernetes";
