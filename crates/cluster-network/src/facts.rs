@@ -87,6 +87,10 @@ pub struct ApiServer {
 }
 
 /// What the operator knows about the cluster, apart from both configurations.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "none of them says anything about another"
+)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// What the machines run on.
@@ -105,6 +109,8 @@ pub struct Facts {
     pub api_server: ApiServer,
     /// Where nodes keep what CNI needs.
     pub cni: CniDirectories,
+    /// Whether this is OpenShift, with its namespaces and priorities.
+    pub openshift: bool,
     /// Whether the kinds of Prometheus' operator are served.
     pub monitoring: bool,
     /// Another DaemonSet that runs kube-proxy, as `namespace/name`.

@@ -69,6 +69,21 @@ pub const NAMESPACE_HINT: &str = "Namespace error for networkattachment definiti
                                   config files to include existing namespace (2) Create non-existent namespace (3) Delete \
                                   erroneous network-attachment-definition";
 
+/// Network policies for additional networks are asked for.
+pub const NO_MULTI_NETWORK_POLICY: &str = "useMultiNetworkPolicy is set, and this operator has no program for it: nothing of \
+                                           it was applied";
+/// kube-proxy is asked for, and nobody has said which.
+pub const NO_KUBE_PROXY_IMAGE: &str = "kube-proxy is to be deployed, and its image is not known: set environment variable \
+                                       KUBE_PROXY_IMAGE of the operator, or deployKubeProxy to false";
+
+/// Somebody else's kube-proxy runs (§19).
+pub fn foreign_kube_proxy(daemon_set: &str) -> String {
+    format!(
+        "kube-proxy is not deployed, because DaemonSet {daemon_set} runs it already: set deployKubeProxy to false, or \
+         remove that DaemonSet"
+    )
+}
+
 /// Texts about the cluster's proxy (§15.1).
 pub mod proxy {
     /// There are exceptions, and no proxy.
