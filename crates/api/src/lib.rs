@@ -6,6 +6,7 @@
 //! KubeVirt IPAM ── IPAMClaim ──> CNI plugin       (ipam_claim)
 //! user ── NMState ──> node state operator         (node_state)
 //! installer, user ── both Networks ──> cluster network operator  (cluster_network)
+//! operator ── OperatorPKI ──> certificates           (operator_pki)
 //! user ── policies ──> handlers ──> reports       (node_state)
 //! operator ── PodNetworkConnectivityCheck ──> check-endpoints (connectivity_check)
 //! ```
@@ -20,6 +21,7 @@ pub mod names;
 pub mod net_attach_def;
 pub mod network_addons;
 pub mod node_state;
+pub mod operator_pki;
 pub mod placement;
 mod schema;
 

@@ -17,7 +17,7 @@ use kube_kit::{
 };
 use tokio::time::Instant;
 
-use crate::{facts::ApiServer, reconcile::Reconciler, settings::Settings, watches};
+use crate::{facts::ApiServer, reconcile::Reconciler, report::Reports, settings::Settings, watches};
 
 /// How long to wait at most before a failed pass is repeated: after an outage, nothing tells that it is over when nothing
 /// changed meanwhile.
@@ -34,6 +34,8 @@ pub struct Operator {
     queue: Queue<()>,
     /// When to ask for kinds that were not served.
     ask_again: Option<Instant>,
+    /// What the parts have to say that work beside this one.
+    reports: Reports,
 }
 
 impl Operator {
@@ -48,7 +50,13 @@ impl Operator {
             changes,
             queue: Queue::new(),
             ask_again: None,
+            reports: Reports::default(),
         }
+    }
+
+    /// Where the parts tell how they are that work beside this one.
+    pub fn reports(&self) -> Reports {
+        self.reports.clone()
     }
 
     /// Tells what may pass when it has lasted for so long; two minutes by default.
@@ -64,6 +72,7 @@ impl Operator {
         tracing::info!("starting the cluster network operator");
         let mut check = Instant::now() + cache::PATIENCE;
         self.queue.add(());
+        let mut reports = self.reports.follow();
         loop {
             let synced = self.cache.is_synced();
             readiness.set(synced && !self.reconciler.is_blocked());
@@ -74,6 +83,11 @@ impl Operator {
                 biased;
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
+                Ok(()) = reports.changed() => {
+                    let now = reports.borrow_and_update().clone();
+                    self.reconciler.reported(&now);
+                    self.queue.add(());
+                }
                 () = tokio::time::sleep_until(ask_again.unwrap_or_else(Instant::now)), if ask_again.is_some() => {
                     self.ask_again = None;
                     self.changes.retry();

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 
+use crate::report;
+
 /// How long a failure that may pass lasts before it is told.
 pub const DEBOUNCE: Duration = Duration::from_mins(2);
 
@@ -16,10 +18,31 @@ pub enum Level {
     OperatorConfig,
     /// What is rendered of it.
     OperatorRender,
+    /// The cluster's proxy.
+    ProxyConfig,
+    /// Bundles of authorities in `ConfigMap`s of others.
+    InjectorConfig,
+    /// Certificates of `OperatorPKI`s.
+    PkiConfig,
     /// Workloads that make no progress.
     RolloutHung,
     /// Pods that end again and again.
     PodCrashLoopBackOff,
+    /// Signing requests of nodes.
+    CertificateSigner,
+    /// Labels that follow the platform.
+    InfrastructureConfig,
+}
+
+impl Level {
+    /// Levels of the parts that work beside the main loop.
+    const REPORTED: [(report::Level, Self); 5] = [
+        (report::Level::ProxyConfig, Self::ProxyConfig),
+        (report::Level::InjectorConfig, Self::InjectorConfig),
+        (report::Level::PkiConfig, Self::PkiConfig),
+        (report::Level::CertificateSigner, Self::CertificateSigner),
+        (report::Level::InfrastructureConfig, Self::InfrastructureConfig),
+    ];
 }
 
 /// Why the network is degraded.
@@ -92,6 +115,19 @@ impl Failures {
             .get(&level)
             .map_or(now + self.debounce, |before| before.due);
         self.levels.insert(level, Entry { failure, due });
+    }
+
+    /// Notes what the parts have to say that work beside the main loop.
+    pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>, now: Instant) {
+        for (reported, level) in Level::REPORTED {
+            match reports.get(&reported) {
+                Some(failure) if failure.is_debounced => {
+                    self.debounced(level, failure.reason, &failure.message, now);
+                }
+                Some(failure) => self.immediate(level, failure.reason, &failure.message, now),
+                None => self.clear(level),
+            }
+        }
     }
 
     /// Notes that a level is in order.

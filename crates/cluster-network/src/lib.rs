@@ -20,19 +20,27 @@ pub mod controller;
 pub mod defaults;
 pub mod facts;
 pub mod failures;
+pub mod identity;
+pub mod ingress;
 pub mod kube_proxy;
 pub mod manifests;
 pub mod messages;
 pub mod names;
+pub mod objects;
 pub mod observe;
 pub mod operator_config;
+pub mod pki;
 pub mod plan;
 pub mod pools;
 pub mod probe;
+pub mod proxy;
 pub mod reconcile;
 pub mod render;
+pub mod report;
 pub mod safety;
 pub mod settings;
+pub mod signer;
+pub mod trust;
 pub mod watches;
 pub mod workloads;
 
@@ -43,6 +51,9 @@ use kube_kit::{client, process, serve, shutdown::Shutdown};
 
 use controller::Operator;
 use settings::Settings;
+
+/// The system's bundle of authorities, where the image has one.
+const SYSTEM_BUNDLE: &str = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem";
 
 /// Where a pod finds its namespace.
 const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -118,9 +129,22 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     let client = client::client_from(names::COMPONENT, kubeconfig.as_deref()).await?;
     let work = async {
         let api_server = controller::api_server(&client, &settings).await;
-        Operator::start(client, settings, api_server)
-            .run(&shutdown, &readiness)
-            .await;
+        let operator = Operator::start(client.clone(), settings, api_server);
+        let (reports, bundle) = (operator.reports(), SYSTEM_BUNDLE.into());
+        // Beside each other, in one thread.
+        tokio::join!(
+            Box::pin(operator.run(&shutdown, &readiness)),
+            Box::pin(proxy::controller::run(
+                client.clone(),
+                bundle,
+                &reports,
+                &shutdown
+            )),
+            Box::pin(trust::controller::run(client.clone(), &reports, &shutdown)),
+            Box::pin(pki::controller::run(client.clone(), &reports, &shutdown)),
+            Box::pin(signer::controller::run(client.clone(), &reports, &shutdown)),
+            Box::pin(ingress::controller::run(client.clone(), &shutdown)),
+        );
     };
     tokio::select! {
         () = work => {}

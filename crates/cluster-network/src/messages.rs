@@ -88,3 +88,49 @@ pub fn foreign_kube_proxy(daemon_set: &str) -> String {
 pub fn crash_loop(workload: &str, pod: &str) -> String {
     format!("{workload} rollout is not making progress - pod {pod} is in CrashLoopBackOff State")
 }
+
+/// Texts about the cluster's proxy (§15.1).
+pub mod proxy {
+    /// There are exceptions, and no proxy.
+    pub const NO_PROXY_SET: &str = "httpProxy or httpsProxy must be set when using proxy";
+    /// The `ConfigMap` of the installer lacks its key.
+    pub const NO_INSTALL_CONFIG: &str = "missing install-config in configmap";
+
+    /// A proxy is no URL of such a scheme.
+    pub fn wrong_scheme(field: &str, schemes: &str) -> String {
+        format!("{field} must be a URL of scheme {schemes}")
+    }
+
+    /// An exception is nothing that can be one.
+    pub fn invalid_no_proxy(entry: &str) -> String {
+        format!("invalid noProxy: {entry}")
+    }
+
+    /// The platform does not say where the API server is.
+    pub fn no_internal_url(infrastructure: &str) -> String {
+        format!("internal api server url missing from infrastructure config '{infrastructure}'")
+    }
+
+    /// Addresses of services are not known yet.
+    pub fn no_services(network: &str) -> String {
+        format!("serviceNetwork missing from network '{network}' status")
+    }
+
+    /// Addresses of pods are not known yet.
+    pub fn no_pods(network: &str) -> String {
+        format!("clusterNetwork missing from network `{network}` status")
+    }
+}
+
+/// Texts about signing requests (§17.4).
+pub mod signer {
+    /// The requester is no node.
+    pub fn invalid_user(user: &str) -> String {
+        format!("requester {user:?} is not a node of this cluster")
+    }
+
+    /// A request is approved.
+    pub fn approved(request: &str) -> String {
+        format!("Auto-approved CSR {request:?}")
+    }
+}

@@ -113,3 +113,6 @@ pub const COMPONENT: &str = "network-operator";
 pub const MTU_PROBER: &str = "cluster-network-operator/mtu-prober";
 /// The Deployment of the operator.
 pub const OPERATOR_DEPLOYMENT: &str = "network-operator";
+
+/// Namespace of OVN-Kubernetes.
+pub const OVN_NAMESPACE: &str = "openshift-ovn-kubernetes";

@@ -2,9 +2,9 @@
 
 mod carry_out;
 mod crashes;
-mod report;
+mod tell;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use api::cluster_network::{config, operator};
 use kube_kit::{
@@ -22,6 +22,7 @@ use crate::{
     names::manager,
     observe::{self, Stored},
     plan::{Input, Plan, Rejection},
+    report,
     settings::Settings,
 };
 
@@ -71,6 +72,11 @@ impl Reconciler {
     /// Tells what may pass when it has lasted for so long.
     pub fn debounced_for(&mut self, debounce: Duration) {
         self.failures = Failures::debounced_for(debounce);
+    }
+
+    /// Notes what the parts have to say that work beside this one.
+    pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>) {
+        self.failures.reported(reports, Instant::now());
     }
 
     /// Sets the watches that are refused, fail or are stale. Returns whether that is news.

@@ -20,6 +20,10 @@ fn checked_in_definitions_are_fresh() {
         &api::ipam_claim::crd().expect("a definition"),
     );
     check(
+        &crds.join("operator-pki.crd.yaml"),
+        &api::operator_pki::crd().expect("a definition"),
+    );
+    check(
         &crds.join("pod-network-connectivity-check.crd.yaml"),
         &api::connectivity_check::crd().expect("a definition"),
     );

@@ -3,9 +3,13 @@
 //! There are no nodes and no controllers: statuses are written by the tests, and nobody collects garbage.
 
 #[cfg(test)]
+mod certificates;
+#[cfg(test)]
 mod configuration;
 #[cfg(test)]
 mod objects;
+#[cfg(test)]
+mod proxies;
 #[cfg(test)]
 mod stage;
 #[cfg(test)]

@@ -16,9 +16,8 @@ use kube_kit::object::{
 };
 use kube_kit::queue::Queue;
 use kube_kit::shutdown::Shutdown;
-use kube_kit::watch::{self, DeserializeGuard, Name, Options, Store, Trouble};
+use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use super::facts::{self, Condition, Infrastructure, Wish};
 use super::{Backed, Endpoint, Existing, Facts, Generated, Plan, Service, Source, availability, plan};
@@ -120,67 +119,29 @@ struct Controller {
     checks: Store<Name, Existing>,
     /// Uid of the node of each source, by pod.
     uids: HashMap<String, String>,
-    /// Ends the watches with the controller.
-    _tasks: JoinSet<()>,
+    /// Ends with the controller.
+    _watches: Waking<()>,
 }
 
-/// Starts watches whose changes all wake one queue.
-struct Watches {
-    client: Client,
-    queue: Queue<()>,
-    tasks: JoinSet<()>,
+/// Watches the object of this name.
+fn one<T: Send + 'static>(
+    watches: &mut Waking<()>,
+    kind: &Kind,
+    name: &str,
+    read: impl Fn(&Value) -> T + Send + 'static,
+) -> Store<Name, T> {
+    watches.start(kind, None, &Options::all().named(name), (), read)
 }
 
-impl Watches {
-    fn start<T: Send + 'static>(
-        &mut self,
-        kind: &Kind,
-        namespace: &str,
-        options: &Options,
-        read: impl Fn(&Value) -> T + Send + 'static,
-    ) -> Store<Name, T> {
-        let resource = kind.api_resource();
-        let api: Api<DeserializeGuard<DynamicObject>> = if kind.namespaced {
-            Api::namespaced_with(self.client.clone(), namespace, &resource)
-        } else {
-            Api::all_with(self.client.clone(), &resource)
-        };
-        let mut watch = watch::start_named(api, options, move |object| {
-            // What was read as an object is one again.
-            read(&serde_json::to_value(&object).unwrap_or_default())
-        });
-        let store = watch.store();
-        let queue = self.queue.clone();
-        self.tasks.spawn(async move {
-            while watch.next().await.is_some() {
-                queue.add(());
-            }
-        });
-        store
+/// Watches a service and what is behind it.
+fn backed(watches: &mut Waking<()>, namespace: &str, name: &str) -> Watched {
+    let service = Options::all().named(name);
+    let slices = Options::all().labels(format!("{SERVICE_NAME}={name}"));
+    let namespace = Some(namespace);
+    Watched {
+        service: watches.start(&SERVICE, namespace, &service, (), facts::service),
+        slices: watches.start(&ENDPOINT_SLICE, namespace, &slices, (), facts::endpoints),
     }
-
-    fn one<T: Send + 'static>(
-        &mut self,
-        kind: &Kind,
-        namespace: &str,
-        name: &str,
-        read: impl Fn(&Value) -> T + Send + 'static,
-    ) -> Store<Name, T> {
-        self.start(kind, namespace, &Options::all().named(name), read)
-    }
-
-    fn backed(&mut self, namespace: &str, name: &str) -> Watched {
-        let slices = Options::all().labels(format!("{SERVICE_NAME}={name}"));
-        Watched {
-            service: self.one(&SERVICE, namespace, name, facts::service),
-            slices: self.start(&ENDPOINT_SLICE, namespace, &slices, facts::endpoints),
-        }
-    }
-}
-
-/// Whether a watch has told what there is, which may be that its kind is not served.
-fn has_begun<T>(store: &Store<Name, T>) -> bool {
-    store.is_synced() || store.trouble(Duration::ZERO) == Some(Trouble::NotServed)
 }
 
 fn only<T: Clone>(store: &Store<Name, T>) -> Option<T> {
@@ -204,31 +165,32 @@ impl Controller {
     fn start(client: Client) -> Self {
         let queue = Queue::with_longest(LONGEST);
         queue.add(());
-        let mut watches = Watches {
-            client: client.clone(),
-            queue: queue.clone(),
-            tasks: JoinSet::new(),
-        };
+        let mut watches = Waking::new(client.clone(), &queue);
         let sources = Options::all().labels(format!("{APP}={SOURCE}"));
         let checks = Options::all().absent(ABSENT);
         Self {
             client,
             queue,
-            sources: watches.start(&POD, NAMESPACE, &sources, facts::node),
-            kubernetes: watches.backed("default", "kubernetes"),
-            kube_apiserver: watches.backed("openshift-kube-apiserver", "apiserver"),
-            openshift_apiserver: watches.backed("openshift-apiserver", "api"),
-            target: watches.backed(NAMESPACE, TARGET),
-            infrastructure: watches.one(&OPENSHIFT_INFRASTRUCTURE, "", SINGLETON, facts::infrastructure),
-            upgrading: watches.one(&CLUSTER_VERSION, "", "version", facts::is_upgrading),
-            wish: watches.one(&OPENSHIFT_NETWORK, "", SINGLETON, facts::wish),
-            condition: watches.one(&CLUSTER_NETWORK, "", SINGLETON, |object| {
+            sources: watches.start(&POD, Some(NAMESPACE), &sources, (), facts::node),
+            kubernetes: backed(&mut watches, "default", "kubernetes"),
+            kube_apiserver: backed(&mut watches, "openshift-kube-apiserver", "apiserver"),
+            openshift_apiserver: backed(&mut watches, "openshift-apiserver", "api"),
+            target: backed(&mut watches, NAMESPACE, TARGET),
+            infrastructure: one(
+                &mut watches,
+                &OPENSHIFT_INFRASTRUCTURE,
+                SINGLETON,
+                facts::infrastructure,
+            ),
+            upgrading: one(&mut watches, &CLUSTER_VERSION, "version", facts::is_upgrading),
+            wish: one(&mut watches, &OPENSHIFT_NETWORK, SINGLETON, facts::wish),
+            condition: one(&mut watches, &CLUSTER_NETWORK, SINGLETON, |object| {
                 facts::condition(object, AVAILABLE)
             }),
-            definition: watches.one(&CUSTOM_RESOURCE_DEFINITION, "", DEFINITION, |_| ()),
-            checks: watches.start(&CHECK, NAMESPACE, &checks, facts::existing),
+            definition: one(&mut watches, &CUSTOM_RESOURCE_DEFINITION, DEFINITION, |_| ()),
+            checks: watches.start(&CHECK, Some(NAMESPACE), &checks, (), facts::existing),
             uids: HashMap::new(),
-            _tasks: watches.tasks,
+            _watches: watches,
         }
     }
 
