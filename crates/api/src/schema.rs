@@ -17,6 +17,14 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+    /// A schema lacks a part that something is to be added to.
+    #[error("the generated schema of {name} has no {path}")]
+    NoNode {
+        /// Name of the definition.
+        name: String,
+        /// Path of the part.
+        path: String,
+    },
 }
 
 const API_VERSION: &str = "Version of the schema of this object. Servers convert recognised versions to the \
@@ -75,6 +83,28 @@ pub(crate) fn finish(
         }
     }
     serde_json::from_value(value).map_err(shape)
+}
+
+/// Sets which properties of a node must be there; a node is named by its JSON pointer below the properties of the root.
+/// What reads objects is more forgiving than what is accepted, so that the types do not say it.
+pub(crate) fn require(crd: &mut CustomResourceDefinition, required: &[(&str, &[&str])]) -> Result<(), Error> {
+    let name = crd.metadata.name.clone().unwrap_or_default();
+    let shape = |source| Error::Shape {
+        name: name.clone(),
+        source,
+    };
+    let mut value = serde_json::to_value(&*crd).map_err(shape)?;
+    let versions = value.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
+    for version in versions.into_iter().flatten() {
+        for (pointer, properties) in required {
+            let pointer = format!("/schema/openAPIV3Schema/properties{pointer}");
+            if let Some(Value::Object(node)) = version.pointer_mut(&pointer) {
+                node.insert("required".into(), json!(properties));
+            }
+        }
+    }
+    *crd = serde_json::from_value(value).map_err(shape)?;
+    Ok(())
 }
 
 /// Drops members that say nothing, as the API server would: empty lists and objects.

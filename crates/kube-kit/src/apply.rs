@@ -10,6 +10,7 @@
 
 mod contest;
 mod error;
+mod server_side;
 mod upkeep;
 
 pub use error::{Attempt, Cause, Error};
@@ -72,6 +73,8 @@ pub struct Applier {
     contests: Mutex<HashMap<ObjectId, Contest>>,
     /// The same for objects that are written by [`Self::store`].
     upkeeps: Mutex<HashMap<ObjectId, Upkeep>>,
+    /// What [`Self::apply_as`] sent.
+    sent: server_side::Sent,
 }
 
 #[derive(Debug)]
@@ -95,6 +98,7 @@ impl Applier {
             learned: Mutex::new(HashMap::new()),
             contests: Mutex::default(),
             upkeeps: Mutex::default(),
+            sent: server_side::Sent::default(),
         }
     }
 

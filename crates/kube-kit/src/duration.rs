@@ -148,6 +148,13 @@ impl GoDuration {
     }
 }
 
+impl From<std::time::Duration> for GoDuration {
+    /// What is too long for Go (292 years) becomes the longest that it knows.
+    fn from(duration: std::time::Duration) -> Self {
+        Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 /// The part of `scale` nanoseconds that the digits behind the point stand for, rounded down. No unit
 /// resolves more than 15 digits.
 fn fraction_of(digits: &str, scale: u64) -> u64 {

@@ -9,6 +9,7 @@
 //! The rules are those of operator.md §9.1: compare, then update with the live `resourceVersion`.
 
 mod compare;
+pub mod cover;
 mod definition;
 
 pub use compare::Difference;

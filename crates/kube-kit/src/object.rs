@@ -107,6 +107,10 @@ kinds! {
         "networkaddonsoperator.network.kubevirt.io" "v1" "NetworkAddonsConfig" "networkaddonsconfigs" cluster;
     /// The configuration of OpenShift's network operator.
     OPENSHIFT_NETWORK = "operator.openshift.io" "v1" "Network" "networks" cluster;
+    /// The network that the installer chose for the cluster.
+    CLUSTER_NETWORK = "config.openshift.io" "v1" "Network" "networks" cluster;
+    /// How an operator of the platform is doing.
+    CLUSTER_OPERATOR = "config.openshift.io" "v1" "ClusterOperator" "clusteroperators" cluster;
     /// What OpenShift's API servers are told, such as their TLS profile.
     OPENSHIFT_API_SERVER = "config.openshift.io" "v1" "APIServer" "apiservers" cluster;
     /// OpenShift's web console.

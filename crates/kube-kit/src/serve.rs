@@ -53,6 +53,18 @@ impl Peer {
     }
 }
 
+/// The address that the client has reached, in the extensions of each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Local(pub IpAddr);
+
+impl Local {
+    /// The address that a request has reached; the unspecified one where no server of ours took it.
+    pub fn of(extensions: &Extensions) -> IpAddr {
+        let local = extensions.get::<Self>();
+        local.map_or(Ipv4Addr::UNSPECIFIED.into(), |Self(address)| *address)
+    }
+}
+
 /// The common name of the certificate that the client showed, in the extensions of each of its requests: where the server
 /// [asks for one](Tls::set_authorities), and the client has one.
 #[derive(Debug, Clone, PartialEq, Eq)]

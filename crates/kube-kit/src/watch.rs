@@ -13,11 +13,13 @@ mod guard;
 mod health;
 mod options;
 mod store;
+mod waking;
 
 pub use guard::{DeserializeGuard, Invalid};
 pub use health::Trouble;
 pub use options::Options;
 pub use store::Store;
+pub use waking::{Waking, has_begun};
 
 use events::Event;
 

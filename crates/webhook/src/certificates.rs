@@ -22,6 +22,7 @@
 
 mod bundle;
 mod carry_out;
+pub mod free;
 mod issue;
 mod plan;
 mod read;
@@ -32,6 +33,7 @@ use std::{
 };
 
 pub use carry_out::{Error, Objects, keep};
+pub use issue::Error as IssueError;
 pub use plan::{Plan, Step, plan};
 
 /// The shortest life of a certificate: they count in seconds, and pods learn of a new one after a while.

@@ -7,7 +7,7 @@ use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
 /// probes of the established deployment execute.
-const NAMES: [(&str, &str); 18] = [
+const NAMES: [(&str, &str); 21] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
@@ -26,6 +26,9 @@ const NAMES: [(&str, &str); 18] = [
     ("curl", "curl"),
     (MANAGER, MAC_POOL),
     ("coredns", SECONDARY_DNS),
+    ("cluster-network-operator", "cluster-network-operator"),
+    ("cluster-network-check-endpoints", "check-endpoints"),
+    ("cluster-network-check-target", "check-target"),
 ];
 
 /// Three established programs have this name. Flags that the KubeVirt IPAM controller alone has, and that its Deployment always
@@ -222,6 +225,18 @@ mod tests {
         assert_eq!(
             rewritten(&["/coredns", "-conf", "/etc/coredns/Corefile"])[1..],
             ["secondary-dns", "--conf", "/etc/coredns/Corefile"]
+        );
+        assert_eq!(
+            rewritten(&[
+                "/usr/bin/cluster-network-check-endpoints",
+                "-listen",
+                "0.0.0.0:17698"
+            ])[1..],
+            ["check-endpoints", "--listen", "0.0.0.0:17698"]
+        );
+        assert_eq!(
+            rewritten(&["/usr/bin/cluster-network-check-target"])[1..],
+            ["check-target"]
         );
         assert_eq!(
             rewritten(&["/dynamic-networks-controller", "-config=/c", "-v=5"])[1..],

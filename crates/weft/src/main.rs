@@ -7,6 +7,7 @@
 //! ```
 
 mod argv;
+mod network;
 mod nmstate;
 mod people;
 
@@ -92,6 +93,7 @@ enum Command {
     BridgeMarker(markers::bridge::Args),
     OvsMarker(markers::ovs::Args),
     DhcpDaemon(dhcp::Args),
+    PodNetwork(pod_network::Args),
     MacvtapDevicePlugin(macvtap::Args),
     /// Give virtual machines and pods MAC addresses that nobody else has
     Kubemacpool(kubemacpool::Args),
@@ -99,6 +101,11 @@ enum Command {
     KubevirtIpam(kubevirt_ipam::Args),
     /// Answer for the names of virtual machines on secondary networks
     SecondaryDns(secondary_dns::Args),
+    ClusterNetworkOperator(cluster_network::Args),
+    /// Check whether the endpoints that checks name can be reached from this pod
+    CheckEndpoints(connectivity::source::Args),
+    /// Answer those who check whether this pod can be reached
+    CheckTarget(connectivity::target::Args),
 }
 
 fn main() -> ExitCode {
@@ -138,6 +145,7 @@ fn main() -> ExitCode {
     }
 }
 
+#[allow(clippy::too_many_lines, reason = "some lines for each program")]
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = match command {
         Command::ForPeople(command) => {
@@ -201,6 +209,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(dhcp::run(args))?
         }
+        Command::PodNetwork(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(pod_network::run(args))?
+        }
         Command::MacvtapDevicePlugin(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(macvtap::run(args))?
@@ -226,6 +238,18 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 logging::start(Format::Zap(lines), level);
             }
             process::run(secondary_dns::run(args))?
+        }
+        Command::ClusterNetworkOperator(args) => {
+            logging::start(Format::Klog, logging::DEFAULT);
+            process::run(cluster_network::run(args))?
+        }
+        Command::CheckEndpoints(args) => {
+            logging::start(Format::Klog, logging::DEFAULT);
+            process::run(connectivity::source::run(args))?
+        }
+        Command::CheckTarget(args) => {
+            logging::start(Format::Klog, logging::DEFAULT);
+            process::run(connectivity::target::run(args))?
         }
     };
     done.map(|()| ExitCode::SUCCESS)

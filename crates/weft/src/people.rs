@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use program::terminal;
 
-use crate::nmstate;
+use crate::{network, nmstate};
 
 /// Name of the program as a plugin of kubectl.
 const PLUGIN: &str = "kubectl-weft";
@@ -30,6 +30,10 @@ Looks at the network add-ons of a cluster, and at what their operator does
   kubectl weft dns records         all names that have an address
   kubectl weft ippool who IP       which virtual machine keeps an IP address
   kubectl weft ippool usage        how full the ranges of these addresses are
+  kubectl weft network plan -f network.yaml
+                                   what a network of the cluster would change
+  kubectl weft network status      how the network of the cluster is
+  kubectl weft network check       which endpoints the nodes of the cluster reach
   kubectl weft nmstate preview -f policy.yaml
                                    what a policy would change on each node";
 
@@ -48,6 +52,8 @@ pub(crate) enum Command {
     Dns(secondary_dns::cli::Args),
     /// Show who keeps an IP address, and how full the ranges of networks are
     Ippool(kubevirt_ipam::cli::Args),
+    /// Show whether the network of the cluster works
+    Network(network::Args),
     /// Show what a policy would change on the nodes
     Nmstate(nmstate::Args),
 }
@@ -129,6 +135,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
             let answer = kubevirt_ipam::cli::answer(args);
             terminal::answer(&answer.text, &answer.remarks, answer.code)
         }
+        Command::Network(args) => network::run(&args),
         Command::Nmstate(args) => nmstate::run(&args),
     }
 }

@@ -20,6 +20,14 @@ fn checked_in_definitions_are_fresh() {
         &api::ipam_claim::crd().expect("a definition"),
     );
     check(
+        &crds.join("operator-pki.crd.yaml"),
+        &api::operator_pki::crd().expect("a definition"),
+    );
+    check(
+        &crds.join("pod-network-connectivity-check.crd.yaml"),
+        &api::connectivity_check::crd().expect("a definition"),
+    );
+    check(
         &crds.join("nmstate.crd.yaml"),
         &api::node_state::crd().expect("a definition"),
     );
@@ -34,6 +42,18 @@ fn checked_in_definitions_are_fresh() {
     check(
         &crds.join("node-network-configuration-enactment.crd.yaml"),
         &api::node_state::enactment_crd().expect("a definition"),
+    );
+    check(
+        &crds.join("network-config.crd.yaml"),
+        &api::cluster_network::config::crd().expect("a definition"),
+    );
+    check(
+        &crds.join("network-operator.crd.yaml"),
+        &api::cluster_network::operator::crd().expect("a definition"),
+    );
+    check(
+        &crds.join("cluster-operator.crd.yaml"),
+        &api::cluster_network::cluster_operator::crd().expect("a definition"),
     );
 }
 

@@ -190,7 +190,7 @@ impl Walk<'_> {
 
 /// An amount such as `100m`, `0.1` or `1Gi` in thousand-millionths, exactly; `None` when it is none or needs more
 /// digits than that.
-fn quantity(value: &Value) -> Option<i128> {
+pub(super) fn quantity(value: &Value) -> Option<i128> {
     const NANO: i128 = 1_000_000_000;
     let text = match value {
         Value::String(text) => text.clone(),

@@ -27,7 +27,7 @@ use tower::ServiceExt as _;
 
 use super::connection::{Connection, Stream};
 use super::crowd::{Crowd, Member};
-use super::{ClientName, Limits, Peer};
+use super::{ClientName, Limits, Local, Peer};
 use crate::shutdown::Shutdown;
 use crate::tls::{self, Tls};
 
@@ -127,6 +127,8 @@ fn is_of_the_client(error: &io::Error) -> bool {
 impl Shared {
     async fn connection(&self, tcp: TcpStream, member: &Arc<Member>) -> Result<(), String> {
         tcp.set_nodelay(true).map_err(|error| error.to_string())?;
+        let local = tcp.local_addr().map_err(|error| error.to_string())?;
+        let local = Local(local.ip().to_canonical());
         let Shaken { stream, http2, name } = match &self.tls {
             None => Shaken {
                 stream: Stream::Plain(tcp),
@@ -139,7 +141,7 @@ impl Shared {
                 .map_err(|error| format!("no TLS handshake: {error}"))?,
         };
         let connection = Connection::new(stream, http2, Arc::clone(member), self.limits);
-        self.requests(connection, member, name)
+        self.requests(connection, member, local, name)
             .await
             .map_err(|error| error.to_string())
     }
@@ -172,12 +174,14 @@ impl Shared {
         &self,
         connection: Connection,
         member: &Arc<Member>,
+        local: Local,
         name: Option<ClientName>,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let service = service_fn(|request: Request<Incoming>| {
             let (router, answer) = (self.router.clone(), member.answer());
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Peer(member.peer()));
+            request.extensions_mut().insert(local);
             if let Some(name) = &name {
                 request.extensions_mut().insert(name.clone());
             }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize,
+    KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize, SanType,
 };
 use rustls::pki_types::CertificateDer;
 use x509_parser::{asn1_rs::nom::Finish as _, der_parser::der::parse_der, time::ASN1Time};
@@ -46,8 +46,17 @@ pub(super) fn authority(
     intervals: &Intervals,
     now: SystemTime,
 ) -> Result<Pair, Error> {
-    let life = intervals.ca_life();
-    let mut parameters = parameters(&identity.authority, now - early(life), now + life)?;
+    authority_of(key, &identity.authority, intervals.ca_life(), now)
+}
+
+/// A new authority of this name, with this key.
+pub(super) fn authority_of(
+    key: &KeyPair,
+    common_name: &str,
+    life: Duration,
+    now: SystemTime,
+) -> Result<Pair, Error> {
+    let mut parameters = parameters(common_name, now - early(life), now + life)?;
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages = vec![
         KeyUsagePurpose::DigitalSignature,
@@ -65,32 +74,48 @@ pub(super) fn serving(
     intervals: &Intervals,
     now: SystemTime,
 ) -> Result<Pair, Error> {
+    let hosts = CertificateParams::new(identity.hosts())?.subject_alt_names;
+    let usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let life = (intervals.cert_life(), now);
+    signed(key, authority, &identity.common_name(), hosts, usages, life)
+}
+
+/// A new certificate with this key, signed by the authority, which it does not outlive.
+pub(super) fn signed(
+    key: &KeyPair,
+    authority: &Pair,
+    common_name: &str,
+    hosts: Vec<SanType>,
+    usages: Vec<ExtendedKeyUsagePurpose>,
+    (life, now): (Duration, SystemTime),
+) -> Result<Pair, Error> {
     let certificate = read::authority(authority, now).ok_or(Error::NoAuthority)?;
     let signer = read::private_key(&authority.key).ok_or(Error::NoAuthority)?;
     let issuer = Issuer::from_ca_cert_der(&certificate.der, KeyPair::try_from(&signer)?)?;
-    let life = intervals.cert_life();
     let start = (now - early(life)).max(certificate.not_before);
     let end = (now + life).min(certificate.not_after);
-    let mut parameters = parameters(&identity.common_name(), start, end)?;
-    parameters.subject_alt_names = CertificateParams::new(identity.hosts())?.subject_alt_names;
+    let mut parameters = parameters(common_name, start, end)?;
+    parameters.subject_alt_names = hosts;
     parameters.key_usages = vec![
         KeyUsagePurpose::DigitalSignature,
         KeyUsagePurpose::KeyEncipherment,
     ];
-    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    parameters.extended_key_usages = usages;
     parameters.use_authority_key_identifier_extension = true;
     pair(parameters.signed_by(key, &issuer)?.der(), key)
 }
 
-fn early(life: Duration) -> Duration {
+/// How much earlier than now a certificate counts that lives for so long.
+pub(super) fn early(life: Duration) -> Duration {
     LATE.min(life / 10)
 }
 
-fn parameters(
-    common_name: &str,
+/// Sets from when to when a certificate counts.
+pub(super) fn set_validity(
+    parameters: &mut CertificateParams,
     not_before: SystemTime,
     not_after: SystemTime,
-) -> Result<CertificateParams, Error> {
+) -> Result<(), Error> {
     let time = |time: SystemTime| {
         let seconds = time
             .duration_since(UNIX_EPOCH)
@@ -101,13 +126,22 @@ fn parameters(
             .map(|time| time.to_datetime())
             .map_err(|_| Error::Time)
     };
+    parameters.not_before = time(not_before)?;
+    parameters.not_after = time(not_after)?;
+    Ok(())
+}
+
+fn parameters(
+    common_name: &str,
+    not_before: SystemTime,
+    not_after: SystemTime,
+) -> Result<CertificateParams, Error> {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = DistinguishedName::new();
     parameters
         .distinguished_name
         .push(DnType::CommonName, common_name);
-    parameters.not_before = time(not_before)?;
-    parameters.not_after = time(not_after)?;
+    set_validity(&mut parameters, not_before, not_after)?;
     Ok(parameters)
 }
 

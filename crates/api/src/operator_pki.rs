@@ -1,0 +1,57 @@
+//! `OperatorPKI`: a certificate that the cluster network operator keeps valid, and its authority (cluster-network §17.4).
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResource;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, schema};
+
+/// Which certificate is wanted.
+#[derive(Clone, CustomResource, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "network.operator.openshift.io",
+    version = "v1",
+    kind = "OperatorPKI",
+    plural = "operatorpkis",
+    singular = "operatorpki",
+    namespaced,
+    derive = "PartialEq",
+    doc = "A wish for an authority and a certificate of its own: the Secrets NAME-ca and NAME-cert, and the ConfigMap NAME-ca."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct OperatorPKISpec {
+    /// The certificate.
+    #[serde(default)]
+    pub target_cert: TargetCert,
+}
+
+/// A certificate of a server that is also a client.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetCert {
+    /// Its common name.
+    #[serde(default)]
+    #[schemars(schema_with = "name")]
+    pub common_name: String,
+}
+
+fn name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1 })
+}
+
+/// The definition of the resource, as the cluster network operator deploys it.
+///
+/// # Errors
+/// When the generated schema is not the one that Kubernetes' types can hold; a test rules it out.
+pub fn crd() -> Result<CustomResourceDefinition, Error> {
+    use kube::CustomResourceExt;
+    let mut crd = schema::finish(OperatorPKI::crd(), &[], &["Which certificate is wanted."])?;
+    let required: [(&str, &[&str]); 2] = [
+        ("/spec", &["targetCert"]),
+        ("/spec/properties/targetCert", &["commonName"]),
+    ];
+    schema::require(&mut crd, &required)?;
+    crd.spec.names.list_kind = Some("OperatorPKIList".to_owned());
+    Ok(crd)
+}

@@ -1,0 +1,140 @@
+//! The conditions of the operator (§10.2).
+
+use api::cluster_network::operator::Condition;
+use k8s_openapi::jiff::Timestamp;
+use kube_kit::conditions::since;
+
+use crate::{failures::Failure, messages};
+
+/// What the conditions tell.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding<'a> {
+    /// Why the network is degraded.
+    pub failure: Option<&'a Failure>,
+    /// What is going on; reason and text.
+    pub progressing: Option<(&'a str, &'a str)>,
+    /// Whether everything is there in this version.
+    pub reached: bool,
+}
+
+/// The conditions that follow from a finding, and from those before it.
+pub fn next(finding: &Finding<'_>, before: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let find = |kind: &str| before.iter().find(|condition| condition.kind == kind);
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+        let known =
+            find(kind).map(|condition| (condition.status.as_str(), condition.last_transition_time.as_ref()));
+        Condition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            last_transition_time: Some(since(known, status, now)),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        }
+    };
+    let mut conditions = Vec::new();
+    conditions.push(match finding.failure {
+        Some(failure) => condition("Degraded", "True", failure.reason, &failure.message),
+        None => condition("Degraded", "False", "", ""),
+    });
+    conditions.push(match finding.progressing {
+        Some((reason, message)) => condition("Progressing", "True", reason, message),
+        None => condition("Progressing", "False", "", ""),
+    });
+    let available = find("Available");
+    if finding.reached || available.is_some_and(|condition| condition.status == "True") {
+        // It does not become False again: what is wrong is told by the others.
+        conditions.push(condition("Available", "True", "", ""));
+    } else if finding.progressing.is_some() || available.is_some() {
+        conditions.push(condition("Available", "False", "Startup", messages::STARTING_UP));
+    }
+    conditions.push(condition("Upgradeable", "True", "", ""));
+    // Conditions of others stay.
+    let ours: Vec<String> = conditions
+        .iter()
+        .map(|condition| condition.kind.clone())
+        .collect();
+    conditions.extend(
+        before
+            .iter()
+            .filter(|condition| !ours.contains(&condition.kind))
+            .cloned(),
+    );
+    conditions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_follow_what_is_going_on() {
+        use crate::workloads::{State, assess};
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let workload = |unavailable: i64| {
+            serde_json::json!({
+                "apiVersion": "apps/v1", "kind": "DaemonSet",
+                "metadata": { "name": "a", "namespace": "ns", "generation": 1,
+                    "annotations": { "release.openshift.io/version": "1" } },
+                "status": { "currentNumberScheduled": 2, "updatedNumberScheduled": 2, "numberUnavailable": unavailable,
+                    "numberAvailable": 2 - unavailable, "observedGeneration": 1 },
+            })
+        };
+        let told = |conditions: &[Condition], kind: &str| {
+            let condition = conditions
+                .iter()
+                .find(|condition| condition.kind == kind)
+                .expect("a condition");
+            let since = condition
+                .last_transition_time
+                .as_ref()
+                .map(|time| time.0.as_second());
+            format!(
+                "{} {} {} @{}",
+                condition.status,
+                condition.reason,
+                condition.message,
+                since.unwrap_or_default()
+            )
+        };
+        let (mut conditions, mut state) = (Vec::new(), State::read(None, false));
+        let awaiting = |nodes: i64| {
+            format!("True Deploying DaemonSet \"/ns/a\" is not available (awaiting {nodes} nodes) @1")
+        };
+        for (second, unavailable, progressing, available) in [
+            (
+                1,
+                None,
+                "True Deploying Deploying @1".to_owned(),
+                "False Startup The network is starting up @1",
+            ),
+            (
+                2,
+                Some(2),
+                awaiting(2),
+                "False Startup The network is starting up @1",
+            ),
+            (
+                3,
+                Some(1),
+                awaiting(1),
+                "False Startup The network is starting up @1",
+            ),
+            (4, Some(0), "False   @4".to_owned(), "True   @4"),
+        ] {
+            let workload = unavailable.map(workload);
+            let found = assess(&workload.iter().collect::<Vec<_>>(), &state, "1", at(second));
+            let lines = found.progressing.join("\n");
+            let finding = Finding {
+                failure: None,
+                progressing: (!lines.is_empty()).then_some(("Deploying", lines.as_str())),
+                reached: found.reached,
+            };
+            conditions = next(&finding, &conditions, at(second));
+            state = found.state;
+            assert_eq!(told(&conditions, "Progressing"), progressing);
+            assert_eq!(told(&conditions, "Available"), available);
+            assert_eq!(told(&conditions, "Degraded"), "False   @1");
+            assert_eq!(told(&conditions, "Upgradeable"), "True   @1");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The operator as a running thing: watches, a queue of one, and the reconciler.
+
+use std::time::Duration;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::{Api, Client, api::ListParams};
+use kube_kit::{
+    apply::Applier,
+    cache::{self, Cache, Changes},
+    client,
+    merge::Policy,
+    object::ObjectId,
+    queue::Queue,
+    serve::Readiness,
+    shutdown::Shutdown,
+    watch::Change,
+};
+use tokio::time::Instant;
+
+use crate::{facts::ApiServer, reconcile::Reconciler, report::Reports, settings::Settings, watches};
+
+/// How long to wait at most before a failed pass is repeated: after an outage, nothing tells that it is over when nothing
+/// changed meanwhile.
+const RETRY: Duration = Duration::from_mins(1);
+
+/// How long the API server may take to serve a kind whose definition we have made: it is asked again after each pass.
+const OWN_DEFINITIONS: Duration = Duration::from_secs(2);
+
+/// A running operator.
+pub struct Operator {
+    reconciler: Reconciler,
+    cache: Cache,
+    changes: Changes,
+    queue: Queue<()>,
+    /// When to ask for kinds that were not served.
+    ask_again: Option<Instant>,
+    /// What the parts have to say that work beside this one.
+    reports: Reports,
+}
+
+impl Operator {
+    /// Starts the watches.
+    pub fn start(client: Client, settings: Settings, api_server: ApiServer) -> Self {
+        let cache = Cache::new();
+        let changes = watches::start(&client, &cache, &settings);
+        let applier = Applier::with_cache(client, Policy::owned_by("Network"), cache.clone());
+        Self {
+            reconciler: Reconciler::new(applier, settings, api_server),
+            cache,
+            changes,
+            queue: Queue::new(),
+            ask_again: None,
+            reports: Reports::default(),
+        }
+    }
+
+    /// Where the parts tell how they are that work beside this one.
+    pub fn reports(&self) -> Reports {
+        self.reports.clone()
+    }
+
+    /// Tells what may pass when it has lasted for so long; two minutes by default.
+    #[must_use]
+    pub fn debounced_for(mut self, debounce: Duration) -> Self {
+        self.reconciler.debounced_for(debounce);
+        self
+    }
+
+    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start. Ready while all
+    /// watches are up to date.
+    pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
+        tracing::info!("starting the cluster network operator");
+        let mut check = Instant::now() + cache::PATIENCE;
+        self.queue.add(());
+        let mut reports = self.reports.follow();
+        loop {
+            let synced = self.cache.is_synced();
+            readiness.set(synced && !self.reconciler.is_blocked());
+            let look_again = self.reconciler.look_again();
+            let ask_again = self.ask_again;
+            tokio::select! {
+                // Changes come first: many of them are one pass.
+                biased;
+                () = shutdown.wait() => return,
+                change = self.changes.next() => self.note(&change),
+                Ok(()) = reports.changed() => {
+                    let now = reports.borrow_and_update().clone();
+                    self.reconciler.reported(&now);
+                    self.queue.add(());
+                }
+                () = tokio::time::sleep_until(ask_again.unwrap_or_else(Instant::now)), if ask_again.is_some() => {
+                    self.ask_again = None;
+                    self.changes.retry();
+                }
+                () = tokio::time::sleep_until(look_again.unwrap_or_else(Instant::now)), if look_again.is_some() => {
+                    self.pass(shutdown).await;
+                }
+                () = tokio::time::sleep_until(check) => {
+                    check = Instant::now() + cache::PATIENCE / 3;
+                    let blocked = cache::blocked([&self.cache], cache::PATIENCE);
+                    self.reconciler.set_blocked(blocked);
+                }
+                () = self.queue.next(), if synced => self.pass(shutdown).await,
+            }
+        }
+    }
+
+    fn note(&mut self, change: &Change<ObjectId>) {
+        match change {
+            Change::Applied(id) | Change::Deleted(id) => tracing::debug!(%id, ?change, "changed"),
+            Change::Invalid(id, error) => tracing::warn!(%id, error, "malformed object"),
+            Change::Synced => {}
+        }
+        self.queue.add(());
+    }
+
+    async fn pass(&mut self, shutdown: &Shutdown) {
+        let was_served = self.serves_networks();
+        let result = tokio::select! {
+            () = shutdown.wait() => return,
+            result = self.reconciler.reconcile() => result,
+        };
+        match result {
+            Ok(()) => self.queue.succeeded(&()),
+            Err(error) => {
+                let pause = self.queue.failed(()).min(RETRY);
+                self.queue.add_after((), pause);
+                tracing::warn!(%error, ?pause, "trying again");
+            }
+        }
+        if !was_served {
+            self.changes.retry();
+            self.ask_again = Some(Instant::now() + OWN_DEFINITIONS);
+        }
+        // A pass that asks for nothing has not waited for anything: watches and probes have their turn.
+        tokio::task::yield_now().await;
+    }
+
+    /// Whether the kind whose definition we bring ourselves is served.
+    fn serves_networks(&self) -> bool {
+        self.cache.serves(kube_kit::object::NETWORK_ATTACHMENT_DEFINITION)
+    }
+}
+
+/// How the API server is reached without services: as the environment says, or by its own address.
+pub async fn api_server(client: &Client, settings: &Settings) -> ApiServer {
+    if let Some((host, port)) = &settings.api_server {
+        return ApiServer {
+            host: host.clone(),
+            port: port.clone(),
+        };
+    }
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
+    let of_kubernetes = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
+    match slices.list(&of_kubernetes).await {
+        Ok(slices) => slices.items.iter().find_map(first_endpoint).unwrap_or_default(),
+        Err(error) => {
+            let error = client::message(&error);
+            tracing::warn!(error, "cannot find out the address of the API server");
+            ApiServer::default()
+        }
+    }
+}
+
+fn first_endpoint(slice: &EndpointSlice) -> Option<ApiServer> {
+    let host = slice.endpoints.first()?.addresses.first()?.clone();
+    let port = slice.ports.as_ref()?.first()?.port?;
+    Some(ApiServer {
+        host,
+        port: port.to_string(),
+    })
+}

@@ -1,0 +1,163 @@
+//! `weft cluster-network-operator`: the network of a cluster, from nothing (`docs/behaviour/cluster-network.md`).
+//!
+//! ```text
+//! Network.config ── cluster_config: validate, translate ──> Network.operator
+//!                                                               │
+//!      operator_config: validate ──> defaults ──> safety ──> render ──> plan: errors, filled, objects
+//!                                                               │
+//!              reconcile: observe ──> plan ──> apply ──> prune ──> status
+//! ```
+//!
+//! Everything above `reconcile` is pure: values in, a plan out.
+
+pub mod additional_networks;
+pub mod canonical;
+pub mod cidr;
+pub mod cli;
+pub mod cluster_config;
+pub mod conditions;
+pub mod controller;
+pub mod defaults;
+pub mod facts;
+pub mod failures;
+pub mod identity;
+pub mod ingress;
+pub mod kube_proxy;
+pub mod manifests;
+pub mod messages;
+pub mod names;
+pub mod objects;
+pub mod observe;
+pub mod operator_config;
+pub mod pki;
+pub mod plan;
+pub mod pools;
+pub mod probe;
+pub mod proxy;
+pub mod reconcile;
+pub mod render;
+pub mod report;
+pub mod safety;
+pub mod settings;
+pub mod signer;
+pub mod trust;
+pub mod watches;
+pub mod workloads;
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::Context as _;
+use kube_kit::{client, process, serve, shutdown::Shutdown};
+
+use controller::Operator;
+use settings::Settings;
+
+/// The system's bundle of authorities, where the image has one.
+const SYSTEM_BUNDLE: &str = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem";
+
+/// Where a pod finds its namespace.
+const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// What `weft cluster-network-operator start --help` says last.
+const ENVIRONMENT: &str = "\
+NETWORK_OPERATOR_IMAGE names the image of this operator, which it deploys;
+KUBE_PROXY_IMAGE that of kube-proxy. APISERVER_OVERRIDE_HOST and
+APISERVER_OVERRIDE_PORT say how nodes reach the API server before there are
+services, CNI_CONF_DIR and CNI_BIN_DIR where they keep what CNI needs, and
+RELEASE_VERSION what stands in statuses.";
+
+/// Bring the network of the cluster about
+#[derive(Clone, Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Run the operator
+    Start(Start),
+    /// Write the MTU of this node into a ConfigMap, and end
+    ProbeMtu(probe::Args),
+}
+
+/// How the operator is run.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = ENVIRONMENT)]
+struct Start {
+    /// Kubeconfig to use instead of the service account of the pod
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of the operator; that of the pod by default
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Where probes are served
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9104")]
+    listen: SocketAddr,
+    /// Accepted for the sake of established manifests, without effect
+    #[arg(long, value_name = "FILE", hide = true)]
+    config: Option<PathBuf>,
+}
+
+/// Runs what the arguments say: the operator, until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When the environment names no image, the address can't be listened on, or there is no way to the cluster. A failing
+/// API server is no error: it is tried again.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        Command::Start(start) => operate(start).await,
+        Command::ProbeMtu(args) => probe::run(args).await,
+    }
+}
+
+async fn operate(start: Start) -> anyhow::Result<()> {
+    let Start {
+        kubeconfig,
+        namespace,
+        listen,
+        config: _,
+    } = start;
+    process::end_on_panic();
+    let namespace = namespace.or_else(own_namespace);
+    let namespace = namespace.unwrap_or_else(|| names::OPERATOR_NAMESPACE.to_owned());
+    let settings = Settings::read(&namespace, |name| std::env::var(name).ok())?;
+    let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
+    let readiness = serve::Readiness::new();
+    let probes = serve::Server::start(listen, serve::probes(readiness.clone())).await?;
+    let client = client::client_from(names::COMPONENT, kubeconfig.as_deref()).await?;
+    let work = async {
+        let api_server = controller::api_server(&client, &settings).await;
+        let operator = Operator::start(client.clone(), settings, api_server);
+        let (reports, bundle) = (operator.reports(), SYSTEM_BUNDLE.into());
+        // Beside each other, in one thread.
+        tokio::join!(
+            Box::pin(operator.run(&shutdown, &readiness)),
+            Box::pin(proxy::controller::run(
+                client.clone(),
+                bundle,
+                &reports,
+                &shutdown
+            )),
+            Box::pin(trust::controller::run(client.clone(), &reports, &shutdown)),
+            Box::pin(pki::controller::run(client.clone(), &reports, &shutdown)),
+            Box::pin(signer::controller::run(client.clone(), &reports, &shutdown)),
+            Box::pin(ingress::controller::run(client.clone(), &shutdown)),
+        );
+    };
+    tokio::select! {
+        () = work => {}
+        () = shutdown.wait() => {}
+    }
+    probes.stop().await;
+    Ok(())
+}
+
+fn own_namespace() -> Option<String> {
+    let namespace = std::fs::read_to_string(OWN_NAMESPACE).ok()?;
+    Some(namespace.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod base;

@@ -1,0 +1,210 @@
+//! What installs the operator: definitions, its account with the rights that it needs and no others, its Deployment.
+//!
+//! The rights on what is rendered name each object: the names are taken from the rendering itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::cluster_network::config::NetworkDiagnostics;
+use kube_kit::object::{self, Kind, ObjectId};
+use serde_json::{Value, json};
+
+use crate::{
+    facts::{CniDirectories, Facts},
+    names,
+    render::{self, Context},
+    settings::Settings,
+    watches,
+};
+
+/// What an installation is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Install<'a> {
+    /// Reference of the image with everything in it.
+    pub image: &'a str,
+    /// Version for annotations and statuses.
+    pub version: &'a str,
+    /// When images are pulled.
+    pub pull_policy: &'a str,
+}
+
+/// An installation could not be rendered: a defect of the operator's own files.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A definition can't be generated.
+    #[error(transparent)]
+    Definition(#[from] api::Error),
+    /// A file is no YAML, or something is not to be written as YAML.
+    #[error("{file}: {cause}")]
+    Yaml {
+        /// Name of the file.
+        file: &'static str,
+        /// What the parser or the serialiser says.
+        cause: String,
+    },
+}
+
+/// Name of the operator's account, role and bindings.
+pub const ACCOUNT: &str = "cluster-network-operator";
+
+/// Files of an installation, in the order in which they are applied.
+pub const FILES: [&str; 3] = ["definitions.yaml", "operator.yaml", "example.cr.yaml"];
+
+/// Renders the [files](FILES): pairs of name and YAML.
+///
+/// # Errors
+/// When a file here is not what it should be.
+pub fn files(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
+    let [definitions_file, operator_file, example] = FILES;
+    Ok(vec![
+        (definitions_file, documents(definitions_file, &definitions()?)?),
+        (operator_file, documents(operator_file, &operator(install)?)?),
+        (example, include_str!("manifests/example.cr.yaml").to_owned()),
+    ])
+}
+
+/// Definitions of the kinds that the operator reads and writes before it deploys anything.
+///
+/// # Errors
+/// When one can't be generated.
+pub fn definitions() -> Result<Vec<Value>, Error> {
+    use api::cluster_network::{cluster_operator, config, operator};
+    let definitions = [config::crd()?, operator::crd()?, cluster_operator::crd()?];
+    let value = |definition| {
+        serde_json::to_value(definition).map_err(|error| Error::Yaml {
+            file: FILES[0],
+            cause: error.to_string(),
+        })
+    };
+    definitions.into_iter().map(value).collect()
+}
+
+/// Namespace, account, rights and Deployment of the operator.
+///
+/// # Errors
+/// When a file here is not what it should be.
+pub fn operator(install: &Install<'_>) -> Result<Vec<Value>, Error> {
+    let file = FILES[1];
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(include_str!("manifests/operator.yaml"))
+        .map_err(|error| Error::Yaml {
+            file,
+            cause: error.to_string(),
+        })?;
+    for object in &mut objects {
+        if object["kind"] == "ClusterRole"
+            && let Some(rules) = object["rules"].as_array_mut()
+        {
+            rules.extend(rules_of_rendered());
+        }
+        if object["kind"] == "Deployment" {
+            let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+            container["image"] = json!(install.image);
+            container["imagePullPolicy"] = json!(install.pull_policy);
+            let variables = container["env"].as_array_mut();
+            for variable in variables.into_iter().flatten() {
+                match variable["name"].as_str() {
+                    Some(names::env::OWN_IMAGE) => variable["value"] = json!(install.image),
+                    Some(names::env::VERSION) => variable["value"] = json!(install.version),
+                    Some(names::env::PULL_POLICY) => variable["value"] = json!(install.pull_policy),
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(objects)
+}
+
+/// Everything that may be rendered, whatever is asked for.
+fn everything() -> Vec<Value> {
+    let spec = json!({
+        "clusterNetwork": [{ "cidr": "10.128.0.0/14" }],
+        "serviceNetwork": ["172.30.0.0/16"],
+        "defaultNetwork": { "type": names::WEFT },
+        "deployKubeProxy": true,
+        "additionalNetworks": [{ "name": "any", "type": names::SIMPLE_MACVLAN }],
+    });
+    let settings = Settings {
+        version: String::new(),
+        image: "weft".to_owned(),
+        kube_proxy_image: Some("kube-proxy".to_owned()),
+        kube_rbac_proxy_image: Some("kube-rbac-proxy".to_owned()),
+        pull_policy: String::new(),
+        api_server: None,
+        cni_conf_dir: CniDirectories::default().conf,
+        cni_bin_dir: CniDirectories::default().bin,
+        namespace: names::OPERATOR_NAMESPACE.to_owned(),
+    };
+    let facts = Facts {
+        monitoring: true,
+        ..Facts::default()
+    };
+    // It is ours, and well formed: a test renders it.
+    let spec = serde_json::from_value(spec).unwrap_or_default();
+    let context = Context {
+        spec: &spec,
+        diagnostics: &NetworkDiagnostics::default(),
+        facts: &facts,
+        settings: &settings,
+    };
+    render::render(&context).objects
+}
+
+/// The rights on what is rendered. Lists and watches select by label, which no rule can say; everything else names its
+/// objects.
+fn rules_of_rendered() -> Vec<Value> {
+    let mut by_kind: BTreeMap<Kind, BTreeSet<String>> = BTreeMap::new();
+    for object in everything() {
+        let id = ObjectId::of(&object);
+        if let Some(kind) = object::find(&id.api_version(), &id.kind) {
+            by_kind.entry(kind).or_default().insert(id.name);
+        }
+    }
+    let mut rules = Vec::new();
+    for kind in watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED) {
+        rules.push(
+            json!({ "apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["list", "watch"] }),
+        );
+    }
+    for (kind, names) in by_kind {
+        if kind == object::NETWORK_ATTACHMENT_DEFINITION {
+            // Users choose the names.
+            rules.push(rule(kind, None, &["get", "create", "patch", "delete"]));
+        } else if kind == object::CUSTOM_RESOURCE_DEFINITION {
+            rules.push(rule(kind, Some(&names), &["get", "create", "patch"]));
+        } else {
+            let is_role = [object::ROLE, object::CLUSTER_ROLE].contains(&kind);
+            let mut verbs = vec!["get", "create", "patch", "delete"];
+            if is_role {
+                // What it grants, it need not have itself: only these roles, whose rules it brings along.
+                verbs.extend(["escalate", "bind"]);
+            }
+            rules.push(rule(kind, Some(&names), &verbs));
+        }
+    }
+    rules
+}
+
+fn rule(kind: Kind, names: Option<&BTreeSet<String>>, verbs: &[&str]) -> Value {
+    let mut rule = json!({ "apiGroups": [kind.group], "resources": [kind.plural], "verbs": verbs });
+    if let Some(names) = names {
+        rule["resourceNames"] = json!(names);
+    }
+    rule
+}
+
+fn documents(file: &'static str, objects: &[Value]) -> Result<String, Error> {
+    let mut text = String::new();
+    for (index, object) in objects.iter().enumerate() {
+        if index > 0 {
+            text += "---\n";
+        }
+        let yaml = serde_saphyr::to_string(object);
+        text += &yaml.map_err(|error| Error::Yaml {
+            file,
+            cause: error.to_string(),
+        })?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+use std::{fs, path::Path};
+
+use super::{Install, everything, files, operator};
+
+const INSTALL: Install<'_> = Install {
+    image: "registry.example/weft:v0.1.0",
+    version: "0.1.0",
+    pull_policy: "IfNotPresent",
+};
+
+#[test]
+fn checked_in_files_are_fresh() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/cluster-network");
+    for (name, fresh) in files(&INSTALL).expect("files") {
+        let path = folder.join(name);
+        if std::env::var_os("UPDATE_GENERATED").is_some() {
+            fs::create_dir_all(&folder).expect("a directory");
+            fs::write(&path, &fresh).expect("a written file");
+        }
+        let stored = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            stored == fresh,
+            "{} is stale: run the tests of this crate once with UPDATE_GENERATED=1, and review the difference",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn everything_is_rendered() {
+    // Another place where this is left out of the rights would be found by nobody.
+    let kinds: Vec<String> = everything()
+        .iter()
+        .map(|object| object["kind"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    for kind in [
+        "DaemonSet",
+        "Deployment",
+        "ServiceMonitor",
+        "ValidatingAdmissionPolicy",
+        "NetworkAttachmentDefinition",
+    ] {
+        assert!(kinds.iter().any(|it| it == kind), "{kind}");
+    }
+}
+
+#[test]
+fn operator_is_no_administrator() {
+    for object in operator(&INSTALL).expect("objects") {
+        if object["kind"] == "ClusterRoleBinding" {
+            assert_eq!(object["roleRef"]["name"], "cluster-network-operator");
+        }
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            for field in ["apiGroups", "resources", "verbs"] {
+                let has_all = rule[field].as_array().into_iter().flatten().any(|it| it == "*");
+                assert!(!has_all, "{rule}");
+            }
+            let verbs = rule["verbs"].as_array().cloned().unwrap_or_default();
+            if verbs.iter().any(|verb| verb == "escalate" || verb == "bind") {
+                assert!(rule["resourceNames"].is_array(), "{rule}");
+            }
+        }
+    }
+}

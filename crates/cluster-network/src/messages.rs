@@ -1,0 +1,136 @@
+//! Texts that users see, as the specification fixes them.
+
+use std::fmt::Display;
+
+/// How errors are listed: `[one two]`.
+fn list<E: Display>(errors: &[E]) -> String {
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    format!("[{}]", errors.join(" "))
+}
+
+/// The cluster configuration is wrong (§2.2).
+pub fn invalid_cluster_config(error: &str) -> String {
+    format!(
+        "The cluster configuration is invalid ({error}). Use 'oc edit network.config.openshift.io cluster' to fix."
+    )
+}
+
+/// The operator configuration is wrong (§4).
+pub fn invalid_operator_config(errors: &[String]) -> String {
+    format!(
+        "The operator configuration is invalid (invalid configuration: {}). Use 'oc edit network.operator.openshift.io \
+         cluster' to fix.",
+        list(errors)
+    )
+}
+
+/// The new configuration must not follow the applied one (§5).
+pub fn unsafe_change(errors: &[String]) -> String {
+    format!(
+        "Not applying unsafe configuration change: invalid configuration: {}. Use 'oc edit \
+         network.operator.openshift.io cluster' to undo the change.",
+        list(errors)
+    )
+}
+
+/// Some additional networks are wrong (§8.1).
+pub fn invalid_additional_networks(errors: &[String]) -> String {
+    format!("invalid Additional Network Configuration: {}", list(errors))
+}
+
+/// The configuration of kube-proxy is wrong (§9.3).
+pub fn invalid_kube_proxy(errors: &[String]) -> String {
+    let errors = match errors {
+        [one] => one.clone(),
+        more => format!("[{}]", more.join(", ")),
+    };
+    format!("failed to generate kube-proxy configuration file: {errors}")
+}
+
+/// There is no operator configuration (§5).
+pub const NO_OPERATOR_CONFIG: &str = "Operator configuration /cluster was deleted";
+/// The operator configuration cannot be read (§10.1).
+pub const OPERATOR_CONFIG_UNREADABLE: &str = "Failed to get networks.operator.openshift.io cluster";
+/// Nothing has become available yet (§10.2).
+pub const STARTING_UP: &str = "The network is starting up";
+/// What no workload is there for yet (§11.2).
+pub const DEPLOYING: &str = "Deploying";
+/// What OVN-Kubernetes asks for is not written yet (§19).
+pub const OVN_NOT_RENDERED: &str = "network type \"OVNKubernetes\" is not rendered by this operator yet: none of its \
+                                    objects was applied, nor any other of the default network";
+
+/// An unsuccessful apply (§5).
+pub fn could_not_apply(object: &str, error: &str) -> String {
+    format!("Error while updating operator configuration: could not apply {object}: {error}")
+}
+
+/// What helps where a namespace of a network is missing (§5).
+pub const NAMESPACE_HINT: &str = "Namespace error for networkattachment definition, consider possible solutions: (1) Edit \
+                                  config files to include existing namespace (2) Create non-existent namespace (3) Delete \
+                                  erroneous network-attachment-definition";
+
+/// Network policies for additional networks are asked for.
+pub const NO_MULTI_NETWORK_POLICY: &str = "useMultiNetworkPolicy is set, and this operator has no program for it: nothing of \
+                                           it was applied";
+/// kube-proxy is asked for, and nobody has said which.
+pub const NO_KUBE_PROXY_IMAGE: &str = "kube-proxy is to be deployed, and its image is not known: set environment variable \
+                                       KUBE_PROXY_IMAGE of the operator, or deployKubeProxy to false";
+
+/// Somebody else's kube-proxy runs (§19).
+pub fn foreign_kube_proxy(daemon_set: &str) -> String {
+    format!(
+        "kube-proxy is not deployed, because DaemonSet {daemon_set} runs it already: set deployKubeProxy to false, or \
+         remove that DaemonSet"
+    )
+}
+
+/// A pod ends again and again (§11.2).
+pub fn crash_loop(workload: &str, pod: &str) -> String {
+    format!("{workload} rollout is not making progress - pod {pod} is in CrashLoopBackOff State")
+}
+
+/// Texts about the cluster's proxy (§15.1).
+pub mod proxy {
+    /// There are exceptions, and no proxy.
+    pub const NO_PROXY_SET: &str = "httpProxy or httpsProxy must be set when using proxy";
+    /// The `ConfigMap` of the installer lacks its key.
+    pub const NO_INSTALL_CONFIG: &str = "missing install-config in configmap";
+
+    /// A proxy is no URL of such a scheme.
+    pub fn wrong_scheme(field: &str, schemes: &str) -> String {
+        format!("{field} must be a URL of scheme {schemes}")
+    }
+
+    /// An exception is nothing that can be one.
+    pub fn invalid_no_proxy(entry: &str) -> String {
+        format!("invalid noProxy: {entry}")
+    }
+
+    /// The platform does not say where the API server is.
+    pub fn no_internal_url(infrastructure: &str) -> String {
+        format!("internal api server url missing from infrastructure config '{infrastructure}'")
+    }
+
+    /// Addresses of services are not known yet.
+    pub fn no_services(network: &str) -> String {
+        format!("serviceNetwork missing from network '{network}' status")
+    }
+
+    /// Addresses of pods are not known yet.
+    pub fn no_pods(network: &str) -> String {
+        format!("clusterNetwork missing from network `{network}` status")
+    }
+}
+
+/// Texts about signing requests (§17.4).
+pub mod signer {
+    /// The requester is no node.
+    pub fn invalid_user(user: &str) -> String {
+        format!("requester {user:?} is not a node of this cluster")
+    }
+
+    /// A request is approved.
+    pub fn approved(request: &str) -> String {
+        format!("Auto-approved CSR {request:?}")
+    }
+}

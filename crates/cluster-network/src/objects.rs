@@ -1,0 +1,52 @@
+//! Reads and applies objects of any kind, for the parts of the operator that work beside its main loop.
+
+use kube::api::{Patch, PatchParams};
+use kube::core::DynamicObject;
+use kube::{Api, Client};
+use kube_kit::object::Kind;
+use serde_json::Value;
+
+/// First part of the names under which the operator owns fields.
+const MANAGER: &str = "cluster-network-operator";
+
+/// The interface of a kind, in a namespace if it has namespaces.
+pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
+    let resource = kind.api_resource();
+    if kind.namespaced {
+        Api::namespaced_with(client.clone(), namespace, &resource)
+    } else {
+        Api::all_with(client.clone(), &resource)
+    }
+}
+
+/// Applies an object for one part of the operator, and returns what it became.
+///
+/// # Errors
+/// When the API server refuses or does not answer.
+pub async fn apply(client: &Client, kind: &Kind, part: &str, object: &Value) -> Result<Value, kube::Error> {
+    let params = PatchParams::apply(&format!("{MANAGER}/{part}")).force();
+    let name = text(object, "/metadata/name");
+    let api = api(client, kind, text(object, "/metadata/namespace"));
+    let applied = api.patch(name, &params, &Patch::Apply(object)).await?;
+    serde_json::to_value(applied).map_err(kube::Error::SerdeError)
+}
+
+/// The text at a place; empty if there is none.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The texts of the list at a place.
+pub fn texts(object: &Value, pointer: &str) -> Vec<String> {
+    let list = object.pointer(pointer).and_then(Value::as_array);
+    let texts = list.into_iter().flatten().filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
+}
+
+/// Version of an object.
+pub fn version(object: &Value) -> &str {
+    text(object, "/metadata/resourceVersion")
+}

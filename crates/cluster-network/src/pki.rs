@@ -1,0 +1,113 @@
+//! Certificates that the operator keeps valid for others, each with an authority of its own (§17.4).
+//!
+//! ```text
+//! OperatorPKI ──> next: what to issue ──> Secret NAME-ca, ConfigMap NAME-ca, Secret NAME-cert
+//!                  ▲                                        │
+//!                  └────────── what there is ───────────────┘
+//! ```
+//!
+//! An authority is in the bundle before anything that it signed is served. Whatever is interrupted is found out from what
+//! is there.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use webhook::certificates::free::{
+    Facts, Subject, Usage, facts, new_authority, new_certificate, renewed_bundle,
+};
+use webhook::certificates::{IssueError, Pair};
+
+pub mod controller;
+#[cfg(test)]
+mod tests;
+
+const DAY: Duration = Duration::from_hours(24);
+const YEAR: Duration = Duration::from_hours(365 * 24);
+/// Life of an authority.
+const AUTHORITY_LIFE: Duration = YEAR.saturating_mul(10);
+/// Age at which it is renewed.
+const AUTHORITY_AGE: Duration = YEAR.saturating_mul(9);
+/// Life of a certificate: half a year.
+const LIFE: Duration = DAY.saturating_mul(180);
+/// Age at which it is renewed: a quarter of a year.
+const AGE: Duration = DAY.saturating_mul(90);
+
+/// What there is of a wish.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The authority.
+    pub authority: Option<Pair>,
+    /// The bundle of authorities that clients trust.
+    pub bundle: String,
+    /// The certificate.
+    pub certificate: Option<Pair>,
+}
+
+/// What to write, in this order. `None` means that it is as it should be.
+#[derive(Clone, Debug, Default)]
+pub struct Next {
+    /// A new authority.
+    pub authority: Option<Pair>,
+    /// Another bundle.
+    pub bundle: Option<String>,
+    /// A new certificate.
+    pub certificate: Option<Pair>,
+}
+
+impl Next {
+    /// Whether there is nothing to write.
+    pub fn is_nothing(&self) -> bool {
+        self.authority.is_none() && self.bundle.is_none() && self.certificate.is_none()
+    }
+}
+
+fn is_due(facts: &Facts, age: Duration, now: SystemTime) -> bool {
+    let is_old = now
+        .duration_since(facts.not_before)
+        .is_ok_and(|lived| lived >= age);
+    // One of the future is of no use yet.
+    is_old || facts.not_before > now || facts.not_after <= now
+}
+
+/// What to write for a wish, `owner` being its namespace and name. New keys are made where they are needed, which takes a
+/// while.
+///
+/// # Errors
+/// When something can't be issued.
+pub fn next(found: &Found, owner: &str, common_name: &str, now: SystemTime) -> Result<Next, IssueError> {
+    let known = found.authority.as_ref().filter(|pair| {
+        facts(pair).is_some_and(|facts| facts.is_authority && !is_due(&facts, AUTHORITY_AGE, now))
+    });
+    let new = if known.is_some() {
+        None
+    } else {
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        // Names of authorities are unique: certificates are told apart by them.
+        Some(new_authority(
+            &format!("{owner}-ca@{since}"),
+            AUTHORITY_LIFE,
+            now,
+        )?)
+    };
+    let Some(authority) = new.as_ref().or(known) else {
+        return Err(IssueError::NoAuthority);
+    };
+    let signer = facts(authority).ok_or(IssueError::NoAuthority)?;
+    let is_fine = |pair: &Pair| {
+        facts(pair).is_some_and(|facts| {
+            facts.common_name == common_name && facts.is_signed_by(&signer) && !is_due(&facts, AGE, now)
+        })
+    };
+    let certificate = match &found.certificate {
+        Some(pair) if is_fine(pair) => None,
+        _ => {
+            let usages = vec![Usage::ClientAuth, Usage::ServerAuth];
+            let subject = Subject { common_name, usages };
+            Some(new_certificate(authority, &subject, LIFE, now)?)
+        }
+    };
+    Ok(Next {
+        bundle: renewed_bundle(&found.bundle, authority, now),
+        authority: new,
+        certificate,
+    })
+}

@@ -1,0 +1,176 @@
+//! Keeps the Secrets and the `ConfigMap` of each `OperatorPKI` (§17.4).
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use kube::Client;
+use kube_kit::client::message;
+use kube_kit::object::{CONFIG_MAP, Kind, SECRET};
+use kube_kit::queue::Queue;
+use kube_kit::shutdown::Shutdown;
+use kube_kit::watch::{self, Change, DeserializeGuard, Name, Options};
+use serde_json::{Value, json};
+use webhook::certificates::Pair;
+
+use api::operator_pki::OperatorPKI;
+
+use super::{Found, Next, next};
+use crate::objects;
+use crate::report::{Failure, Level, Reports};
+
+/// How often objects are looked at that no watch tells of: they are in namespaces of others, and of many kinds.
+const RESYNC: Duration = Duration::from_mins(5);
+const LONGEST: Duration = Duration::from_mins(5);
+/// The part of the operator, in the name of its field manager.
+const PART: &str = "pki";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const BUNDLE: &str = "ca-bundle.crt";
+
+/// A wish, as it is watched.
+#[derive(Clone, Debug)]
+struct Wish {
+    common_name: String,
+    uid: String,
+}
+
+/// Keeps certificates until the end is wished for.
+pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
+    let wishes: kube::Api<DeserializeGuard<OperatorPKI>> = kube::Api::all(client.clone());
+    let mut watch = watch::start_named(wishes, &Options::all(), |pki: OperatorPKI| Wish {
+        common_name: pki.spec.target_cert.common_name,
+        uid: pki.metadata.uid.unwrap_or_default(),
+    });
+    let store = watch.store();
+    let queue = Queue::with_longest(LONGEST);
+    loop {
+        let name = tokio::select! {
+            () = shutdown.wait() => return,
+            change = watch.next() => {
+                match change {
+                    Some(Change::Applied(name)) => queue.add(name),
+                    Some(Change::Deleted(_) | Change::Invalid(..) | Change::Synced) => {}
+                    // The watch never ends by itself.
+                    None => return,
+                }
+                continue;
+            }
+            name = queue.next() => name,
+        };
+        let Some(wish) = store.get(&name) else {
+            queue.succeeded(&name);
+            continue;
+        };
+        let failure = keep(&client, &name, &wish).await.err();
+        let failure = failure.map(|error| {
+            let text = format!(
+                "could not reconcile OperatorPKI {}/{}: {error}",
+                name.namespace, name.name
+            );
+            Failure::debounced("PKIError", text)
+        });
+        reports.set(Level::PkiConfig, failure.as_ref());
+        match failure {
+            None => {
+                queue.succeeded(&name);
+                queue.add_after(name, RESYNC);
+            }
+            Some(failure) => {
+                let pause = queue.failed(name);
+                tracing::warn!(error = failure.message, retry = ?pause, "certificates not kept");
+            }
+        }
+    }
+}
+
+async fn keep(client: &Client, name: &Name, wish: &Wish) -> Result<(), String> {
+    let of = |what: &str| format!("{}-{what}", name.name);
+    let (authority, certificate) = (of("ca"), of("cert"));
+    let known_authority = read(client, &SECRET, &name.namespace, &authority).await?;
+    let known_certificate = read(client, &SECRET, &name.namespace, &certificate).await?;
+    let bundle = read(client, &CONFIG_MAP, &name.namespace, &authority).await?;
+    let found = Found {
+        authority: known_authority.as_ref().map(pair),
+        bundle: bundle
+            .and_then(|map| Some(map["data"][BUNDLE].as_str()?.to_owned()))
+            .unwrap_or_default(),
+        certificate: known_certificate.as_ref().map(pair),
+    };
+    let owner = format!("{}_{}", name.namespace, name.name);
+    let common_name = wish.common_name.clone();
+    // Keys take a while, and the runtime has but one thread.
+    let issued = tokio::task::spawn_blocking(move || next(&found, &owner, &common_name, SystemTime::now()));
+    let issued = issued.await.map_err(|error| error.to_string())?;
+    let issued = issued.map_err(|error| error.to_string())?;
+    if issued.is_nothing() {
+        return Ok(());
+    }
+    let Next {
+        authority: new_authority,
+        bundle,
+        certificate: new_certificate,
+    } = issued;
+    let owners = json!([{
+        "apiVersion": "network.operator.openshift.io/v1", "kind": "OperatorPKI", "name": name.name, "uid": wish.uid,
+        "controller": true, "blockOwnerDeletion": true,
+    }]);
+    let metadata =
+        |object: &str| json!({ "name": object, "namespace": name.namespace, "ownerReferences": owners });
+    let write = |kind: Kind, object: Value| async move {
+        let applied = objects::apply(client, &kind, PART, &object).await;
+        applied.map(drop).map_err(|error| message(&error))
+    };
+    if let Some(new) = &new_authority {
+        let object = secret_object(&metadata(&authority), new, known_authority.as_ref());
+        write(SECRET, object).await?;
+    }
+    if let Some(bundle) = bundle {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(&authority), "data": { BUNDLE: bundle },
+        });
+        write(CONFIG_MAP, object).await?;
+    }
+    if let Some(new) = &new_certificate {
+        let object = secret_object(&metadata(&certificate), new, known_certificate.as_ref());
+        write(SECRET, object).await?;
+    }
+    tracing::info!(
+        namespace = name.namespace,
+        name = name.name,
+        authority = new_authority.is_some(),
+        certificate = new_certificate.is_some(),
+        "certificates issued"
+    );
+    Ok(())
+}
+
+async fn read(client: &Client, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+    let found = objects::api(client, kind, namespace).get_opt(name).await;
+    let found = found.map_err(|error| message(&error))?;
+    Ok(found.and_then(|object| serde_json::to_value(object).ok()))
+}
+
+/// Certificate and key of a Secret.
+fn pair(secret: &Value) -> Pair {
+    let part = |key: &str| {
+        serde_json::from_value(secret["data"][key].clone())
+            .map_or_else(|_| Vec::new(), |ByteString(bytes)| bytes)
+    };
+    Pair {
+        certificate: part(CERTIFICATE),
+        key: part(KEY),
+    }
+}
+
+/// A Secret of this pair. The type of one that exists stays: it can't be changed.
+fn secret_object(metadata: &Value, pair: &Pair, live: Option<&Value>) -> Value {
+    let kind = live.and_then(|live| live["type"].as_str());
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+        "type": kind.unwrap_or("kubernetes.io/tls"),
+        "data": {
+            CERTIFICATE: ByteString(pair.certificate.clone()),
+            KEY: ByteString(pair.key.clone()),
+        },
+    })
+}

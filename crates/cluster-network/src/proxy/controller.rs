@@ -1,0 +1,296 @@
+//! Completes the status of the cluster's proxy, and brings the authorities of the user and of the system together (§15.1).
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::PostParams;
+use kube::core::DynamicObject;
+use kube_kit::client::message;
+use kube_kit::object::{CLUSTER_NETWORK, CONFIG_MAP, Kind, OPENSHIFT_INFRASTRUCTURE};
+use kube_kit::queue::Queue;
+use kube_kit::shutdown::Shutdown;
+use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::{Infrastructure, Installation, Network, Spec, Status, status, validate};
+use crate::objects::{self, text, texts};
+use crate::report::{Failure, Level, Reports};
+use crate::trust::controller::{BUNDLE_NAME, BUNDLE_NAMESPACE, bundle};
+use crate::trust::{self, BUNDLE, COMPONENT, OWNING_COMPONENT};
+
+const PROXY: Kind = Kind {
+    group: "config.openshift.io",
+    version: "v1",
+    kind: "Proxy",
+    plural: "proxies",
+    namespaced: false,
+};
+/// Name of the objects that there is one of.
+const SINGLETON: &str = "cluster";
+/// Where users put their authorities.
+const USER_NAMESPACE: &str = "openshift-config";
+/// What the installer was told.
+const INSTALLATION: (&str, &str, &str) = ("kube-system", "cluster-config-v1", "install-config");
+/// Authorities that the system trusts.
+pub const SYSTEM_BUNDLE: &str = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem";
+/// The part of the operator, in the name of its field manager.
+const PART: &str = "proxyconfig";
+const INVALID: &str = "InvalidProxyConfig";
+const LONGEST: Duration = Duration::from_mins(5);
+const BEGINNING: Duration = Duration::from_millis(200);
+
+/// The proxy as it is.
+#[derive(Clone, Debug, Default)]
+struct Live {
+    spec: Spec,
+    status: Status,
+}
+
+fn live(object: &Value) -> Live {
+    let part = |key: &str| text(object, &format!("/status/{key}")).to_owned();
+    Live {
+        // A malformed one says nothing; the API server does not let it in.
+        spec: Spec::deserialize(&object["spec"]).unwrap_or_default(),
+        status: Status {
+            http_proxy: part("httpProxy"),
+            https_proxy: part("httpsProxy"),
+            no_proxy: part("noProxy"),
+        },
+    }
+}
+
+fn infrastructure(object: &Value) -> Infrastructure {
+    let platform = text(object, "/status/platformStatus/type");
+    let platform = if platform.is_empty() {
+        text(object, "/status/platform")
+    } else {
+        platform
+    };
+    let part = |pointer: &str| text(object, pointer).to_owned();
+    let of_platform = |key: &str| {
+        part(&format!(
+            "/status/platformStatus/{}/{key}",
+            platform.to_lowercase()
+        ))
+    };
+    Infrastructure {
+        name: part("/metadata/name"),
+        internal_url: part("/status/apiServerInternalURI"),
+        platform: platform.to_owned(),
+        region: of_platform("region"),
+        azure_cloud: of_platform("cloudName"),
+        azure_endpoint: of_platform("armEndpoint"),
+        is_hosted: text(object, "/status/controlPlaneTopology") == "External",
+    }
+}
+
+fn network(object: &Value) -> Network {
+    let pods = object.pointer("/status/clusterNetwork").and_then(Value::as_array);
+    let pods = pods
+        .into_iter()
+        .flatten()
+        .map(|entry| text(entry, "/cidr").to_owned());
+    Network {
+        name: text(object, "/metadata/name").to_owned(),
+        services: texts(object, "/status/serviceNetwork"),
+        pods: pods.collect(),
+    }
+}
+
+fn installation(object: &Value) -> Installation {
+    let (_, _, key) = INSTALLATION;
+    let Some(config) = object["data"][key].as_str() else {
+        return Installation::NoConfig;
+    };
+    Installation::read(config).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the configuration of the installer is malformed");
+        Installation::NoConfig
+    })
+}
+
+/// Works until the end is wished for. `system` is the file of the system's bundle; it need not be there.
+pub async fn run(client: Client, system: PathBuf, reports: &Reports, shutdown: &Shutdown) {
+    let queue = Queue::with_longest(LONGEST);
+    queue.add(());
+    let controller = Controller::start(client, system, &queue);
+    loop {
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = queue.next() => {}
+        }
+        if !controller.has_begun() {
+            queue.succeeded(&());
+            queue.add_after((), BEGINNING);
+            continue;
+        }
+        let failure = controller.reconcile().await.err();
+        reports.set(Level::ProxyConfig, failure.as_ref());
+        match failure {
+            None => queue.succeeded(&()),
+            Some(failure) => {
+                let pause = queue.failed(());
+                tracing::warn!(reason = failure.reason, error = failure.message, retry = ?pause, "proxy not completed");
+            }
+        }
+    }
+}
+
+struct Controller {
+    client: Client,
+    system: PathBuf,
+    proxy: Store<Name, Live>,
+    infrastructure: Store<Name, Infrastructure>,
+    network: Store<Name, Network>,
+    installation: Store<Name, Installation>,
+    /// Bundles of users.
+    bundles: Store<Name, Option<String>>,
+    /// The bundle of the cluster.
+    merged: Store<Name, Option<trust::Digest>>,
+    _watches: Waking<()>,
+}
+
+impl Controller {
+    fn start(client: Client, system: PathBuf, queue: &Queue<()>) -> Self {
+        let mut watches = Waking::new(client.clone(), queue);
+        let one = Options::all().named(SINGLETON);
+        let (namespace, name, _) = INSTALLATION;
+        let installer = Options::all().named(name);
+        let merged = Options::all().named(BUNDLE_NAME);
+        let digest = |object: &Value| object["data"][BUNDLE].as_str().map(trust::digest);
+        Self {
+            client,
+            system,
+            proxy: watches.start(&PROXY, None, &one, (), live),
+            infrastructure: watches.start(&OPENSHIFT_INFRASTRUCTURE, None, &one, (), infrastructure),
+            network: watches.start(&CLUSTER_NETWORK, None, &one, (), network),
+            installation: watches.start(&CONFIG_MAP, Some(namespace), &installer, (), installation),
+            bundles: watches.start(&CONFIG_MAP, Some(USER_NAMESPACE), &Options::all(), (), bundle),
+            merged: watches.start(&CONFIG_MAP, Some(BUNDLE_NAMESPACE), &merged, (), digest),
+            _watches: watches,
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        has_begun(&self.proxy)
+            && has_begun(&self.infrastructure)
+            && has_begun(&self.network)
+            && has_begun(&self.installation)
+            && has_begun(&self.bundles)
+            && has_begun(&self.merged)
+    }
+
+    async fn reconcile(&self) -> Result<(), Failure> {
+        let key = Name::new("", SINGLETON);
+        let Some(live) = self.proxy.get(&key) else {
+            // A cluster without this API, or without a proxy in it.
+            return Ok(());
+        };
+        validate(&live.spec).map_err(|error| {
+            Failure::at_once(INVALID, format!("The configuration is invalid for proxy '{SINGLETON}' ({error}). Use 'oc edit proxy.config.openshift.io {SINGLETON}' to fix."))
+        })?;
+        self.merge(&live.spec.trusted_ca.name).await?;
+        let infrastructure = self.infrastructure.get(&key).unwrap_or_else(|| Infrastructure {
+            name: SINGLETON.to_owned(),
+            ..Infrastructure::default()
+        });
+        let network = self.network.get(&key).unwrap_or_else(|| Network {
+            name: SINGLETON.to_owned(),
+            ..Network::default()
+        });
+        let (namespace, name, _) = INSTALLATION;
+        let installation = self.installation.get(&Name::new(namespace, name));
+        let installation = installation.unwrap_or(Installation::Unknown);
+        let wanted = status(&live.spec, &infrastructure, &installation, &network).map_err(|error| {
+            Failure::debounced(
+                "StatusError",
+                format!("Could not update proxy '{SINGLETON}' status: {error}"),
+            )
+        })?;
+        if wanted != live.status {
+            self.write(&wanted).await.map_err(|error| {
+                Failure::debounced(
+                    "StatusError",
+                    format!("Could not update proxy '{SINGLETON}' status: {error}"),
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Brings the bundle of the cluster about, from that of the user and that of the system.
+    async fn merge(&self, user: &str) -> Result<(), Failure> {
+        let system = fs::read_to_string(&self.system).unwrap_or_default();
+        let of_user = if user.is_empty() {
+            None
+        } else {
+            let bundle = self.bundles.get(&Name::new(USER_NAMESPACE, user)).flatten();
+            let missing = || {
+                let text = format!(
+                    "ConfigMap {USER_NAMESPACE}/{user} of trustedCA has no key {BUNDLE}, or does not exist"
+                );
+                Failure::debounced(INVALID, text)
+            };
+            Some(bundle.ok_or_else(missing)?)
+        };
+        let merged = trust::merge(of_user.as_deref(), &system).map_err(|error| {
+            let text = format!(
+                "ConfigMap {USER_NAMESPACE}/{user} of trustedCA holds no bundle of certificates: {error}"
+            );
+            Failure::debounced(INVALID, text)
+        })?;
+        if merged.is_empty() {
+            // An image without a bundle, and a user who has none.
+            return Ok(());
+        }
+        let key = Name::new(BUNDLE_NAMESPACE, BUNDLE_NAME);
+        let digest = trust::digest(&merged);
+        if self.merged.get(&key).flatten() == Some(digest) {
+            return Ok(());
+        }
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": BUNDLE_NAME, "namespace": BUNDLE_NAMESPACE,
+                "annotations": { OWNING_COMPONENT: COMPONENT },
+            },
+            "data": { BUNDLE: merged },
+        });
+        let applied = objects::apply(&self.client, &CONFIG_MAP, PART, &object).await;
+        let applied = applied.map_err(|error| {
+            let text = format!(
+                "cannot apply ConfigMap {BUNDLE_NAMESPACE}/{BUNDLE_NAME}: {}",
+                message(&error)
+            );
+            Failure::at_once("EnsureProxyConfigFailure", text)
+        })?;
+        self.merged.put(key, objects::version(&applied), Some(digest));
+        Ok(())
+    }
+
+    async fn write(&self, wanted: &Status) -> Result<(), String> {
+        let api = objects::api(&self.client, &PROXY, "");
+        let mut object: DynamicObject = api.get(SINGLETON).await.map_err(|error| message(&error))?;
+        let old = object.data["status"].take();
+        let mut status = if old.is_object() { old } else { json!({}) };
+        for (key, value) in [
+            ("httpProxy", &wanted.http_proxy),
+            ("httpsProxy", &wanted.https_proxy),
+            ("noProxy", &wanted.no_proxy),
+        ] {
+            status[key] = json!(value);
+        }
+        object.data["status"] = status;
+        let written = api
+            .replace_status(SINGLETON, &PostParams::default(), &object)
+            .await;
+        let written = written.map_err(|error| message(&error))?;
+        let object = serde_json::to_value(written).unwrap_or_default();
+        let key = Name::new("", SINGLETON);
+        self.proxy.put(key, objects::version(&object), live(&object));
+        tracing::info!(no_proxy = wanted.no_proxy, "status of the proxy written");
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! One pass: observe, plan, carry out, tell (§2.2, §5).
+
+mod carry_out;
+mod crashes;
+mod tell;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use api::cluster_network::{config, operator};
+use kube_kit::{
+    apply::{self, Applier},
+    cache::{Blocked, Cache},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    cluster_config,
+    facts::{ApiServer, Facts},
+    failures::{Failures, Level},
+    messages, names,
+    names::manager,
+    observe::{self, Stored},
+    plan::{Input, Plan, Rejection},
+    report,
+    settings::Settings,
+};
+
+/// Why a pass has to be repeated although nothing was heard of a change.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something could not be written.
+    #[error(transparent)]
+    Write(#[from] apply::Error),
+    /// Something failed that may work later; the status says so too.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Brings the network about.
+pub struct Reconciler {
+    applier: Applier,
+    settings: Settings,
+    /// How the API server is reached without services.
+    api_server: ApiServer,
+    failures: Failures,
+    /// Whether a render was successful in this process: before that, nothing is removed.
+    rendered: bool,
+    /// When to look again, although nothing changes.
+    look_again: Option<Instant>,
+    /// Watches that are refused, fail or are stale.
+    blocked: Vec<Blocked>,
+}
+
+/// The end of a pass before its goal; noted as a failure already.
+struct Stop(Option<String>);
+
+impl Reconciler {
+    /// A reconciler that believes the cache of the applier.
+    pub fn new(applier: Applier, settings: Settings, api_server: ApiServer) -> Self {
+        Self {
+            applier,
+            settings,
+            api_server,
+            failures: Failures::default(),
+            rendered: false,
+            look_again: None,
+            blocked: Vec::new(),
+        }
+    }
+
+    /// Tells what may pass when it has lasted for so long.
+    pub fn debounced_for(&mut self, debounce: Duration) {
+        self.failures = Failures::debounced_for(debounce);
+    }
+
+    /// Notes what the parts have to say that work beside this one.
+    pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>) {
+        self.failures.reported(reports, Instant::now());
+    }
+
+    /// Sets the watches that are refused, fail or are stale. Returns whether that is news.
+    pub fn set_blocked(&mut self, blocked: Vec<Blocked>) -> bool {
+        let news = blocked != self.blocked;
+        if news {
+            let watches: Vec<_> = blocked.iter().map(ToString::to_string).collect();
+            tracing::warn!(?watches, "watches that are not up to date");
+        }
+        self.blocked = blocked;
+        news
+    }
+
+    /// Whether a watch is refused, fails or is stale.
+    pub fn is_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    /// When to look again, although nothing changes.
+    pub fn look_again(&self) -> Option<Instant> {
+        self.look_again
+    }
+
+    fn cache(&self) -> &Cache {
+        self.applier.cache()
+    }
+
+    /// One pass: everything is brought about that can be, and the status says what could not.
+    ///
+    /// # Errors
+    /// When the pass is to be repeated.
+    pub async fn reconcile(&mut self) -> Result<(), Error> {
+        self.look_again = None;
+        let outcome = self.bring_about().await;
+        let told = self.tell().await;
+        match outcome {
+            Err(Stop(Some(message))) => Err(Error::Failed(message)),
+            Ok(()) | Err(Stop(None)) => Ok(told?),
+        }
+    }
+
+    async fn bring_about(&mut self) -> Result<(), Stop> {
+        let facts = observe::facts(self.cache(), &self.settings, &self.api_server);
+        let cluster = self.cluster_config(&facts);
+        let Some(stored) = self.operator_config(cluster.as_ref()).await? else {
+            return Err(Stop(None));
+        };
+        if stored.spec.management_state == names::UNMANAGED {
+            tracing::info!("the operator configuration is Unmanaged");
+            return Err(Stop(None));
+        }
+        let mut merged = stored.spec.clone();
+        if let Some(cluster) = &cluster {
+            cluster_config::merge(&cluster.spec, &mut merged);
+        }
+        let previous = match observe::previous(self.cache(), &self.settings.namespace) {
+            Ok(previous) => previous,
+            Err(error) => return Err(Stop(Some(error))),
+        };
+        let diagnostics = cluster
+            .as_ref()
+            .map(|cluster| cluster.spec.network_diagnostics.clone());
+        let input = Input {
+            spec: &merged,
+            previous: previous.as_ref(),
+            diagnostics: &diagnostics.unwrap_or_default(),
+            facts: &facts,
+            settings: &self.settings,
+        };
+        let plan = Plan::of(&input).map_err(|rejection| self.rejected(&rejection))?;
+        self.store_operator_config(&stored, &plan).await?;
+        self.carry_out(&stored, &plan).await?;
+        self.write_cluster_status(cluster.as_ref(), &plan).await?;
+        self.failures.clear(Level::OperatorConfig);
+        Ok(())
+    }
+
+    /// The cluster configuration, if it is there and valid.
+    fn cluster_config(&mut self, facts: &Facts) -> Option<Stored<config::NetworkSpec>> {
+        let now = Instant::now();
+        let found = observe::cluster_config(self.cache()).map_err(|error| error.to_string());
+        let valid = found.and_then(|found| match found {
+            Some(found) => cluster_config::validate(&found.spec, facts).map(|()| Some(found)),
+            None => Ok(None),
+        });
+        match valid {
+            Ok(found) => {
+                self.failures.clear(Level::ClusterConfig);
+                found
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error,
+                    "the cluster configuration is invalid, its fields are not taken over"
+                );
+                let message = messages::invalid_cluster_config(&error);
+                let level = Level::ClusterConfig;
+                self.failures
+                    .immediate(level, "InvalidClusterConfig", message, now);
+                None
+            }
+        }
+    }
+
+    /// The operator configuration. Where there is none, it is made of the cluster configuration.
+    async fn operator_config(
+        &mut self,
+        cluster: Option<&Stored<config::NetworkSpec>>,
+    ) -> Result<Option<Stored<operator::NetworkSpec>>, Stop> {
+        let level = Level::OperatorConfig;
+        let stored = match observe::operator_config(self.cache()) {
+            Ok(stored) => stored,
+            Err(error) => {
+                let now = Instant::now();
+                self.failures
+                    .immediate(level, "InvalidOperatorConfig", error.to_string(), now);
+                return Ok(None);
+            }
+        };
+        let Some(cluster) = cluster else {
+            if stored.is_none() {
+                let now = Instant::now();
+                let message = messages::NO_OPERATOR_CONFIG;
+                self.failures.immediate(level, "NoOperatorConfig", message, now);
+            }
+            return Ok(stored);
+        };
+        let before = stored
+            .as_ref()
+            .map(|stored| stored.spec.clone())
+            .unwrap_or_default();
+        let mut merged = before.clone();
+        cluster_config::merge(&cluster.spec, &mut merged);
+        if stored.is_some() && merged == before {
+            return Ok(stored);
+        }
+        if stored.is_some() {
+            tracing::warn!(
+                "fields of the operator configuration are overwritten by those of the cluster configuration"
+            );
+        }
+        let patch = decided(&merged);
+        match self.applier.apply_as(manager::CLUSTER_CONFIG, &patch, None).await {
+            // The object that is there now counts.
+            Ok(_) => observe::operator_config(self.cache()).map_err(|error| Stop(Some(error.to_string()))),
+            Err(error) => Err(self.failed(level, "MergeClusterConfig", &error)),
+        }
+    }
+
+    fn rejected(&mut self, rejection: &Rejection) -> Stop {
+        let (level, now) = (Level::OperatorConfig, Instant::now());
+        let message = rejection.to_string();
+        tracing::error!("{message}");
+        if matches!(rejection, Rejection::Mtu(_)) {
+            self.failures.debounced(level, "MTUProbeFailed", message, now);
+        } else {
+            self.failures
+                .immediate(level, "InvalidOperatorConfig", message, now);
+        }
+        // A change of what was observed begins another pass.
+        Stop(None)
+    }
+
+    fn failed(&mut self, level: Level, reason: &'static str, error: &apply::Error) -> Stop {
+        let message = error.to_string();
+        tracing::warn!(reason, "{message}");
+        if error.is_conflict() {
+            return Stop(Some(message));
+        }
+        let told = match reason {
+            "MergeClusterConfig" | "UpdateOperatorConfig" => {
+                format!("Error while trying to update operator configuration: {message}")
+            }
+            _ => format!("Error while updating operator configuration: {message}"),
+        };
+        self.failures.debounced(level, reason, told, Instant::now());
+        Stop(Some(message))
+    }
+}
+
+/// What the cluster configuration decides, as an operator configuration. The state and the legacy switch are always
+/// there: what is left out would be taken back.
+fn decided(merged: &operator::NetworkSpec) -> Value {
+    json!({
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": "Network",
+        "metadata": { "name": api::cluster_network::SINGLETON },
+        "spec": {
+            "managementState": merged.management_state,
+            "clusterNetwork": merged.cluster_network,
+            "serviceNetwork": merged.service_network,
+            "defaultNetwork": { "type": merged.default_network.kind },
+        },
+    })
+}

@@ -1,0 +1,302 @@
+//! Carries a plan out: the record, then the objects in their order, then what is no longer rendered goes.
+
+use std::collections::BTreeSet;
+
+use api::cluster_network::{
+    SINGLETON, cluster_operator::ClusterOperatorStatus, config, operator::NetworkSpec,
+};
+use kube_kit::{
+    cache::Lookup,
+    object::{self, Kind, ObjectId},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Reconciler, Stop};
+use crate::{
+    failures::Level,
+    messages, names,
+    names::manager,
+    observe::{self, Stored},
+    plan::{self, Plan},
+    render::{Part, Rendered},
+    watches,
+};
+
+/// Kind of the owner of everything that is applied.
+const OWNER_KIND: &str = "Network";
+
+/// Definitions that stay when nothing is rendered any more: with them all objects of users would go.
+const STAY: Kind = object::CUSTOM_RESOURCE_DEFINITION;
+
+impl Reconciler {
+    /// Writes defaults back, so that users see what counts (§4.2).
+    pub(super) async fn store_operator_config(
+        &mut self,
+        stored: &Stored<NetworkSpec>,
+        plan: &Plan,
+    ) -> Result<(), Stop> {
+        if plan.filled == stored.spec {
+            return Ok(());
+        }
+        let mut spec = json!(plan.filled);
+        if let Some(fields) = spec.as_object_mut() {
+            // Both stay whose they are (§3.2).
+            fields.shift_remove("migration");
+            if !stored.spec.disable_network_diagnostics {
+                fields.shift_remove("disableNetworkDiagnostics");
+            }
+        }
+        let object = json!({
+            "apiVersion": "operator.openshift.io/v1",
+            "kind": OWNER_KIND,
+            "metadata": { "name": SINGLETON },
+            "spec": spec,
+        });
+        let applied = self
+            .applier
+            .apply_as(manager::OPERATOR_CONFIG, &object, None)
+            .await;
+        let done =
+            applied.map_err(|error| self.failed(Level::OperatorConfig, "UpdateOperatorConfig", &error));
+        done.map(drop)
+    }
+
+    /// Applies everything, as far as it goes, and removes what is not rendered any more.
+    pub(super) async fn carry_out(&mut self, stored: &Stored<NetworkSpec>, plan: &Plan) -> Result<(), Stop> {
+        let (level, now) = (Level::OperatorConfig, Instant::now());
+        let rendered = &plan.rendered;
+        tracing::debug!("Render phase done, rendered {} objects", rendered.objects.len());
+        if rendered.failed.is_empty() {
+            self.failures.clear(Level::OperatorRender);
+        } else {
+            let texts: Vec<&str> = rendered.failed.iter().map(|(_, text)| text.as_str()).collect();
+            let message = texts.join("\n");
+            tracing::error!("cannot render everything: {message}");
+            self.failures
+                .debounced(Level::OperatorRender, "RenderError", message, now);
+        }
+        let owner = owner(&stored.object);
+        let record = plan::record(&plan.applied, &self.settings.namespace);
+        let mut errors = Vec::new();
+        for object in std::iter::once(&record).chain(&rendered.objects) {
+            if let Err(error) = self.apply_one(object, &owner).await {
+                errors.push(error);
+            }
+        }
+        self.rendered = true;
+        errors.extend(self.prune(rendered).await);
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let message = errors.join("\n");
+        tracing::warn!("{message}");
+        self.failures
+            .debounced(level, "ApplyOperatorConfig", message.clone(), now);
+        Err(Stop(Some(message)))
+    }
+
+    /// Applies an object as its annotations say (§5.1).
+    async fn apply_one(&self, object: &Value, owner: &Value) -> Result<(), String> {
+        let id = ObjectId::of(object);
+        let annotation = |key: &str| object["metadata"]["annotations"][key].as_str();
+        if annotation(names::CREATE_WAIT).is_some() {
+            return Ok(());
+        }
+        let told = |error: String| {
+            if annotation(names::IGNORE_ERRORS).is_some() {
+                tracing::info!(%id, error, "ignored");
+                return Ok(());
+            }
+            Err(messages::could_not_apply(&id.to_string(), &error))
+        };
+        if annotation(names::CREATE_ONLY).is_some() {
+            match self.exists(&id).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return told(error),
+            }
+        }
+        if let Some(patch) = annotation(names::PRE_PATCH) {
+            let patch = serde_json::from_str(patch).map_err(|error| error.to_string())?;
+            match self.applier.strategic_patch(&id, &patch).await {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return told(error.cause.to_string()),
+            }
+        }
+        let mut object = object.clone();
+        // The definitions of users' objects, and namespaces that others use too, outlive the configuration.
+        if id.kind != STAY.kind && annotation(names::CREATE_ONLY).is_none() {
+            object["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        match self
+            .applier
+            .apply_as(manager::OPERATOR_CONFIG, &object, None)
+            .await
+        {
+            Ok(outcome) => {
+                tracing::debug!(%id, ?outcome, "applied");
+                Ok(())
+            }
+            Err(error) => {
+                let mut text = error.cause.to_string();
+                if id.kind == "NetworkAttachmentDefinition" && text.contains("namespaces") {
+                    text = format!("{text}: {}", messages::NAMESPACE_HINT);
+                }
+                told(text)
+            }
+        }
+    }
+
+    async fn exists(&self, id: &ObjectId) -> Result<bool, String> {
+        match self.cache().lookup(id) {
+            Lookup::Present(_) => Ok(true),
+            _ => match self.applier.get(id).await {
+                Ok(live) => Ok(live.is_some()),
+                Err(error) if error.is_not_found() => Ok(false),
+                Err(error) => Err(error.cause.to_string()),
+            },
+        }
+    }
+
+    /// Removes what carries our label, or was related to the operator, and is not rendered any more (§5.2).
+    async fn prune(&self, rendered: &Rendered) -> Vec<String> {
+        let wanted: BTreeSet<ObjectId> = rendered.objects.iter().map(ObjectId::of).collect();
+        let failed: Vec<&str> = rendered.failed.iter().map(|(part, _)| part.label()).collect();
+        let mut superfluous = BTreeSet::new();
+        for kind in watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED) {
+            for object in self.cache().list(kind) {
+                let part = object["metadata"]["labels"][names::PART_LABEL]
+                    .as_str()
+                    .unwrap_or_default();
+                // A network that is wrong keeps its own definition alone.
+                let is_kept = failed.contains(&part) && part != Part::AdditionalNetworks.label();
+                if !part.is_empty() && !is_kept {
+                    superfluous.insert(ObjectId::of(&object));
+                }
+            }
+        }
+        // Where something can't be rendered, nobody knows what of an earlier operator's objects is still needed.
+        if rendered.failed.is_empty() {
+            superfluous.extend(self.related());
+        }
+        let mut errors = Vec::new();
+        for id in superfluous {
+            let stays = wanted.iter().chain(&rendered.kept).any(|other| other.same(&id));
+            if stays || id.kind == STAY.kind {
+                continue;
+            }
+            match self.applier.delete_if_owned(&id, OWNER_KIND).await {
+                Ok(outcome) => tracing::info!(%id, ?outcome, "not rendered any more"),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        errors
+    }
+
+    /// Objects that an earlier operator recorded as its own.
+    fn related(&self) -> Vec<ObjectId> {
+        let Lookup::Present(operator) = self.cache().lookup(&observe::cluster_operator_id()) else {
+            return Vec::new();
+        };
+        let status = operator.get("status").cloned().unwrap_or_default();
+        let status: ClusterOperatorStatus = serde_json::from_value(status).unwrap_or_default();
+        let known = |group: &str, plural: &str| {
+            let mut kinds = watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED);
+            kinds.find(|kind| kind.group == group && kind.plural == plural)
+        };
+        let related = status.related_objects.iter().filter(|related| {
+            let is_record = related.resource == "configmaps" && related.name == names::APPLIED;
+            let is_home = related.resource == "namespaces" && related.name == self.settings.namespace;
+            !related.name.is_empty() && !is_record && !is_home
+        });
+        related
+            .filter_map(|related| {
+                let kind = known(&related.group, &related.resource)?;
+                Some(kind.object(Some(&related.namespace), &related.name))
+            })
+            .collect()
+    }
+
+    /// Tells users of the cluster configuration what the network is like (§10.4).
+    pub(super) async fn write_cluster_status(
+        &mut self,
+        cluster: Option<&Stored<config::NetworkSpec>>,
+        plan: &Plan,
+    ) -> Result<(), Stop> {
+        let Some(cluster) = cluster else {
+            return Ok(());
+        };
+        let live = cluster.object.get("status").cloned().unwrap_or_default();
+        let before: config::NetworkStatus = serde_json::from_value(live).unwrap_or_default();
+        let after = cluster_status(&before, &plan.applied);
+        if after == before {
+            return Ok(());
+        }
+        let (mut spec, mut status) = (json!(cluster.spec), json!(after));
+        if let Some(fields) = spec.as_object_mut() {
+            fields.shift_remove("networkDiagnostics");
+        }
+        if let Some(fields) = status.as_object_mut() {
+            fields.shift_remove("conditions");
+        }
+        let object = json!({
+            "apiVersion": "config.openshift.io/v1",
+            "kind": OWNER_KIND,
+            "metadata": { "name": SINGLETON },
+            "spec": spec,
+            "status": status,
+        });
+        let applied = self
+            .applier
+            .apply_as(manager::OPERATOR_CONFIG, &object, None)
+            .await;
+        applied
+            .map(drop)
+            .map_err(|error| self.failed(Level::OperatorConfig, "StatusError", &error))
+    }
+}
+
+/// The status of the cluster configuration. A network of others says itself what it is like.
+fn cluster_status(before: &config::NetworkStatus, applied: &NetworkSpec) -> config::NetworkStatus {
+    let mut status = before.clone();
+    let kind = &applied.default_network.kind;
+    let is_ours = [names::OVN_KUBERNETES, names::WEFT].contains(&kind.as_str());
+    if is_ours || status.network_type.is_empty() {
+        status.network_type.clone_from(kind);
+    }
+    if is_ours || status.service_network.is_empty() {
+        status.service_network.clone_from(&applied.service_network);
+    }
+    if is_ours || status.cluster_network.is_empty() {
+        status.cluster_network.clone_from(&applied.cluster_network);
+    }
+    let ovn = applied.default_network.ovn_kubernetes_config.as_ref();
+    if kind == names::OVN_KUBERNETES {
+        status.cluster_network_mtu = ovn.and_then(|ovn| ovn.mtu).unwrap_or_default();
+    }
+    status.migration = applied
+        .migration
+        .as_ref()
+        .map(|migration| config::NetworkMigration {
+            network_type: migration.network_type.clone(),
+            mtu: migration.mtu.clone(),
+        });
+    status
+}
+
+/// The reference to the operator configuration that everything carries.
+fn owner(operator: &Value) -> Value {
+    json!({
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": OWNER_KIND,
+        "name": SINGLETON,
+        "uid": operator["metadata"]["uid"],
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! Tells users: the status of the operator configuration, and the `ClusterOperator` (§10, §11).
+
+use std::{sync::Arc, time::SystemTime};
+
+use api::cluster_network::{
+    SINGLETON,
+    cluster_operator::{ClusterOperatorCondition, ClusterOperatorStatus, ObjectReference, OperandVersion},
+    operator::{Condition, NetworkStatus},
+};
+use k8s_openapi::jiff::Timestamp;
+use kube_kit::{
+    apply,
+    cache::Lookup,
+    object::{self, ObjectId},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Reconciler;
+use crate::{
+    conditions::{self, Finding},
+    failures::{Failure, Level},
+    messages, names,
+    names::manager,
+    observe, watches,
+    workloads::{self, Assessment, State},
+};
+
+impl Reconciler {
+    /// Writes both statuses where they differ from what is to be told.
+    pub(super) async fn tell(&mut self) -> Result<(), apply::Error> {
+        let live = self.live(&observe::cluster_operator_id());
+        let status = live
+            .as_ref()
+            .and_then(|live| live.get("status").cloned())
+            .unwrap_or_default();
+        let before: ClusterOperatorStatus = serde_json::from_value(status).unwrap_or_default();
+        let annotation = live.as_ref().and_then(|live| {
+            let annotations = live.pointer("/metadata/annotations")?;
+            annotations
+                .get(names::LAST_SEEN_STATE)?
+                .as_str()
+                .map(str::to_owned)
+        });
+        let is_available = before
+            .conditions
+            .iter()
+            .any(|condition| condition.kind == "Available" && condition.status == "True");
+        let state = State::read(annotation.as_deref(), is_available);
+        let assessment = self.assess(&state);
+        self.note_hung(&assessment).await;
+        let crashes = self.note_crashes(&assessment.unavailable).await;
+
+        let operator = self.live(&observe::operator_config_id());
+        let conditions = self.conditions(&assessment, operator.as_deref(), &before);
+        if let Some(operator) = &operator {
+            self.write_operator_status(operator, &conditions, &assessment)
+                .await?;
+        }
+        self.write_cluster_operator(live.as_deref(), &before, &conditions, &assessment, annotation)
+            .await?;
+        let now = Instant::now();
+        let hung = assessment.look_again.map(|pause| now + pause);
+        self.look_again = self
+            .failures
+            .due(now)
+            .into_iter()
+            .chain(hung)
+            .chain(crashes)
+            .min();
+        Ok(())
+    }
+
+    fn live(&self, id: &ObjectId) -> Option<Arc<Value>> {
+        match self.cache().lookup(id) {
+            Lookup::Present(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    fn assess(&self, before: &State) -> Assessment {
+        let counts = |object: &Arc<Value>| {
+            object["metadata"]["labels"][names::STATUS_LABEL] == names::STAND_ALONE
+                && object.pointer("/metadata/deletionTimestamp").is_none()
+        };
+        let mut all: Vec<_> = [object::DAEMON_SET, object::DEPLOYMENT]
+            .into_iter()
+            .flat_map(|kind| self.cache().list(kind))
+            .filter(counts)
+            .collect();
+        all.sort_by_key(|object| ObjectId::of(object));
+        let all: Vec<&Value> = all.iter().map(Arc::as_ref).collect();
+        workloads::assess(&all, before, &self.settings.version, now())
+    }
+
+    /// Marks workloads that make no progress, and those that do again.
+    async fn note_hung(&mut self, assessment: &Assessment) {
+        for (id, _) in &assessment.hung {
+            self.annotate(id, &json!("")).await;
+        }
+        for id in &assessment.moving_again {
+            self.annotate(id, &Value::Null).await;
+        }
+        if assessment.hung.is_empty() {
+            self.failures.clear(Level::RolloutHung);
+        } else {
+            let lines: Vec<&str> = assessment.hung.iter().map(|(_, line)| line.as_str()).collect();
+            let (level, now) = (Level::RolloutHung, Instant::now());
+            self.failures
+                .immediate(level, "RolloutHung", lines.join("\n"), now);
+        }
+    }
+
+    async fn annotate(&self, id: &ObjectId, value: &Value) {
+        let live = self.live(id);
+        let annotations = live
+            .as_ref()
+            .and_then(|live| live.pointer("/metadata/annotations"));
+        let is = annotations.and_then(|annotations| annotations.get(names::ROLLOUT_HUNG));
+        if is.is_some() == value.is_string() {
+            return;
+        }
+        let patch = json!({ "metadata": { "annotations": { names::ROLLOUT_HUNG: value } } });
+        if let Err(error) = self.applier.merge_patch(id, None, &patch).await {
+            tracing::warn!("{error}");
+        }
+    }
+
+    fn conditions(
+        &self,
+        assessment: &Assessment,
+        operator: Option<&Value>,
+        cluster_operator: &ClusterOperatorStatus,
+    ) -> Vec<Condition> {
+        let unreadable = Failure {
+            reason: "NoOperConfig",
+            message: messages::OPERATOR_CONFIG_UNREADABLE.to_owned(),
+        };
+        let lines = assessment.progressing.join("\n");
+        let finding = Finding {
+            failure: if operator.is_some() {
+                self.failures.told(Instant::now())
+            } else {
+                Some(&unreadable)
+            },
+            progressing: (!lines.is_empty()).then_some(("Deploying", lines.as_str())),
+            reached: self.rendered && assessment.reached,
+        };
+        let mut before = operator.map(status_of).unwrap_or_default().conditions;
+        if !before.iter().any(|condition| condition.kind == "Available") {
+            before = cluster_operator.conditions.iter().map(of_platform).collect();
+        }
+        conditions::next(&finding, &before, now())
+    }
+
+    async fn write_operator_status(
+        &self,
+        operator: &Value,
+        conditions: &[Condition],
+        assessment: &Assessment,
+    ) -> Result<(), apply::Error> {
+        let before = status_of(operator);
+        let mut status = json!({ "conditions": conditions });
+        let version = if assessment.reached && self.rendered {
+            self.settings.version.clone()
+        } else {
+            before.version.clone()
+        };
+        if !version.is_empty() {
+            status["version"] = json!(version);
+        }
+        if before.conditions == conditions && before.version == version {
+            return Ok(());
+        }
+        let object = json!({
+            "apiVersion": "operator.openshift.io/v1",
+            "kind": "Network",
+            "metadata": { "name": SINGLETON },
+            "status": status,
+        });
+        match self
+            .applier
+            .apply_as(manager::STATUS, &object, Some("status"))
+            .await
+        {
+            Err(error) if error.is_not_found() => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    async fn write_cluster_operator(
+        &self,
+        live: Option<&Value>,
+        before: &ClusterOperatorStatus,
+        conditions: &[Condition],
+        assessment: &Assessment,
+        annotation: Option<String>,
+    ) -> Result<(), apply::Error> {
+        let state = serde_json::to_string(&assessment.state).unwrap_or_default();
+        if live.is_none() || annotation.as_deref() != Some(&state) {
+            let object = json!({
+                "apiVersion": "config.openshift.io/v1",
+                "kind": "ClusterOperator",
+                "metadata": { "name": names::CLUSTER_OPERATOR, "annotations": { names::LAST_SEEN_STATE: state } },
+                "spec": {},
+            });
+            self.applier.apply_as(manager::STATUS, &object, None).await?;
+        }
+        let versions = if assessment.reached && self.rendered {
+            vec![OperandVersion {
+                name: "operator".to_owned(),
+                version: self.settings.version.clone(),
+            }]
+        } else {
+            before.versions.clone()
+        };
+        let after = ClusterOperatorStatus {
+            conditions: conditions.iter().map(to_platform).collect(),
+            versions,
+            related_objects: if self.rendered {
+                self.related_now()
+            } else {
+                before.related_objects.clone()
+            },
+        };
+        if after == *before {
+            return Ok(());
+        }
+        let object = json!({
+            "apiVersion": "config.openshift.io/v1",
+            "kind": "ClusterOperator",
+            "metadata": { "name": names::CLUSTER_OPERATOR },
+            "status": after,
+        });
+        let told = self
+            .applier
+            .apply_as(manager::STATUS, &object, Some("status"))
+            .await;
+        told.map(drop)
+    }
+
+    /// Everything that is ours, for those who gather what is needed to find a defect.
+    fn related_now(&self) -> Vec<ObjectReference> {
+        let reference = |group: &str, resource: &str, namespace: Option<&str>, name: &str| ObjectReference {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            namespace: namespace.unwrap_or_default().to_owned(),
+            name: name.to_owned(),
+        };
+        let mut related = Vec::new();
+        for kind in watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED) {
+            for object in self.cache().list(kind) {
+                if object["metadata"]["labels"].get(names::PART_LABEL).is_some() {
+                    let id = ObjectId::of(&object);
+                    related.push(reference(
+                        kind.group,
+                        kind.plural,
+                        id.namespace.as_deref(),
+                        &id.name,
+                    ));
+                }
+            }
+        }
+        related.push(reference(
+            "",
+            "configmaps",
+            Some(&self.settings.namespace),
+            names::APPLIED,
+        ));
+        related.push(reference("", "namespaces", None, &self.settings.namespace));
+        related.push(reference("operator.openshift.io", "networks", None, SINGLETON));
+        related.sort();
+        related.dedup();
+        related
+    }
+}
+
+fn status_of(operator: &Value) -> NetworkStatus {
+    let status = operator.get("status").cloned().unwrap_or_default();
+    serde_json::from_value(status).unwrap_or_default()
+}
+
+fn of_platform(condition: &ClusterOperatorCondition) -> Condition {
+    let ClusterOperatorCondition {
+        kind,
+        status,
+        last_transition_time,
+        reason,
+        message,
+    } = condition.clone();
+    Condition {
+        kind,
+        status,
+        last_transition_time,
+        reason,
+        message,
+    }
+}
+
+fn to_platform(condition: &Condition) -> ClusterOperatorCondition {
+    let Condition {
+        kind,
+        status,
+        last_transition_time,
+        reason,
+        message,
+    } = condition.clone();
+    ClusterOperatorCondition {
+        kind,
+        status,
+        last_transition_time,
+        reason,
+        message,
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::try_from(SystemTime::now()).unwrap_or_default()
+}

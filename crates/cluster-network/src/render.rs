@@ -1,0 +1,195 @@
+//! What a configuration asks for, as objects: YAML files beside this one, completed by steps that fail when they do not
+//! find what they are to complete (§7-§14).
+
+mod objects;
+mod parts;
+
+use api::cluster_network::{config::NetworkDiagnostics, operator::NetworkSpec};
+use kube_kit::object::ObjectId;
+use serde_json::{Value, json};
+
+use crate::{additional_networks, facts::Facts, kube_proxy::Proxy, messages, names, settings::Settings};
+
+pub use objects::Error;
+
+/// Everything that rendering depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The configuration, with its defaults.
+    pub spec: &'a NetworkSpec,
+    /// Checks of connectivity, from the cluster configuration.
+    pub diagnostics: &'a NetworkDiagnostics,
+    /// The cluster.
+    pub facts: &'a Facts,
+    /// The operator's own settings.
+    pub settings: &'a Settings,
+}
+
+/// A part of the network that is deployed, kept and removed by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// Attaches pods to more networks than the cluster's own.
+    Multus,
+    /// Says what is wrong with networks when they are defined.
+    AdmissionController,
+    /// Network policies for additional networks.
+    MultiNetworkPolicy,
+    /// The network that all pods are in.
+    DefaultNetwork,
+    /// Services.
+    KubeProxy,
+    /// Networks that pods can be attached to.
+    AdditionalNetworks,
+    /// Checks of connectivity.
+    Diagnostics,
+    /// What every user may know.
+    PublicRole,
+    /// What keeps service blocks as they are.
+    ServiceCidrs,
+}
+
+impl Part {
+    /// All parts, in the order in which they are applied.
+    pub const ALL: [Self; 9] = [
+        Self::Multus,
+        Self::AdmissionController,
+        Self::MultiNetworkPolicy,
+        Self::DefaultNetwork,
+        Self::KubeProxy,
+        Self::AdditionalNetworks,
+        Self::Diagnostics,
+        Self::PublicRole,
+        Self::ServiceCidrs,
+    ];
+
+    /// The value of the label that all objects of the part carry.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Multus => "multus",
+            Self::AdmissionController => "multus-admission-controller",
+            Self::MultiNetworkPolicy => "multi-networkpolicy",
+            Self::DefaultNetwork => "default-network",
+            Self::KubeProxy => "kube-proxy",
+            Self::AdditionalNetworks => "additional-networks",
+            Self::Diagnostics => "network-diagnostics",
+            Self::PublicRole => "public-role",
+            Self::ServiceCidrs => "service-cidrs",
+        }
+    }
+
+    fn render(self, context: &Context<'_>) -> Result<Vec<Value>, Error> {
+        let with_multus = context.spec.disable_multi_network != Some(true);
+        match self {
+            Self::Multus if with_multus => parts::multus(context),
+            Self::AdmissionController if with_multus => parts::admission_controller(context),
+            Self::MultiNetworkPolicy if context.spec.use_multi_network_policy == Some(true) => {
+                Err(Error::Refused(messages::NO_MULTI_NETWORK_POLICY.to_owned()))
+            }
+            Self::DefaultNetwork => default_network(context),
+            Self::KubeProxy if context.spec.deploy_kube_proxy == Some(true) => kube_proxy(context),
+            Self::Diagnostics if diagnostics_wanted(context) => parts::diagnostics(context),
+            Self::PublicRole => parts::public_role(),
+            Self::ServiceCidrs => parts::service_cidrs(),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// What a configuration asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Rendered {
+    /// Objects in the order in which they are applied.
+    pub objects: Vec<Value>,
+    /// Parts that can't be rendered, with the reason. Their objects stay as they are.
+    pub failed: Vec<(Part, String)>,
+    /// Objects that stay as they are although they can't be rendered.
+    pub kept: Vec<ObjectId>,
+}
+
+/// Renders all parts. One that can't be rendered does not keep the others from it, nor does an additional network.
+pub fn render(context: &Context<'_>) -> Rendered {
+    let mut rendered = Rendered::default();
+    for part in Part::ALL {
+        let objects = if part == Part::AdditionalNetworks {
+            networks(context, &mut rendered)
+        } else {
+            match part.render(context) {
+                Ok(objects) => objects,
+                Err(error) => {
+                    rendered.failed.push((part, error.to_string()));
+                    continue;
+                }
+            }
+        };
+        rendered.objects.extend(objects.into_iter().map(|mut object| {
+            mark(&mut object, part, context.settings);
+            object
+        }));
+    }
+    rendered
+}
+
+fn networks(context: &Context<'_>, rendered: &mut Rendered) -> Vec<Value> {
+    let (mut objects, mut errors) = (Vec::new(), Vec::new());
+    for network in &context.spec.additional_networks {
+        match additional_networks::render(network) {
+            Ok(network) => objects.push(network.object),
+            Err(found) => {
+                errors.extend(found);
+                let namespace = additional_networks::namespace(network);
+                let kind = kube_kit::object::NETWORK_ATTACHMENT_DEFINITION;
+                rendered.kept.push(kind.object(Some(namespace), &network.name));
+            }
+        }
+    }
+    if !errors.is_empty() {
+        let message = messages::invalid_additional_networks(&errors);
+        rendered.failed.push((Part::AdditionalNetworks, message));
+    }
+    objects
+}
+
+fn default_network(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    match context.spec.default_network.kind.as_str() {
+        names::WEFT => parts::pod_network(context),
+        names::OVN_KUBERNETES => Err(Error::Refused(messages::OVN_NOT_RENDERED.to_owned())),
+        unknown => {
+            tracing::info!("NOTICE: Unknown network type {unknown}, ignoring");
+            Ok(Vec::new())
+        }
+    }
+}
+
+fn kube_proxy(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    if let Some(other) = &context.facts.foreign_kube_proxy {
+        return Err(Error::Refused(messages::foreign_kube_proxy(other)));
+    }
+    let proxy = Proxy::of(context.spec).map_err(Error::Refused)?;
+    parts::kube_proxy(context, &proxy)
+}
+
+/// Whether the checks of connectivity run (§13.1): the legacy switch counts only where the cluster configuration says
+/// nothing.
+fn diagnostics_wanted(context: &Context<'_>) -> bool {
+    if context.diagnostics.is_empty() {
+        !context.spec.disable_network_diagnostics
+    } else {
+        context.diagnostics.mode != "Disabled"
+    }
+}
+
+/// Puts the labels on an object that it is found and watched by.
+fn mark(object: &mut Value, part: Part, settings: &Settings) {
+    let is_workload = object["apiVersion"] == "apps/v1";
+    let labels = &mut object["metadata"]["labels"];
+    labels[names::PART_LABEL] = json!(part.label());
+    if is_workload {
+        if labels.get(names::STATUS_LABEL).is_none() {
+            labels[names::STATUS_LABEL] = json!(names::STAND_ALONE);
+        }
+        object["metadata"]["annotations"][names::VERSION_ANNOTATION] = json!(settings.version);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Objects as JSON, and the steps that complete them.
+
+use serde_json::{Value, json};
+
+/// Why a part can't be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file is no YAML: a defect of the operator.
+    #[error("{file} is not a list of objects: {cause}")]
+    Syntax {
+        /// File name.
+        file: &'static str,
+        /// What the parser says.
+        cause: String,
+    },
+    /// An object lacks what a step completes: a defect of the operator.
+    #[error("{object} has no {part}")]
+    Missing {
+        /// Kind and name of the object.
+        object: String,
+        /// What it lacks.
+        part: String,
+    },
+    /// A definition can't be generated: a defect of the operator.
+    #[error(transparent)]
+    Definition(#[from] api::Error),
+    /// The configuration or the cluster do not allow it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The objects of a file, in order.
+pub(super) fn parse(file: &'static str, yaml: &str) -> Result<Vec<Value>, Error> {
+    serde_saphyr::from_multiple(yaml).map_err(|cause| Error::Syntax {
+        file,
+        cause: cause.to_string(),
+    })
+}
+
+/// The object of this kind and name.
+pub(super) fn find<'a>(objects: &'a mut [Value], kind: &str, name: &str) -> Result<&'a mut Value, Error> {
+    objects
+        .iter_mut()
+        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+        .ok_or_else(|| Error::Missing {
+            object: format!("{kind} {name}"),
+            part: "manifest".to_owned(),
+        })
+}
+
+/// Replaces what is at a JSON pointer.
+pub(super) fn set(object: &mut Value, pointer: &str, value: Value) -> Result<(), Error> {
+    let missing = Error::Missing {
+        object: format!("{} {}", object["kind"], object["metadata"]["name"]),
+        part: pointer.to_owned(),
+    };
+    *object.pointer_mut(pointer).ok_or(missing)? = value;
+    Ok(())
+}
+
+/// All containers of the pods of a workload, those that run first included.
+fn containers(workload: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let pod = workload
+        .pointer_mut("/spec/template/spec")
+        .and_then(Value::as_object_mut);
+    let lists = pod.into_iter().flat_map(|pod| pod.iter_mut());
+    lists
+        .filter(|(key, _)| ["initContainers", "containers"].contains(&key.as_str()))
+        .filter_map(|(_, list)| list.as_array_mut())
+        .flatten()
+}
+
+/// Sets the image of all containers that have this placeholder.
+pub(super) fn use_image(objects: &mut [Value], placeholder: &str, image: &str, pull_policy: &str) {
+    for object in objects {
+        for container in containers(object) {
+            if container["image"] == placeholder {
+                container["image"] = json!(image);
+                container["imagePullPolicy"] = json!(pull_policy);
+            }
+        }
+    }
+}
+
+/// Sets a variable in all containers that have it, or takes it from them.
+pub(super) fn set_variable(objects: &mut [Value], name: &str, value: Option<&str>) {
+    for object in objects {
+        for container in containers(object) {
+            let Some(variables) = container.get_mut("env").and_then(Value::as_array_mut) else {
+                continue;
+            };
+            match value {
+                Some(value) => {
+                    for variable in variables.iter_mut().filter(|it| it["name"] == name) {
+                        variable["value"] = json!(value);
+                    }
+                }
+                None => variables.retain(|variable| variable["name"] != name),
+            }
+        }
+    }
+}
+
+/// The list of containers of a workload.
+pub(super) fn containers_of(workload: &mut Value) -> Result<&mut Vec<Value>, Error> {
+    let missing = Error::Missing {
+        object: format!("{} {}", workload["kind"], workload["metadata"]["name"]),
+        part: "containers".to_owned(),
+    };
+    let containers = workload.pointer_mut("/spec/template/spec/containers");
+    containers.and_then(Value::as_array_mut).ok_or(missing)
+}
+
+/// Replaces the path of a volume on the node wherever a workload has the volume.
+pub(super) fn set_host_path(objects: &mut [Value], volume: &str, path: &str) {
+    for object in objects {
+        let volumes = object.pointer_mut("/spec/template/spec/volumes");
+        for found in volumes.and_then(Value::as_array_mut).into_iter().flatten() {
+            if found["name"] == volume {
+                found["hostPath"]["path"] = json!(path);
+            }
+        }
+    }
+}

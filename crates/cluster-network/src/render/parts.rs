@@ -1,0 +1,272 @@
+//! The parts, one function each.
+
+use api::cluster_network::config::DiagnosticsPlacement;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Context, Error,
+    objects::{containers_of, find, parse, set, set_host_path, set_variable, use_image},
+};
+use crate::{additional_networks::Helpers, facts::Facts, kube_proxy::Proxy, messages, names};
+
+/// Placeholders of images in the files.
+const OWN: &str = "weft";
+const KUBE_PROXY: &str = "kube-proxy";
+const KUBE_RBAC_PROXY: &str = "kube-rbac-proxy";
+
+/// Namespaces whose networks pods of all namespaces may be attached to.
+const GLOBAL_NAMESPACES: &str = "default,openshift-multus,openshift-sriov-network-operator,openshift-cnv";
+/// Where multus sees the node's directory of configurations.
+const CONF_DIR_IN_MULTUS: &str = "/host/etc/cni/net.d";
+
+/// Puts in what all parts have open: our image, the nodes' directories, the way to the API server.
+fn complete(objects: &mut [Value], context: &Context<'_>) {
+    let Context { facts, settings, .. } = context;
+    use_image(objects, OWN, &settings.image, &settings.pull_policy);
+    for volume in ["cni", "system-cni-dir"] {
+        set_host_path(objects, volume, &facts.cni.conf);
+    }
+    set_host_path(objects, "cnibin", &facts.cni.bin);
+    // Where services are ours, nodes have to reach the API server before there are any. Where they are others', theirs
+    // leads to every API server there is.
+    let is_direct = context.spec.deploy_kube_proxy == Some(true) && !facts.api_server.host.is_empty();
+    let (host, port) = (&facts.api_server.host, &facts.api_server.port);
+    set_variable(objects, names::API_HOST, is_direct.then_some(host));
+    set_variable(objects, names::API_PORT, is_direct.then_some(port));
+}
+
+/// Multus, with the definition of networks (§12).
+pub(super) fn multus(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let mut objects = parse("multus.yaml", include_str!("multus.yaml"))?;
+    let config = daemon_config(context).to_string();
+    let map = find(&mut objects, "ConfigMap", "multus-daemon-config")?;
+    set(map, "/data/daemon-config.json", json!(config))?;
+    let bin = &context.facts.cni.bin;
+    let plugins = find(&mut objects, "DaemonSet", "multus-additional-cni-plugins")?;
+    // Links lead to where the node has the directory.
+    set(plugins, "/spec/template/spec/containers/0/command/5", json!(bin))?;
+    if Helpers::of(context.spec).dhcp {
+        objects.extend(parse("dhcp.yaml", include_str!("dhcp.yaml"))?);
+    }
+    complete(&mut objects, context);
+    let definition = create_only(definition(api::net_attach_def::crd())?);
+    objects.insert(0, definition);
+    Ok(objects)
+}
+
+fn daemon_config(context: &Context<'_>) -> Value {
+    let Context { spec, facts, .. } = context;
+    let mut config = json!({
+        "auxiliaryCNIChainName": "vendor-cni-chain",
+        "binDir": facts.cni.bin,
+        "chrootDir": "/hostroot",
+        "cniConfigDir": CONF_DIR_IN_MULTUS,
+        "cniVersion": "1.0.0",
+        "globalNamespaces": GLOBAL_NAMESPACES,
+        "logLevel": "verbose",
+        "logToStderr": true,
+        "multusAutoconfigDir": CONF_DIR_IN_MULTUS,
+        "multusConfigFile": "auto",
+        "namespaceIsolation": true,
+        "socketDir": "/host/run/multus/",
+    });
+    if spec.default_network.kind == names::WEFT {
+        config["readinessindicatorfile"] = json!(format!("{CONF_DIR_IN_MULTUS}/{}", names::POD_NETWORK_FILE));
+    }
+    config
+}
+
+/// What is wrong with networks is told when they are defined (§12).
+pub(super) fn admission_controller(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let mut objects = parse("admission.yaml", include_str!("admission.yaml"))?;
+    complete(&mut objects, context);
+    let deployment = find(&mut objects, "Deployment", "multus-admission-controller")?;
+    let replicas = if context.facts.control_plane_nodes == 1 {
+        1
+    } else {
+        2
+    };
+    set(deployment, "/spec/replicas", json!(replicas))?;
+    place_on_control_plane(deployment, context.facts)?;
+    Ok(objects)
+}
+
+/// Our own default network.
+pub(super) fn pod_network(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let mut objects = parse("pod_network.yaml", include_str!("pod_network.yaml"))?;
+    complete(&mut objects, context);
+    let daemon = find(&mut objects, "DaemonSet", "pod-network")?;
+    let ranges: Vec<&str> = context
+        .spec
+        .cluster_network
+        .iter()
+        .map(|it| it.cidr.as_str())
+        .collect();
+    let containers = containers_of(daemon)?;
+    let network = json!(["--cluster-cidr", ranges.join(",")]);
+    if let Some(container) = containers.first_mut() {
+        container["args"] = network;
+    }
+    Ok(objects)
+}
+
+/// kube-proxy, of the image that the administrator names (§9.4).
+pub(super) fn kube_proxy(context: &Context<'_>, proxy: &Proxy) -> Result<Vec<Value>, Error> {
+    let settings = context.settings;
+    let Some(image) = &settings.kube_proxy_image else {
+        return Err(Error::Refused(messages::NO_KUBE_PROXY_IMAGE.to_owned()));
+    };
+    let mut objects = parse("kube_proxy.yaml", include_str!("kube_proxy.yaml"))?;
+    use_image(&mut objects, KUBE_PROXY, image, &settings.pull_policy);
+    complete(&mut objects, context);
+    let config = find(&mut objects, "ConfigMap", "proxy-config")?;
+    set(config, "/data/kube-proxy-config.yaml", json!(proxy.file))?;
+    let daemon = find(&mut objects, "DaemonSet", "openshift-kube-proxy")?;
+    // kube-proxy reads its configuration once.
+    daemon["spec"]["template"]["metadata"]["annotations"][names::CONFIG_HASH] = json!(hash(&proxy.file));
+    set(
+        daemon,
+        "/spec/template/spec/containers/0/ports/0/containerPort",
+        json!(proxy.health_port),
+    )?;
+    if let Some(guard) = &settings.kube_rbac_proxy_image {
+        let port = proxy.metrics_port;
+        set(
+            daemon,
+            "/spec/template/spec/containers/1/command/2",
+            json!(format!("--secure-listen-address=:{port}")),
+        )?;
+        set(
+            daemon,
+            "/spec/template/spec/containers/1/ports/0/containerPort",
+            json!(port),
+        )?;
+        let service = find(&mut objects, "Service", "openshift-kube-proxy")?;
+        set(service, "/spec/ports/0/port", json!(port))?;
+        use_image(&mut objects, KUBE_RBAC_PROXY, guard, &settings.pull_policy);
+    } else {
+        // Nobody would answer there.
+        containers_of(daemon)?.retain(|container| container["name"] != KUBE_RBAC_PROXY);
+        let monitors = ["ServiceMonitor", "Service"];
+        objects.retain(|object| !monitors.iter().any(|kind| object["kind"] == *kind));
+    }
+    Ok(without_monitoring(objects, context.facts))
+}
+
+/// Checks of connectivity (§13.1).
+pub(super) fn diagnostics(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let mut objects = parse("diagnostics.yaml", include_str!("diagnostics.yaml"))?;
+    complete(&mut objects, context);
+    let anywhere = json!([{ "operator": "Exists" }]);
+    for (kind, name, placement, tolerations) in [
+        (
+            "Deployment",
+            "network-check-source",
+            &context.diagnostics.source_placement,
+            json!([]),
+        ),
+        (
+            "DaemonSet",
+            "network-check-target",
+            &context.diagnostics.target_placement,
+            anywhere,
+        ),
+    ] {
+        let workload = find(&mut objects, kind, name)?;
+        place(workload, placement, tolerations)?;
+        if !context.facts.openshift {
+            set(
+                workload,
+                "/spec/template/spec/priorityClassName",
+                json!("system-cluster-critical"),
+            )?;
+        }
+    }
+    Ok(without_monitoring(objects, context.facts))
+}
+
+fn place(workload: &mut Value, placement: &DiagnosticsPlacement, tolerations: Value) -> Result<(), Error> {
+    let selector = if placement.node_selector.is_empty() {
+        json!({ "kubernetes.io/os": "linux" })
+    } else {
+        json!(placement.node_selector)
+    };
+    set(workload, "/spec/template/spec/nodeSelector", selector)?;
+    let tolerations = if placement.tolerations.is_empty() {
+        tolerations
+    } else {
+        json!(placement.tolerations)
+    };
+    workload["spec"]["template"]["spec"]["tolerations"] = tolerations;
+    Ok(())
+}
+
+/// What every user may know (§14).
+pub(super) fn public_role() -> Result<Vec<Value>, Error> {
+    let mut objects = parse("public.yaml", include_str!("public.yaml"))?;
+    // OpenShift has the namespace, with labels of its own.
+    let namespace = find(&mut objects, "Namespace", "openshift-config-managed")?;
+    *namespace = create_only(namespace.take());
+    Ok(objects)
+}
+
+/// What keeps service blocks as they are (§17, 7).
+pub(super) fn service_cidrs() -> Result<Vec<Value>, Error> {
+    parse("service_cidr.yaml", include_str!("service_cidr.yaml"))
+}
+
+/// Control plane nodes are those of the label that nodes have; there may be none at all.
+fn place_on_control_plane(workload: &mut Value, facts: &Facts) -> Result<(), Error> {
+    let label = if facts.labelled_master {
+        names::MASTER_LABEL
+    } else {
+        names::CONTROL_PLANE_LABEL
+    };
+    if facts.control_plane_nodes > 0 {
+        let selector = json!({ "kubernetes.io/os": "linux", label: "" });
+        set(workload, "/spec/template/spec/nodeSelector", selector)?;
+    }
+    let tolerations: Vec<Value> = [names::MASTER_LABEL, names::CONTROL_PLANE_LABEL]
+        .iter()
+        .map(|key| json!({ "key": key, "operator": "Exists", "effect": "NoSchedule" }))
+        .collect();
+    set(workload, "/spec/template/spec/tolerations", json!(tolerations))
+}
+
+/// Objects for Prometheus' operator only where it is.
+fn without_monitoring(mut objects: Vec<Value>, facts: &Facts) -> Vec<Value> {
+    if !facts.monitoring {
+        objects.retain(|object| object["apiVersion"] != "monitoring.coreos.com/v1");
+    }
+    objects
+}
+
+fn definition(
+    definition: Result<
+        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+        api::Error,
+    >,
+) -> Result<Value, Error> {
+    serde_json::to_value(definition?).map_err(|cause| Error::Syntax {
+        file: "definition",
+        cause: cause.to_string(),
+    })
+}
+
+/// Has an object left alone where it is already.
+fn create_only(mut object: Value) -> Value {
+    let annotations = &mut object["metadata"]["annotations"];
+    if annotations.is_null() {
+        *annotations = Value::Object(Map::new());
+    }
+    annotations[names::CREATE_ONLY] = json!("");
+    object
+}
+
+fn hash(text: &str) -> String {
+    use sha2::{Digest as _, Sha256};
+    Sha256::digest(text)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

@@ -1,0 +1,56 @@
+//! What the operator is told by its environment (§1.1).
+
+use crate::{facts::CniDirectories, names::env};
+
+/// What the operator is told by its environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Version for annotations and statuses.
+    pub version: String,
+    /// The image with everything in it, our own.
+    pub image: String,
+    /// Image of kube-proxy.
+    pub kube_proxy_image: Option<String>,
+    /// Image of the program that lets only those read kube-proxy's metrics who may.
+    pub kube_rbac_proxy_image: Option<String>,
+    /// When images are pulled.
+    pub pull_policy: String,
+    /// Name or address of the API server for what runs on the nodes, and its port.
+    pub api_server: Option<(String, String)>,
+    /// Directory of CNI configurations on the nodes.
+    pub cni_conf_dir: String,
+    /// Directory of CNI plugins on the nodes.
+    pub cni_bin_dir: String,
+    /// Namespace of the operator.
+    pub namespace: String,
+}
+
+/// There is no image.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "environment variable {} is not set: it names the image of this operator",
+    env::OWN_IMAGE
+)]
+pub struct NoImage;
+
+impl Settings {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// When it does not name our image.
+    pub fn read(namespace: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, NoImage> {
+        let said = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let port = said(env::API_PORT).unwrap_or_else(|| "443".to_owned());
+        Ok(Self {
+            version: said(env::VERSION).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
+            image: said(env::OWN_IMAGE).ok_or(NoImage)?,
+            kube_proxy_image: said(env::KUBE_PROXY_IMAGE),
+            kube_rbac_proxy_image: said(env::KUBE_RBAC_PROXY_IMAGE),
+            pull_policy: said(env::PULL_POLICY).unwrap_or_else(|| "IfNotPresent".to_owned()),
+            api_server: said(env::API_HOST).map(|host| (host, port)),
+            cni_conf_dir: said(env::CNI_CONF_DIR).unwrap_or_else(|| CniDirectories::default().conf),
+            cni_bin_dir: said(env::CNI_BIN_DIR).unwrap_or_else(|| CniDirectories::default().bin),
+            namespace: namespace.to_owned(),
+        })
+    }
+}

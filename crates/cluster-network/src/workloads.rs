@@ -1,0 +1,284 @@
+//! How far the workloads are, from the statuses that the cluster reports of them (§11.2).
+
+use std::time::Duration;
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use kube_kit::{conditions::whole_seconds, object::ObjectId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::names;
+
+/// For how long a workload may make no progress.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// What was seen before, kept over restarts in an annotation of the `ClusterOperator`.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct State {
+    /// `DaemonSet`s that were progressing.
+    #[serde(deserialize_with = "null_as_default")]
+    pub daemonset_states: Vec<Seen>,
+    /// Deployments that were progressing.
+    #[serde(deserialize_with = "null_as_default")]
+    pub deployment_states: Vec<Seen>,
+    /// `StatefulSet`s that were progressing.
+    #[serde(deserialize_with = "null_as_default")]
+    pub statefulset_states: Vec<Seen>,
+    /// Whether everything has been there once; older versions did not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub install_complete: Option<bool>,
+}
+
+/// A workload that was progressing.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Seen {
+    /// Empty for the cluster itself.
+    pub cluster_name: String,
+    /// Namespace of the workload.
+    pub namespace: String,
+    /// Name of the workload.
+    pub name: String,
+    /// Its status when it last changed.
+    pub last_seen_status: Value,
+    /// When that was.
+    pub last_change_time: Option<Time>,
+}
+
+fn null_as_default<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<Seen>, D::Error> {
+    Option::deserialize(input).map(Option::unwrap_or_default)
+}
+
+impl State {
+    /// Reads the annotation. One that does not say whether everything was there once is completed by whether the network
+    /// is available.
+    pub fn read(annotation: Option<&str>, is_available: bool) -> Self {
+        let mut state: Self = annotation
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        state.install_complete.get_or_insert(is_available);
+        state
+    }
+
+    fn of(&mut self, kind: &str) -> &mut Vec<Seen> {
+        match kind {
+            "DaemonSet" => &mut self.daemonset_states,
+            "Deployment" => &mut self.deployment_states,
+            _ => &mut self.statefulset_states,
+        }
+    }
+}
+
+/// How far all workloads are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Assessment {
+    /// What is still going on, a line for each workload.
+    pub progressing: Vec<String>,
+    /// Workloads that make no progress, with the text for people.
+    pub hung: Vec<(ObjectId, String)>,
+    /// Workloads that are annotated as if they made none, and do.
+    pub moving_again: Vec<ObjectId>,
+    /// Whether everything is there in this version.
+    pub reached: bool,
+    /// What to remember.
+    pub state: State,
+    /// How long until a workload may have to be told as hung.
+    pub look_again: Option<Duration>,
+    /// Critical workloads with pods that are not available.
+    pub unavailable: Vec<ObjectId>,
+}
+
+/// Kind and name of a workload as users know them: the cluster, which is this one, comes first.
+pub fn title(id: &ObjectId) -> String {
+    let namespace = id.namespace.as_deref().unwrap_or_default();
+    format!("{} \"/{namespace}/{}\"", id.kind, id.name)
+}
+
+/// Assesses the workloads that count.
+pub fn assess(workloads: &[&Value], before: &State, version: &str, now: Timestamp) -> Assessment {
+    let is_installed = before.install_complete == Some(true);
+    let mut found = Assessment {
+        reached: !workloads.is_empty(),
+        ..Assessment::default()
+    };
+    for workload in workloads {
+        one(
+            &Workload(workload),
+            before,
+            is_installed,
+            version,
+            now,
+            &mut found,
+        );
+    }
+    if workloads.is_empty() {
+        found.progressing.push(crate::messages::DEPLOYING.to_owned());
+    }
+    found.state.install_complete = Some(is_installed || (found.reached && found.progressing.is_empty()));
+    found
+}
+
+fn one(
+    workload: &Workload<'_>,
+    before: &State,
+    is_installed: bool,
+    version: &str,
+    now: Timestamp,
+    found: &mut Assessment,
+) {
+    let id = ObjectId::of(workload.0);
+    let is_critical = !workload.has_annotation(names::NON_CRITICAL);
+    let line = workload.line(is_critical, is_installed);
+    if workload.annotation(names::VERSION_ANNOTATION) != Some(version) {
+        found.reached = false;
+    }
+    if is_critical && workload.counts().unavailable > 0 {
+        found.unavailable.push(id.clone());
+    }
+    let mut is_hung = false;
+    if let Some(line) = line {
+        if is_critical {
+            found.reached = false;
+            let seen = workload.seen(before, &id, now);
+            let since = seen.last_change_time.as_ref().map_or(now, |Time(at)| *at);
+            let still = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+            is_hung = still >= PATIENCE;
+            if is_hung {
+                let text = format!(
+                    "{} rollout is not making progress - last change {since}",
+                    workload.title()
+                );
+                found.hung.push((id.clone(), text));
+            } else {
+                let left = PATIENCE.saturating_sub(still);
+                found.look_again = Some(found.look_again.map_or(left, |other| other.min(left)));
+            }
+            found.state.of(workload.kind()).push(seen);
+        }
+        found.progressing.push(line);
+    }
+    if !is_hung && workload.has_annotation(names::ROLLOUT_HUNG) {
+        found.moving_again.push(id);
+    }
+}
+
+struct Workload<'a>(&'a Value);
+
+/// Pods of a workload.
+struct Counts {
+    current: i64,
+    updated: i64,
+    unavailable: i64,
+    available: i64,
+    ready: i64,
+}
+
+impl Workload<'_> {
+    fn kind(&self) -> &str {
+        self.0["kind"].as_str().unwrap_or_default()
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.0["metadata"]["annotations"][key].as_str()
+    }
+
+    fn has_annotation(&self, key: &str) -> bool {
+        self.annotation(key).is_some()
+    }
+
+    fn title(&self) -> String {
+        title(&ObjectId::of(self.0))
+    }
+
+    fn number(&self, key: &str) -> i64 {
+        self.0["status"][key].as_i64().unwrap_or_default()
+    }
+
+    fn counts(&self) -> Counts {
+        if self.kind() == "DaemonSet" {
+            return Counts {
+                current: self.number("currentNumberScheduled"),
+                updated: self.number("updatedNumberScheduled"),
+                unavailable: self.number("numberUnavailable"),
+                available: self.number("numberAvailable"),
+                ready: self.number("numberReady"),
+            };
+        }
+        let (replicas, ready) = (self.number("replicas"), self.number("readyReplicas"));
+        let unavailable = match self.kind() {
+            "Deployment" => self.number("unavailableReplicas"),
+            // A StatefulSet does not report it.
+            _ if ready > 0 && ready < replicas => replicas - ready,
+            _ => 0,
+        };
+        Counts {
+            current: replicas,
+            updated: self.number("updatedReplicas"),
+            unavailable,
+            available: self.number("availableReplicas"),
+            ready,
+        }
+    }
+
+    /// What is still going on.
+    fn line(&self, is_critical: bool, is_installed: bool) -> Option<String> {
+        let title = self.title();
+        let Counts {
+            current,
+            updated,
+            unavailable,
+            available,
+            ready,
+        } = self.counts();
+        let nothing_ready = if self.kind() == "Deployment" {
+            unavailable > 0
+        } else {
+            ready == 0
+        };
+        if !is_critical && nothing_ready && !is_installed {
+            return Some(format!("{title} is waiting for other operators to become ready"));
+        }
+        let generation = self.0["metadata"]["generation"].as_i64().unwrap_or_default();
+        let observed = self.number("observedGeneration");
+        if generation > observed {
+            return Some(format!(
+                "{title} update is being processed (generation {generation}, observed generation {observed})"
+            ));
+        }
+        if updated < current {
+            return Some(format!(
+                "{title} update is rolling out ({updated} out of {current} updated)"
+            ));
+        }
+        if is_installed {
+            return None;
+        }
+        if unavailable > 0 {
+            return Some(format!("{title} is not available (awaiting {unavailable} nodes)"));
+        }
+        (available == 0).then(|| format!("{title} is not yet scheduled on any nodes"))
+    }
+
+    /// What to remember of it: since when its status is what it is.
+    fn seen(&self, before: &State, id: &ObjectId, now: Timestamp) -> Seen {
+        let mut before = before.clone();
+        let known = before.of(self.kind()).iter().find(|seen| {
+            Some(&seen.namespace) == id.namespace.as_ref()
+                && seen.name == id.name
+                && seen.last_seen_status == self.0["status"]
+        });
+        Seen {
+            cluster_name: String::new(),
+            namespace: id.namespace.clone().unwrap_or_default(),
+            name: id.name.clone(),
+            last_seen_status: self.0["status"].clone(),
+            last_change_time: known
+                .and_then(|seen| seen.last_change_time.clone())
+                .or_else(|| Some(whole_seconds(now))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{Assessment, State, assess};
+
+const VERSION: &str = "1.2.3";
+
+fn now() -> Timestamp {
+    "2026-01-02T03:04:05Z".parse().expect("a time")
+}
+
+fn daemon_set(name: &str, status: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {
+            "name": name, "namespace": "ns", "generation": 1, "annotations": { "release.openshift.io/version": VERSION },
+        },
+        "status": status,
+    })
+}
+
+fn scheduled(current: i64, updated: i64, unavailable: i64) -> Value {
+    json!({
+        "currentNumberScheduled": current, "updatedNumberScheduled": updated, "numberUnavailable": unavailable,
+        "numberAvailable": current - unavailable, "numberReady": current - unavailable, "observedGeneration": 1,
+    })
+}
+
+fn installed(complete: bool) -> State {
+    State {
+        install_complete: Some(complete),
+        ..State::default()
+    }
+}
+
+fn found(workload: &Value, before: &State) -> Assessment {
+    assess(&[workload], before, VERSION, now())
+}
+
+#[test]
+fn nothing_is_there_yet() {
+    let found = assess(&[], &installed(false), VERSION, now());
+    assert_eq!(
+        (found.progressing, found.reached),
+        (vec!["Deploying".to_owned()], false)
+    );
+    assert_eq!(found.state.install_complete, Some(false));
+}
+
+#[test]
+fn unavailable_pods_count_down_until_everything_is_there() {
+    for (unavailable, line) in [
+        (2, Some("DaemonSet \"/ns/a\" is not available (awaiting 2 nodes)")),
+        (1, Some("DaemonSet \"/ns/a\" is not available (awaiting 1 nodes)")),
+        (0, None),
+    ] {
+        let found = found(&daemon_set("a", &scheduled(2, 2, unavailable)), &installed(false));
+        assert_eq!(found.progressing.first().map(String::as_str), line);
+        assert_eq!(found.reached, line.is_none());
+        assert_eq!(found.state.install_complete, Some(line.is_none()));
+    }
+    let none = found(&daemon_set("a", &scheduled(0, 0, 0)), &installed(false));
+    assert_eq!(
+        none.progressing,
+        ["DaemonSet \"/ns/a\" is not yet scheduled on any nodes"]
+    );
+    let mut other = daemon_set("a", &scheduled(1, 1, 0));
+    other["metadata"]["annotations"]["release.openshift.io/version"] = json!("1.0.0");
+    assert!(!found(&other, &installed(false)).reached);
+}
+
+// cluster-network#62
+#[test]
+fn pods_that_are_away_later_are_no_progress() {
+    let found = found(&daemon_set("a", &scheduled(3, 3, 1)), &installed(true));
+    assert!(found.progressing.is_empty(), "{:?}", found.progressing);
+    let text = serde_json::to_string(&found.state).expect("JSON");
+    assert_eq!(State::read(Some(&text), false).install_complete, Some(true));
+    // As an earlier version wrote it.
+    let old = r#"{"DaemonsetStates":null,"DeploymentStates":[],"StatefulsetStates":[]}"#;
+    assert_eq!(State::read(Some(old), true).install_complete, Some(true));
+    assert_eq!(State::read(Some(old), false).install_complete, Some(false));
+}
+
+#[test]
+fn workload_without_progress_hangs_until_it_moves() {
+    let daemon = daemon_set("a", &scheduled(3, 1, 0));
+    let before = found(&daemon, &installed(true));
+    assert_eq!(
+        before.progressing,
+        ["DaemonSet \"/ns/a\" update is rolling out (1 out of 3 updated)"]
+    );
+    assert!(before.hung.is_empty());
+    let at = |seconds| now() + SignedDuration::from_secs(seconds);
+    let early = assess(&[&daemon], &before.state, VERSION, at(599));
+    assert!(early.hung.is_empty());
+    assert_eq!(early.look_again.map(|left| left.as_secs()), Some(1));
+    let late = assess(&[&daemon], &early.state, VERSION, at(600));
+    assert_eq!(
+        late.hung[0].1,
+        "DaemonSet \"/ns/a\" rollout is not making progress - last change 2026-01-02T03:04:05Z"
+    );
+    let mut moving = daemon_set("a", &scheduled(3, 2, 0));
+    moving["metadata"]["annotations"]["networkoperator.openshift.io/rollout-hung"] = json!("");
+    let moving = assess(&[&moving], &late.state, VERSION, at(601));
+    assert!(moving.hung.is_empty());
+    assert_eq!(moving.moving_again.len(), 1);
+}
+
+#[test]
+fn workload_that_is_not_critical_decides_nothing() {
+    let mut deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "a", "namespace": "ns", "generation": 1,
+            "annotations": { "release.openshift.io/version": VERSION, "networkoperator.openshift.io/non-critical": "" },
+        },
+        "status": { "replicas": 2, "updatedReplicas": 2, "unavailableReplicas": 2, "observedGeneration": 1 },
+    });
+    let waiting = found(&deployment, &installed(false));
+    assert_eq!(
+        waiting.progressing,
+        ["Deployment \"/ns/a\" is waiting for other operators to become ready"]
+    );
+    assert!(waiting.reached && waiting.unavailable.is_empty());
+    assert_eq!(waiting.state.install_complete, Some(false));
+    deployment["metadata"]["generation"] = json!(2);
+    let processed = found(&deployment, &installed(true));
+    assert_eq!(
+        processed.progressing,
+        ["Deployment \"/ns/a\" update is being processed (generation 2, observed generation 1)"]
+    );
+}

@@ -1,0 +1,16 @@
+//! The operator against real API servers, with the rights of the shipped roles and no others.
+//!
+//! There are no nodes and no controllers: statuses are written by the tests, and nobody collects garbage.
+
+#[cfg(test)]
+mod certificates;
+#[cfg(test)]
+mod configuration;
+#[cfg(test)]
+mod objects;
+#[cfg(test)]
+mod proxies;
+#[cfg(test)]
+mod stage;
+#[cfg(test)]
+mod status;

@@ -1,0 +1,263 @@
+//! The cluster's proxy, and the bundle of authorities that others get.
+
+use std::fs;
+
+use cluster_network::report::{Failure, Level, Reports};
+use cluster_network::{proxy, trust};
+use serde_json::{Value, json};
+use stage::{Admin, Server, Task, until};
+
+const OPERATOR: &str = "system:serviceaccount:openshift-network-operator:cluster-network-operator";
+const ROLES: &str = r#"[
+  {"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"proxies"},"rules":[
+    {"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch","create","patch"]},
+    {"apiGroups":["config.openshift.io"],"resources":["proxies","infrastructures","networks"],"verbs":["get","list","watch"]},
+    {"apiGroups":["config.openshift.io"],"resources":["proxies/status"],"verbs":["update"]}]},
+  {"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"proxies"},
+   "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"proxies"},
+   "subjects":[{"kind":"ServiceAccount","name":"cluster-network-operator","namespace":"openshift-network-operator"}]}]"#;
+const CONFIG: &str = "/apis/config.openshift.io/v1";
+const MANAGED: &str = "/api/v1/namespaces/openshift-config-managed/configmaps";
+const WANTS: &str = "/api/v1/namespaces/default/configmaps/wants";
+
+fn definition(kind: &str, plural: &str) -> Value {
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.config.openshift.io"),
+            "annotations": { "api-approved.kubernetes.io": "unapproved, for tests" },
+        },
+        "spec": {
+            "group": "config.openshift.io", "scope": "Cluster",
+            "names": { "kind": kind, "plural": plural },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": {
+                    "type": "object", "properties": { "spec": anything, "status": anything },
+                } },
+            }],
+        },
+    })
+}
+
+fn start() -> Server {
+    let server = Server::bare();
+    server.apply(&definition("Proxy", "proxies"));
+    server.apply(&definition("Infrastructure", "infrastructures"));
+    let crd = api::cluster_network::config::crd().expect("a definition");
+    server.apply(&serde_json::to_value(crd).expect("JSON"));
+    for plural in ["proxies", "infrastructures", "networks"] {
+        server.wait_until_served(&format!("{CONFIG}/{plural}"));
+    }
+    server.namespace("openshift-config", &[]);
+    server.namespace("openshift-config-managed", &[]);
+    let roles: Vec<Value> = serde_json::from_str(ROLES).expect("JSON");
+    for role in &roles {
+        server.apply(role);
+    }
+    server
+}
+
+fn certificate() -> String {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("names");
+    params.self_signed(&key).expect("a certificate").pem()
+}
+
+fn bundle(name: &str, namespace: &str, text: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": namespace },
+        "data": { "ca-bundle.crt": text },
+    })
+}
+
+fn inject(server: &Admin, reports: &Reports) -> Task {
+    let reports = reports.clone();
+    server.task_as(OPERATOR, |client, shutdown| async move {
+        trust::controller::run(client, &reports, &shutdown).await;
+    })
+}
+
+fn failure(reports: &Reports, level: Level) -> Option<Failure> {
+    reports.follow().borrow().get(&level).cloned()
+}
+
+#[test]
+fn labelled_config_map_gets_the_bundle() {
+    // cluster-network#72
+    let server = start();
+    let (first, second) = (certificate(), certificate());
+    server.apply(&bundle("trusted-ca-bundle", "openshift-config-managed", &first));
+    let mut wants = bundle("wants", "default", "old");
+    wants["metadata"]["labels"] = json!({ "config.openshift.io/inject-trusted-cabundle": "true" });
+    wants["metadata"]["annotations"] = json!({ "openshift.io/owning-component": "theirs" });
+    wants["data"]["other"] = json!("kept");
+    server.create("/api/v1/namespaces/default/configmaps", &wants);
+    server.create(
+        "/api/v1/namespaces/default/configmaps",
+        &bundle("plain", "default", "old"),
+    );
+    let reports = Reports::default();
+    let mark = server.mark();
+    let _task = inject(&server, &reports);
+    let injected = |text: &str| {
+        server.wait_for("the bundle", WANTS, |map| {
+            (map?["data"]["ca-bundle.crt"] == text)
+                .then(|| map.cloned())
+                .flatten()
+        })
+    };
+    let map = injected(&first);
+    assert_eq!(map["data"]["other"], "kept");
+    assert_eq!(
+        map["metadata"]["annotations"]["openshift.io/owning-component"],
+        "theirs"
+    );
+    let managers = map["metadata"]["managedFields"].as_array().expect("managers");
+    let ours = managers
+        .iter()
+        .find(|it| it["manager"] == "cluster-network-operator/configmap_ca");
+    assert_eq!(
+        ours.expect("ours")["fieldsV1"]["f:data"],
+        json!({ "f:ca-bundle.crt": {} })
+    );
+    let plain = server
+        .get("/api/v1/namespaces/default/configmaps/plain")
+        .expect("it is there");
+    assert_eq!(plain["data"]["ca-bundle.crt"], "old");
+
+    // One without an owner gets one.
+    let mut another = bundle("another", "default", "");
+    another["metadata"]["labels"] = wants["metadata"]["labels"].clone();
+    server.create("/api/v1/namespaces/default/configmaps", &another);
+    server.wait_for(
+        "an owner",
+        "/api/v1/namespaces/default/configmaps/another",
+        |map| {
+            let owner = &map?["metadata"]["annotations"]["openshift.io/owning-component"];
+            (owner == "Networking / cluster-network-operator").then_some(())
+        },
+    );
+    let writes = |mark| {
+        server
+            .requests_of(OPERATOR, mark)
+            .iter()
+            .filter(|it| it.verb == "patch")
+            .count()
+    };
+    assert_eq!(writes(mark), 2);
+
+    // An event that changes nothing, before one that does: nothing is written for the first.
+    let mark = server.mark();
+    server
+        .patch(WANTS, &json!({ "data": { "other": "changed" } }))
+        .accepted();
+    server
+        .patch(WANTS, &json!({ "data": { "ca-bundle.crt": "drift" } }))
+        .accepted();
+    injected(&first);
+    assert_eq!(writes(mark), 1);
+
+    let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
+    let mark = server.mark();
+    server.apply(&bundle("trusted-ca-bundle", "openshift-config-managed", &key));
+    until("Degraded", || match failure(&reports, Level::InjectorConfig) {
+        Some(failure) if failure.reason == "InvalidInjectorConfig" && !failure.is_debounced => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(writes(mark), 0);
+    server.apply(&bundle("trusted-ca-bundle", "openshift-config-managed", &second));
+    injected(&second);
+    until("no failure", || match failure(&reports, Level::InjectorConfig) {
+        None => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[test]
+fn proxy_is_completed_and_its_authorities_are_merged() {
+    let server = start();
+    let (user, system) = (certificate(), certificate());
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("system.pem");
+    fs::write(&file, &system).expect("written");
+    server.apply(&bundle("ours", "openshift-config", &user));
+    server.create(
+        &format!("{CONFIG}/proxies"),
+        &json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": { "name": "cluster" },
+            "spec": { "httpProxy": "http://p:1", "noProxy": "example.org", "trustedCA": { "name": "ours" } },
+        }),
+    );
+    let infrastructure = json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": { "name": "cluster" },
+    });
+    server.create(&format!("{CONFIG}/infrastructures"), &infrastructure);
+    let status = json!({
+        "apiServerInternalURI": "https://api-int.example.com:6443",
+        "platformStatus": { "type": "AWS", "aws": { "region": "eu-west-1" } },
+    });
+    server.report(&format!("{CONFIG}/infrastructures/cluster"), &status);
+    let reports = Reports::default();
+    let mark = server.mark();
+    let (told, path) = (reports.clone(), file.clone());
+    let _task = server.task_as(OPERATOR, |client, shutdown| async move {
+        proxy::controller::run(client, path, &told, &shutdown).await;
+    });
+    until("what is missing", || {
+        match failure(&reports, Level::ProxyConfig) {
+            Some(failure)
+                if failure
+                    .message
+                    .ends_with("serviceNetwork missing from network 'cluster' status") =>
+            {
+                Ok(())
+            }
+            other => Err(format!("{other:?}")),
+        }
+    });
+    let network = json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Network", "metadata": { "name": "cluster" },
+        "spec": {
+            "networkType": "Weft", "serviceNetwork": ["10.96.0.0/12"],
+            "clusterNetwork": [{ "cidr": "10.244.0.0/16", "hostPrefix": 24 }],
+        },
+        "status": { "serviceNetwork": ["10.96.0.0/12"], "clusterNetwork": [{ "cidr": "10.244.0.0/16", "hostPrefix": 24 }] },
+    });
+    server.create(&format!("{CONFIG}/networks"), &network);
+    let status = server.wait_for("the status", &format!("{CONFIG}/proxies/cluster"), |proxy| {
+        let status = &proxy?["status"];
+        status["noProxy"].is_string().then(|| status.clone())
+    });
+    assert_eq!(status["httpProxy"], "http://p:1");
+    assert_eq!(
+        status["noProxy"],
+        ".cluster.local,.eu-west-1.compute.internal,.svc,10.244.0.0/16,10.96.0.0/12,127.0.0.1,169.254.169.254,\
+         api-int.example.com,example.org,localhost"
+    );
+    let merged = server.wait_for("the bundle", &format!("{MANAGED}/trusted-ca-bundle"), |map| {
+        map.cloned()
+    });
+    assert_eq!(merged["data"]["ca-bundle.crt"], format!("{user}\n{system}"));
+    assert_eq!(
+        merged["metadata"]["annotations"]["openshift.io/owning-component"],
+        "Networking / cluster-network-operator"
+    );
+    server
+        .patch(
+            &format!("{CONFIG}/proxies/cluster"),
+            &json!({ "spec": { "httpProxy": "https://p:1" } }),
+        )
+        .accepted();
+    until("Degraded", || match failure(&reports, Level::ProxyConfig) {
+        Some(failure) if failure.reason == "InvalidProxyConfig" && !failure.is_debounced => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let refused: Vec<_> = server
+        .requests_of(OPERATOR, mark)
+        .into_iter()
+        .filter(|it| it.code == 403)
+        .collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}

@@ -1,0 +1,221 @@
+//! A server with the operator's definitions and rights, and the objects that tests put there.
+
+use std::{ops::Deref, time::Duration};
+
+use cluster_network::{
+    controller::Operator, facts::ApiServer, failures::DEBOUNCE, manifests, settings::Settings,
+};
+use kube_kit::serve::Readiness;
+use serde_json::{Value, json};
+use stage::{Admin, Method, Server};
+pub(crate) use stage::{Task, until};
+
+pub(crate) const ACCOUNT: &str = "system:serviceaccount:openshift-network-operator:cluster-network-operator";
+pub(crate) const VERSION: &str = "1.2.3";
+
+pub(crate) const CLUSTER: &str = "/apis/config.openshift.io/v1/networks/cluster";
+pub(crate) const OPERATOR: &str = "/apis/operator.openshift.io/v1/networks/cluster";
+pub(crate) const CLUSTER_OPERATOR: &str = "/apis/config.openshift.io/v1/clusteroperators/network";
+pub(crate) const RECORD: &str = "/api/v1/namespaces/openshift-network-operator/configmaps/applied-cluster";
+pub(crate) const MULTUS: &str = "/apis/apps/v1/namespaces/openshift-multus/daemonsets/multus";
+pub(crate) const POD_NETWORK: &str = "/apis/apps/v1/namespaces/weft-pod-network/daemonsets/pod-network";
+pub(crate) const KUBE_PROXY: &str =
+    "/apis/apps/v1/namespaces/openshift-kube-proxy/daemonsets/openshift-kube-proxy";
+
+pub(crate) struct Stage {
+    server: Server,
+}
+
+impl Deref for Stage {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+pub(crate) fn networks(namespace: &str) -> String {
+    format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions")
+}
+
+fn install(admin: &Admin) {
+    for definition in manifests::definitions().expect("definitions") {
+        admin.apply(&definition);
+    }
+    for path in [CLUSTER, OPERATOR, CLUSTER_OPERATOR] {
+        let collection = path.rsplit_once('/').expect("a path").0;
+        admin.wait_until_served(collection);
+    }
+    let install = manifests::Install {
+        image: "registry.example/weft:v1",
+        version: VERSION,
+        pull_policy: "IfNotPresent",
+    };
+    for object in manifests::operator(&install).expect("objects") {
+        if object["kind"] != "Deployment" {
+            admin.apply(&object);
+        }
+    }
+}
+
+impl Stage {
+    /// A server of its own: what the operator makes is too much to be taken away for the next test.
+    pub(crate) fn start() -> Self {
+        let server = Server::bare();
+        install(&server);
+        Self { server }
+    }
+
+    /// Runs the operator under its account.
+    pub(crate) fn operator(&self) -> Task {
+        self.operator_that_waits(DEBOUNCE)
+    }
+
+    /// Runs the operator, which tells what may pass when it has lasted for so long.
+    pub(crate) fn operator_that_waits(&self, debounce: Duration) -> Task {
+        self.task_as(ACCOUNT, move |client, shutdown| async move {
+            let settings = Settings {
+                version: VERSION.to_owned(),
+                image: "registry.example/weft:v1".to_owned(),
+                kube_proxy_image: Some("registry.example/kube-proxy:v1".to_owned()),
+                kube_rbac_proxy_image: None,
+                pull_policy: "IfNotPresent".to_owned(),
+                api_server: None,
+                cni_conf_dir: "/etc/cni/net.d".to_owned(),
+                cni_bin_dir: "/opt/cni/bin".to_owned(),
+                namespace: "openshift-network-operator".to_owned(),
+            };
+            let api_server = ApiServer {
+                host: "192.0.2.1".to_owned(),
+                port: "6443".to_owned(),
+            };
+            let operator = Operator::start(client, settings, api_server).debounced_for(debounce);
+            Box::pin(operator.run(&shutdown, &Readiness::new())).await;
+        })
+    }
+
+    /// The cluster configuration.
+    pub(crate) fn configure(&self, network_type: &str) {
+        self.apply(&json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Network", "metadata": { "name": "cluster" },
+            "spec": {
+                "clusterNetwork": [{ "cidr": "10.244.0.0/16" }], "serviceNetwork": ["10.96.0.0/12"],
+                "networkType": network_type,
+            },
+        }));
+    }
+
+    pub(crate) fn change(&self, path: &str, patch: &Value) -> Value {
+        self.patch(path, patch).accepted()
+    }
+
+    /// Waits until an object is there, and returns it.
+    #[track_caller]
+    pub(crate) fn there(&self, path: &str) -> Value {
+        self.wait_for(path, path, |object| Some(object?.clone()))
+    }
+
+    #[track_caller]
+    pub(crate) fn gone(&self, path: &str) {
+        self.wait_for(path, path, |object| object.is_none().then_some(()));
+    }
+
+    /// Waits for a condition of the operator configuration, as `Status Reason: message`.
+    #[track_caller]
+    pub(crate) fn condition(&self, kind: &str, expected: &str) {
+        self.wait_for(&format!("{kind} {expected}"), OPERATOR, |object| {
+            (condition(object?, kind)? == expected).then_some(())
+        });
+    }
+
+    /// Waits until the operator has nothing to do any more, and returns where the audit log ends then.
+    #[track_caller]
+    pub(crate) fn at_rest(&self) -> u64 {
+        let mut mark = self.mark();
+        until("the operator at rest", || {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            let requests = self.requests_of(ACCOUNT, mark);
+            mark = self.mark();
+            if requests.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{requests:#?}"))
+            }
+        });
+        mark
+    }
+
+    /// All pods of a workload are there.
+    pub(crate) fn roll_out(&self, path: &str) {
+        let object = self.there(path);
+        let generation = object["metadata"]["generation"].clone();
+        let status = if object["kind"] == "DaemonSet" {
+            json!({
+                "currentNumberScheduled": 2, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2,
+                "numberAvailable": 2, "numberReady": 2, "numberMisscheduled": 0, "numberUnavailable": 0,
+                "observedGeneration": generation,
+            })
+        } else {
+            json!({
+                "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2,
+                "observedGeneration": generation,
+            })
+        };
+        self.report(path, &status);
+    }
+
+    /// Everything is there.
+    pub(crate) fn roll_out_all(&self) {
+        let workloads = ["daemonsets", "deployments"].into_iter().flat_map(|kind| {
+            let all = self.list(&format!("/apis/apps/v1/{kind}"));
+            all.into_iter().map(move |object| {
+                let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+                format!(
+                    "/apis/apps/v1/namespaces/{}/{kind}/{}",
+                    text("namespace"),
+                    text("name")
+                )
+            })
+        });
+        for workload in workloads {
+            self.roll_out(&workload);
+        }
+    }
+
+    pub(crate) fn remove(&self, path: &str) {
+        self.send(Method::DELETE, path, None).accepted();
+    }
+}
+
+/// A condition as `Status Reason: message`.
+pub(crate) fn condition(object: &Value, kind: &str) -> Option<String> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+    let text = |key: &str| condition[key].as_str().unwrap_or_default();
+    Some(format!(
+        "{} {}: {}",
+        text("status"),
+        text("reason"),
+        text("message")
+    ))
+}
+
+/// Managers of fields, with their operations and subresources.
+pub(crate) fn managers(object: &Value) -> Vec<String> {
+    let managers = object["metadata"]["managedFields"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    managers
+        .iter()
+        .map(|it| {
+            format!(
+                "{} {} {}",
+                text(it, "manager"),
+                text(it, "operation"),
+                text(it, "subresource")
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,208 @@
+//! `weft network check`: what the checks of the cluster tell, node by node.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::connectivity_check::PodNetworkConnectivityCheck as Check;
+use clap::Args as ClapArgs;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::ListParams;
+use kube_kit::connection::{self, Answer, Flags};
+use kube_kit::duration::GoDuration;
+
+use crate::messages;
+use crate::names::{INTERVAL, NAMESPACE, REACHABLE, SOURCE, TO};
+
+#[cfg(test)]
+mod tests;
+
+/// Exit code when something is out of reach, or not known to be in reach.
+const FAILURE: u8 = 1;
+/// Checks that are read at once.
+const PAGE: u32 = 500;
+/// A result that is older tells nothing about now.
+const STALE: Duration = Duration::from_secs(INTERVAL.as_secs() * 5);
+
+const EXAMPLES: &str = "\
+Examples:
+  weft network check
+  weft network check --node node1
+  weft network check --failures --context production
+
+Exit code: 0 all endpoints are reachable, 1 some are not, or are not checked, 2 it
+cannot be told.";
+
+/// Arguments of `weft network check`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Checks that start from this node [default: all]
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+    /// Show only endpoints that are not reachable
+    #[arg(long)]
+    failures: bool,
+    #[command(flatten)]
+    cluster: Flags,
+}
+
+/// Why the question can't be answered. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Connection(#[from] connection::Error),
+    #[error(
+        "there are no checks in this cluster\nThe cluster network operator makes them unless network diagnostics are \
+         disabled."
+    )]
+    NoChecks,
+    #[error("no check starts from node {0}\nChecks start from: {1}")]
+    NoNode(String, String),
+}
+
+/// Answers the question, and prints nothing.
+pub fn answer(args: &Args) -> Answer {
+    connection::answer(async {
+        let client = connection::connect(&args.cluster).await?;
+        let api: Api<Check> = Api::namespaced(client, NAMESPACE);
+        let mut checks = Vec::new();
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let list = match api.list(&page).await {
+                Ok(list) => list,
+                Err(kube::Error::Api(status)) if status.code == 404 => return Err(Error::NoChecks),
+                Err(error) => return Err(connection::Error::of("list the checks", &error).into()),
+            };
+            checks.extend(list.items);
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+        report(&checks, args, Timestamp::now())
+    })
+}
+
+/// How one endpoint is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum State {
+    Reachable { latency: String },
+    Unreachable { since: Option<String>, why: String },
+    Stale { since: String },
+    Unchecked,
+}
+
+/// Node of a check, as its name has it.
+fn node(check: &Check) -> &str {
+    let name = check.metadata.name.as_deref().unwrap_or_default();
+    let source = name.rsplit_once(TO).map_or(name, |(source, _)| source);
+    source
+        .strip_prefix(SOURCE)
+        .and_then(|rest| rest.strip_prefix('-'))
+        .unwrap_or(&check.spec.source_pod)
+}
+
+fn state(check: &Check, now: Timestamp) -> State {
+    let status = check.status.clone().unwrap_or_default();
+    let Some(reachable) = status.conditions.iter().find(|it| it.type_ == REACHABLE) else {
+        return State::Unchecked;
+    };
+    let newest = [&status.successes, &status.failures]
+        .into_iter()
+        .filter_map(|list| list.first()?.time.as_ref())
+        .max();
+    let age = newest.and_then(|newest| Duration::try_from(now.duration_since(newest.0)).ok());
+    if let (Some(age), Some(newest)) = (age, newest)
+        && age > STALE
+    {
+        let since = newest.0.to_string();
+        return State::Stale { since };
+    }
+    if reachable.status == "True" {
+        let latency = status.successes.first().and_then(|entry| entry.latency.clone());
+        return State::Reachable {
+            latency: latency.unwrap_or_default(),
+        };
+    }
+    let outage = status.outages.first().filter(|outage| outage.end.is_none());
+    State::Unreachable {
+        since: outage.and_then(|outage| Some(outage.start.as_ref()?.0.to_string())),
+        why: reachable.message.clone(),
+    }
+}
+
+fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error> {
+    let mut nodes: BTreeMap<&str, Vec<&Check>> = BTreeMap::new();
+    for check in checks {
+        nodes.entry(node(check)).or_default().push(check);
+    }
+    if nodes.is_empty() {
+        return Err(Error::NoChecks);
+    }
+    if let Some(wanted) = &args.node {
+        let label = crate::generator::label(wanted);
+        let all: Vec<_> = nodes.keys().copied().collect();
+        let all = all.join(", ");
+        nodes.retain(|node, _| *node == label);
+        if nodes.is_empty() {
+            return Err(Error::NoNode(wanted.clone(), all));
+        }
+    }
+    let (mut text, mut reached, mut total) = (String::new(), 0, 0);
+    for (node, checks) in &nodes {
+        let rows: Vec<_> = checks.iter().map(|check| (*check, state(check, now))).collect();
+        let of_node = rows
+            .iter()
+            .filter(|(_, state)| matches!(state, State::Reachable { .. }))
+            .count();
+        reached += of_node;
+        total += rows.len();
+        text += &format!("{node}: {of_node} of {} endpoints reachable\n", rows.len());
+        text += &table(&rows, args.failures);
+    }
+    let bad = total - reached;
+    text += &match bad {
+        0 => format!("\nAll {total} endpoints are reachable.\n"),
+        1 => format!("\n1 of {total} endpoints is not known to be reachable.\n"),
+        _ => format!("\n{bad} of {total} endpoints are not known to be reachable.\n"),
+    };
+    Ok(Answer {
+        text,
+        remarks: String::new(),
+        code: if bad == 0 { 0 } else { FAILURE },
+    })
+}
+
+fn table(rows: &[(&Check, State)], failures: bool) -> String {
+    let shown: Vec<_> = rows
+        .iter()
+        .filter(|(_, state)| !failures || !matches!(state, State::Reachable { .. }))
+        .map(|(check, state)| {
+            let name = check.metadata.name.as_deref().unwrap_or_default();
+            (messages::target(name), check.spec.target_endpoint.as_str(), state)
+        })
+        .collect();
+    let wide = |width: fn(&(&str, &str, &State)) -> usize| shown.iter().map(width).max().unwrap_or_default();
+    let (names, endpoints) = (wide(|row| row.0.len()), wide(|row| row.1.len()));
+    shown
+        .iter()
+        .map(|(target, endpoint, state)| {
+            let (mark, remark) = match state {
+                State::Reachable { latency } => ("ok  ", latency.clone()),
+                State::Unreachable { since: Some(since), why } => ("FAIL", format!("since {since}: {why}")),
+                State::Unreachable { since: None, why } => ("FAIL", why.clone()),
+                State::Stale { since } => (
+                    "?   ",
+                    format!(
+                        "no result since {since}, for more than {}: does the pod of network-check-source run?",
+                        GoDuration::from(STALE)
+                    ),
+                ),
+                State::Unchecked => ("?   ", "not checked yet".to_owned()),
+            };
+            let line = format!("  {mark}  {target:names$}  {endpoint:endpoints$}  {remark}");
+            format!("{}\n", line.trim_end())
+        })
+        .collect()
+}

@@ -1,0 +1,100 @@
+use super::*;
+use crate::outage::tests::{failure, success};
+use crate::outage::{Outcome, record};
+use api::connectivity_check::{PodNetworkConnectivityCheckSpec, PodNetworkConnectivityCheckStatus};
+
+const NOW: i64 = 1_700_000_000;
+
+fn check(name: &str, endpoint: &str, results: &[Outcome]) -> Check {
+    let spec = PodNetworkConnectivityCheckSpec {
+        source_pod: "pod".to_owned(),
+        target_endpoint: endpoint.to_owned(),
+        tls_client_cert: None,
+    };
+    let mut check = Check::new(name, spec);
+    let mut status = PodNetworkConnectivityCheckStatus::default();
+    for result in results {
+        record(&mut status, result);
+    }
+    check.status = (!results.is_empty()).then_some(status);
+    check
+}
+
+fn args(node: Option<&str>, failures: bool) -> Args {
+    Args {
+        node: node.map(str::to_owned),
+        failures,
+        cluster: Flags {
+            kubeconfig: None,
+            context: None,
+        },
+    }
+}
+
+fn told(checks: &[Check], args: &Args) -> (String, u8) {
+    let now = Timestamp::from_second(NOW).expect("a time");
+    match report(checks, args, now) {
+        Ok(answer) => (answer.text, answer.code),
+        Err(error) => (error.to_string(), 2),
+    }
+}
+
+#[test]
+fn matrix_is_told_node_by_node() {
+    let checks = [
+        check(
+            "network-check-source-n2-to-network-check-target-n1",
+            "10.0.0.1:8080",
+            &[success(NOW - 120), failure(NOW - 60), failure(NOW)],
+        ),
+        check(
+            "network-check-source-n1-to-network-check-target-n2",
+            "10.0.0.2:8080",
+            &[success(NOW)],
+        ),
+        check(
+            "network-check-source-n1-to-load-balancer-api-external",
+            "api.example.com:6443",
+            &[success(NOW - 60)],
+        ),
+        check("network-check-source-n2-to-a", "h:1", &[success(NOW - 301)]),
+        check("network-check-source-n2-to-b", "h:2", &[]),
+    ];
+    let (text, code) = told(&checks, &args(None, false));
+    assert_eq!(
+        text,
+        "\
+n1: 2 of 2 endpoints reachable
+  ok    network-check-target-n2     10.0.0.2:8080         1ms
+  ok    load-balancer-api-external  api.example.com:6443  1ms
+n2: 0 of 3 endpoints reachable
+  FAIL  network-check-target-n1  10.0.0.1:8080  since 2023-11-14T22:12:20Z: no
+  ?     a                        h:1            no result since 2023-11-14T22:08:19Z, for more than 5m0s: does the pod of network-check-source run?
+  ?     b                        h:2            not checked yet
+
+3 of 5 endpoints are not known to be reachable.
+"
+    );
+    assert_eq!(code, 1);
+    let (text, code) = told(&checks, &args(Some("n1.example.com"), true));
+    assert_eq!(
+        text,
+        "n1: 2 of 2 endpoints reachable\n\nAll 2 endpoints are reachable.\n"
+    );
+    assert_eq!(code, 0);
+    let (text, code) = told(&checks, &args(Some("n3"), false));
+    assert_eq!(
+        (text.as_str(), code),
+        ("no check starts from node n3\nChecks start from: n1, n2", 2)
+    );
+}
+
+#[test]
+fn cluster_without_checks_is_told_so() {
+    let (text, code) = told(&[], &args(None, false));
+    assert!(
+        text.starts_with("there are no checks in this cluster\n"),
+        "{text}"
+    );
+    assert_eq!(code, 2);
+}

@@ -1,0 +1,419 @@
+//! Keeps the checks that exist to those that should, and says in the cluster's configuration whether they can tell anything
+//! (cluster-network §13.2).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::{Api, Client};
+use kube_kit::client::message;
+use kube_kit::object::{
+    CLUSTER_NETWORK, CUSTOM_RESOURCE_DEFINITION, Kind, OPENSHIFT_INFRASTRUCTURE, OPENSHIFT_NETWORK, POD,
+    SERVICE,
+};
+use kube_kit::queue::Queue;
+use kube_kit::shutdown::Shutdown;
+use kube_kit::watch::{Name, Options, Store, Waking, has_begun};
+use serde_json::{Value, json};
+
+use super::facts::{self, Condition, Infrastructure, Wish};
+use super::{Backed, Endpoint, Existing, Facts, Generated, Plan, Service, Source, availability, plan};
+use crate::names::{APP, NAMESPACE, SOURCE, TARGET};
+
+/// Field manager of checks.
+const MANAGER: &str = "ConnectivityCheckController";
+/// Field manager of the condition.
+const CONDITION_MANAGER: &str = "cluster-network-operator/connectivity-check-controller";
+/// The condition.
+const AVAILABLE: &str = "NetworkDiagnosticsAvailable";
+/// The definition of checks.
+const DEFINITION: &str = "podnetworkconnectivitychecks.controlplane.operator.openshift.io";
+/// Name of the objects that there is one of.
+const SINGLETON: &str = "cluster";
+/// Label of slices with the name of their service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+const CHECK: Kind = Kind {
+    group: "controlplane.operator.openshift.io",
+    version: "v1alpha1",
+    kind: "PodNetworkConnectivityCheck",
+    plural: "podnetworkconnectivitychecks",
+    namespaced: true,
+};
+const ENDPOINT_SLICE: Kind = Kind {
+    group: "discovery.k8s.io",
+    version: "v1",
+    kind: "EndpointSlice",
+    plural: "endpointslices",
+    namespaced: true,
+};
+const CLUSTER_VERSION: Kind = Kind {
+    group: "config.openshift.io",
+    version: "v1",
+    kind: "ClusterVersion",
+    plural: "clusterversions",
+    namespaced: false,
+};
+/// How often it is looked whether all watches have begun.
+const BEGINNING: Duration = Duration::from_millis(200);
+/// How often checks are asked for as long as their kind is not served.
+const ABSENT: Duration = Duration::from_secs(5);
+/// Longest pause between attempts.
+const LONGEST: Duration = Duration::from_mins(5);
+
+/// Why checks are not as they should be. It is tried again.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot create the definition of checks: {0}")]
+    Definition(String),
+    #[error("cannot read node {node}: {error}")]
+    Node { node: String, error: String },
+    #[error("cannot apply check {name}: {error}")]
+    Apply { name: String, error: String },
+    #[error("cannot delete check {name}: {error}")]
+    Delete { name: String, error: String },
+    #[error("cannot write the condition {AVAILABLE}: {0}")]
+    Condition(String),
+}
+
+/// Keeps checks up to date until the end is wished for. Only one replica of an operator may.
+pub async fn run(client: Client, shutdown: &Shutdown) {
+    let mut controller = Controller::start(client);
+    loop {
+        tokio::select! {
+            () = shutdown.wait() => return,
+            () = controller.queue.next() => {}
+        }
+        match controller.reconcile().await {
+            Ok(()) => controller.queue.succeeded(&()),
+            Err(error) => {
+                let pause = controller.queue.failed(());
+                tracing::warn!(%error, retry = ?pause, "checks are not as they should be");
+            }
+        }
+    }
+}
+
+/// The stores of a service and of what is behind it.
+struct Watched {
+    service: Store<Name, Service>,
+    slices: Store<Name, Vec<Endpoint>>,
+}
+
+struct Controller {
+    client: Client,
+    queue: Queue<()>,
+    sources: Store<Name, Option<String>>,
+    kubernetes: Watched,
+    kube_apiserver: Watched,
+    openshift_apiserver: Watched,
+    target: Watched,
+    infrastructure: Store<Name, Infrastructure>,
+    upgrading: Store<Name, bool>,
+    wish: Store<Name, Wish>,
+    condition: Store<Name, Option<Condition>>,
+    definition: Store<Name, ()>,
+    checks: Store<Name, Existing>,
+    /// Uid of the node of each source, by pod.
+    uids: HashMap<String, String>,
+    /// Ends with the controller.
+    _watches: Waking<()>,
+}
+
+/// Watches the object of this name.
+fn one<T: Send + 'static>(
+    watches: &mut Waking<()>,
+    kind: &Kind,
+    name: &str,
+    read: impl Fn(&Value) -> T + Send + 'static,
+) -> Store<Name, T> {
+    watches.start(kind, None, &Options::all().named(name), (), read)
+}
+
+/// Watches a service and what is behind it.
+fn backed(watches: &mut Waking<()>, namespace: &str, name: &str) -> Watched {
+    let service = Options::all().named(name);
+    let slices = Options::all().labels(format!("{SERVICE_NAME}={name}"));
+    let namespace = Some(namespace);
+    Watched {
+        service: watches.start(&SERVICE, namespace, &service, (), facts::service),
+        slices: watches.start(&ENDPOINT_SLICE, namespace, &slices, (), facts::endpoints),
+    }
+}
+
+fn only<T: Clone>(store: &Store<Name, T>) -> Option<T> {
+    store.values().into_iter().next()
+}
+
+impl Watched {
+    fn has_begun(&self) -> bool {
+        has_begun(&self.service) && has_begun(&self.slices)
+    }
+
+    fn read(&self) -> Backed {
+        Backed {
+            service: only(&self.service),
+            endpoints: self.slices.values().into_iter().flatten().collect(),
+        }
+    }
+}
+
+impl Controller {
+    fn start(client: Client) -> Self {
+        let queue = Queue::with_longest(LONGEST);
+        queue.add(());
+        let mut watches = Waking::new(client.clone(), &queue);
+        let sources = Options::all().labels(format!("{APP}={SOURCE}"));
+        let checks = Options::all().absent(ABSENT);
+        Self {
+            client,
+            queue,
+            sources: watches.start(&POD, Some(NAMESPACE), &sources, (), facts::node),
+            kubernetes: backed(&mut watches, "default", "kubernetes"),
+            kube_apiserver: backed(&mut watches, "openshift-kube-apiserver", "apiserver"),
+            openshift_apiserver: backed(&mut watches, "openshift-apiserver", "api"),
+            target: backed(&mut watches, NAMESPACE, TARGET),
+            infrastructure: one(
+                &mut watches,
+                &OPENSHIFT_INFRASTRUCTURE,
+                SINGLETON,
+                facts::infrastructure,
+            ),
+            upgrading: one(&mut watches, &CLUSTER_VERSION, "version", facts::is_upgrading),
+            wish: one(&mut watches, &OPENSHIFT_NETWORK, SINGLETON, facts::wish),
+            condition: one(&mut watches, &CLUSTER_NETWORK, SINGLETON, |object| {
+                facts::condition(object, AVAILABLE)
+            }),
+            definition: one(&mut watches, &CUSTOM_RESOURCE_DEFINITION, DEFINITION, |_| ()),
+            checks: watches.start(&CHECK, Some(NAMESPACE), &checks, (), facts::existing),
+            uids: HashMap::new(),
+            _watches: watches,
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        let backed = [
+            &self.kubernetes,
+            &self.kube_apiserver,
+            &self.openshift_apiserver,
+            &self.target,
+        ];
+        has_begun(&self.sources)
+            && backed.into_iter().all(Watched::has_begun)
+            && has_begun(&self.infrastructure)
+            && has_begun(&self.upgrading)
+            && has_begun(&self.wish)
+            && has_begun(&self.condition)
+            && has_begun(&self.definition)
+            && has_begun(&self.checks)
+    }
+
+    async fn reconcile(&mut self) -> Result<(), Error> {
+        if !self.has_begun() {
+            self.queue.add_after((), BEGINNING);
+            return Ok(());
+        }
+        let wish = only(&self.wish).unwrap_or_default();
+        if !wish.managed || only(&self.upgrading).unwrap_or_default() {
+            return Ok(());
+        }
+        if self.definition.is_empty() {
+            self.create_definition().await?;
+        }
+        if !self.checks.is_synced() {
+            // The kind is served a moment after its definition is made.
+            self.queue.add_after((), BEGINNING);
+            return Ok(());
+        }
+        let existing = self.existing();
+        if !wish.enabled {
+            return self.carry_out(plan(&BTreeMap::new(), &existing)).await;
+        }
+        let sources = self.sources().await?;
+        let facts = self.facts();
+        let wanted = super::checks(&sources, &super::targets(&facts));
+        let done = self.carry_out(plan(&wanted, &existing)).await;
+        self.tell(availability(&sources, &facts)).await?;
+        done
+    }
+
+    fn existing(&self) -> BTreeMap<String, Existing> {
+        let names = self.checks.keys().into_iter();
+        names
+            .filter_map(|name| Some((name.name.clone(), self.checks.get(&name)?)))
+            .collect()
+    }
+
+    /// Pods that have a node.
+    async fn sources(&mut self) -> Result<Vec<Source>, Error> {
+        let pods = self.sources.keys();
+        self.uids
+            .retain(|pod, _| pods.iter().any(|known| known.name == *pod));
+        let mut sources = Vec::new();
+        for pod in pods {
+            let Some(node) = self.sources.get(&pod).flatten() else {
+                continue;
+            };
+            let node_uid = match self.uids.get(&pod.name) {
+                Some(uid) => uid.clone(),
+                None => match self.uid(&node).await? {
+                    Some(uid) => {
+                        self.uids.insert(pod.name.clone(), uid.clone());
+                        uid
+                    }
+                    None => continue,
+                },
+            };
+            let pod = pod.name;
+            sources.push(Source { pod, node, node_uid });
+        }
+        Ok(sources)
+    }
+
+    async fn uid(&self, node: &str) -> Result<Option<String>, Error> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let found = nodes.get_metadata_opt(node).await;
+        let found = found.map_err(|error| Error::Node {
+            node: node.to_owned(),
+            error: message(&error),
+        })?;
+        Ok(found.and_then(|node| node.metadata.uid))
+    }
+
+    fn facts(&self) -> Facts {
+        let Infrastructure {
+            external,
+            internal,
+            hosted,
+        } = only(&self.infrastructure).unwrap_or_default();
+        Facts {
+            kubernetes: self.kubernetes.read(),
+            kube_apiserver: self.kube_apiserver.read(),
+            openshift_apiserver: self.openshift_apiserver.read(),
+            external,
+            internal,
+            target: self.target.read(),
+            hosted,
+        }
+    }
+
+    async fn create_definition(&self) -> Result<(), Error> {
+        let crd = api::connectivity_check::crd().map_err(|error| Error::Definition(error.to_string()))?;
+        let crds = Api::all(self.client.clone());
+        match crds.create(&PostParams::default(), &crd).await {
+            Ok(_) => {
+                tracing::info!("definition of checks created");
+                Ok(())
+            }
+            // The watch is late.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(Error::Definition(message(&error))),
+        }
+    }
+
+    /// Does what is planned; what fails keeps nothing else from being done.
+    async fn carry_out(&self, plan: Plan) -> Result<(), Error> {
+        let mut done = Ok(());
+        for check in &plan.apply {
+            let applied = self.apply(check).await;
+            done = done.and(applied);
+        }
+        for name in plan.delete {
+            let deleted = self.delete(name).await;
+            done = done.and(deleted);
+        }
+        done
+    }
+
+    fn api(&self, kind: &Kind) -> Api<DynamicObject> {
+        let resource = kind.api_resource();
+        if kind.namespaced {
+            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
+        } else {
+            Api::all_with(self.client.clone(), &resource)
+        }
+    }
+
+    /// Applies an object, and returns what it became.
+    async fn patch(
+        &self,
+        kind: &Kind,
+        name: &str,
+        manager: &str,
+        object: &Value,
+    ) -> Result<DynamicObject, kube::Error> {
+        let params = PatchParams::apply(manager).force();
+        let patch = Patch::Apply(object);
+        self.api(kind).patch(name, &params, &patch).await
+    }
+
+    async fn apply(&self, check: &Generated) -> Result<(), Error> {
+        let applied = self.patch(&CHECK, &check.name, MANAGER, &check.object()).await;
+        let applied = applied.map_err(|error| Error::Apply {
+            name: check.name.clone(),
+            error: message(&error),
+        })?;
+        let version = applied.metadata.resource_version.clone().unwrap_or_default();
+        let known = facts::existing(&serde_json::to_value(&applied).unwrap_or_default());
+        self.checks
+            .put(Name::new(NAMESPACE, &check.name), &version, known);
+        tracing::info!(check = check.name, endpoint = check.endpoint, "check applied");
+        Ok(())
+    }
+
+    async fn delete(&self, name: String) -> Result<(), Error> {
+        match self.api(&CHECK).delete(&name, &DeleteParams::background()).await {
+            Ok(_) => {
+                tracing::info!(check = name, "check deleted");
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => {
+                let error = message(&error);
+                Err(Error::Delete { name, error })
+            }
+        }
+    }
+
+    /// Writes the condition into the cluster's configuration, if there is one and it says something else.
+    async fn tell(&self, says: (&str, &str, &str)) -> Result<(), Error> {
+        let key = Name::new("", SINGLETON);
+        let Some(before) = self.condition.get(&key) else {
+            return Ok(());
+        };
+        let (status, reason, text) = says;
+        let same = |it: &Condition| it.says == (status.to_owned(), reason.to_owned(), text.to_owned());
+        if before.as_ref().is_some_and(same) {
+            return Ok(());
+        }
+        let since = before
+            .filter(|before| before.says.0 == status && !before.since.is_empty())
+            .map_or_else(now, |before| before.since);
+        let object = json!({
+            "apiVersion": CLUSTER_NETWORK.api_version(),
+            "kind": CLUSTER_NETWORK.kind,
+            "metadata": { "name": SINGLETON },
+            "status": { "conditions": [{
+                "type": AVAILABLE, "status": status, "reason": reason, "message": text, "lastTransitionTime": since,
+            }] },
+        });
+        let written = self
+            .patch(&CLUSTER_NETWORK, SINGLETON, CONDITION_MANAGER, &object)
+            .await;
+        let written = written.map_err(|error| Error::Condition(message(&error)))?;
+        let version = written.metadata.resource_version.clone().unwrap_or_default();
+        let object = serde_json::to_value(&written).unwrap_or_default();
+        self.condition
+            .put(key, &version, facts::condition(&object, AVAILABLE));
+        Ok(())
+    }
+}
+
+/// Now, as the API keeps times.
+fn now() -> String {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+}

@@ -1,0 +1,135 @@
+//! A server with the kind of checks, and the objects that tests put there.
+
+use std::ops::Deref;
+
+use serde_json::{Value, json};
+use stage::Server;
+pub(crate) use stage::{Admin, Method, Task, until};
+
+pub(crate) const NS: &str = "openshift-network-diagnostics";
+pub(crate) const POD: &str = "network-check-source-1";
+pub(crate) const NODE: &str = "node1.example.com";
+
+/// The configurations of the cluster's network, and of its operator.
+pub(crate) const CONFIGS: &str = "/apis/config.openshift.io/v1/networks";
+pub(crate) const OPERATORS: &str = "/apis/operator.openshift.io/v1/networks";
+
+pub(crate) struct Stage {
+    server: Server,
+}
+
+impl Deref for Stage {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+pub(crate) fn services() -> String {
+    format!("/api/v1/namespaces/{NS}/services")
+}
+
+pub(crate) fn checks() -> String {
+    format!("/apis/controlplane.operator.openshift.io/v1alpha1/namespaces/{NS}/podnetworkconnectivitychecks")
+}
+
+impl Stage {
+    pub(crate) fn start() -> Self {
+        let server = Server::take(install, empty);
+        server.namespace(NS, &[]);
+        Self { server }
+    }
+
+    /// The node of the source, and its pod.
+    pub(crate) fn source(&self) -> Value {
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
+        let node = self.create("/api/v1/nodes", &node);
+        self.create(
+            &format!("/api/v1/namespaces/{NS}/pods"),
+            &pod(POD, "network-check-source", NODE),
+        );
+        node
+    }
+
+    pub(crate) fn check(&self, name: &str, source: &str, endpoint: &str) {
+        let check = json!({
+            "apiVersion": "controlplane.operator.openshift.io/v1alpha1", "kind": "PodNetworkConnectivityCheck",
+            "metadata": { "name": name }, "spec": { "sourcePod": source, "targetEndpoint": endpoint },
+        });
+        self.create(&checks(), &check);
+    }
+
+    /// Waits until the status of a check satisfies a condition.
+    #[track_caller]
+    pub(crate) fn wait_for_status(
+        &self,
+        name: &str,
+        what: &str,
+        condition: impl Fn(&Value) -> bool,
+    ) -> Value {
+        self.wait_for(what, &format!("{}/{name}", checks()), |check| {
+            let status = &check?["status"];
+            condition(status).then(|| status.clone())
+        })
+    }
+
+    /// Waits for an event, wherever it is.
+    #[track_caller]
+    pub(crate) fn wait_for_event(&self, text: &str) {
+        until(text, || {
+            let events = self.events("");
+            if events.iter().any(|event| event.contains(text)) {
+                Ok(())
+            } else {
+                Err(format!("{events:#?}"))
+            }
+        });
+    }
+}
+
+/// A pod on a node.
+pub(crate) fn pod(name: &str, app: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": app } },
+        "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "registry.example/none" }] },
+    })
+}
+
+fn install(admin: &Admin) {
+    let crds = [
+        api::connectivity_check::crd().expect("a definition"),
+        api::cluster_network::config::crd().expect("a definition"),
+        api::cluster_network::operator::crd().expect("a definition"),
+    ];
+    for crd in crds {
+        admin.apply(&serde_json::to_value(crd).expect("JSON"));
+    }
+    for path in [&checks(), CONFIGS, OPERATORS] {
+        admin.wait_until_served(path);
+    }
+}
+
+fn empty(admin: &Admin) {
+    admin.delete(&checks());
+    for path in ["/api/v1/nodes", CONFIGS, OPERATORS] {
+        admin.delete(path);
+    }
+    for kind in ["pods", "events"] {
+        admin.delete(&format!("/api/v1/namespaces/{NS}/{kind}"));
+    }
+    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NS}/endpointslices");
+    for path in [&slices, &services()] {
+        admin.delete(path);
+    }
+    admin.delete("/api/v1/namespaces/default/events");
+    let path = format!("/api/v1/namespaces/{NS}");
+    admin.delete(&path);
+    // Nobody else does: there is no controller of namespaces.
+    let free = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NS }, "spec": { "finalizers": [] },
+    });
+    admin
+        .send(Method::PUT, &format!("{path}/finalize"), Some(&free))
+        .accepted();
+}

@@ -1,0 +1,132 @@
+//! Server-side apply: for objects that several clients write, each its own fields.
+//!
+//! The API server merges and remembers who owns which field; what we do not set is not ours, and stays. Nothing is sent
+//! when the live object has all that was rendered and the same rendering was sent before: fields that an earlier
+//! rendering set are taken back by sending the new one.
+
+use super::{Applied, Applier, Attempt, Cause, Error, fingerprint, requests};
+use crate::cache::Lookup;
+use crate::lock;
+use crate::merge::cover;
+use crate::object::{Kind, ObjectId};
+use kube::core::params::{Patch, PatchParams};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// An object, a subresource of it, and the field manager.
+type Key = (ObjectId, Option<&'static str>, String);
+
+/// What was sent.
+#[derive(Debug, Default)]
+pub(super) struct Sent(Mutex<HashMap<Key, Entry>>);
+
+#[derive(Debug, Clone)]
+struct Entry {
+    /// The hash of the rendering.
+    rendering: u64,
+    /// Where the answer did not have what was sent: the server's or a webhook's doing, and it would come back.
+    uncovered: Vec<String>,
+}
+
+impl Applier {
+    /// Has the API server merge an object, or a subresource of it (`status`), as the field manager `manager`, who takes
+    /// over the fields that others own. Nothing is sent where it would change nothing. What this process has not sent yet
+    /// is always sent, so that fields of an earlier version are taken back.
+    ///
+    /// # Errors
+    /// When the object is refused or does not exist, or another client keeps changing it back.
+    pub async fn apply_as(
+        &self,
+        manager: &str,
+        rendered: &Value,
+        subresource: Option<&'static str>,
+    ) -> Result<Applied, Error> {
+        let id = ObjectId::of(rendered);
+        let failed = |cause| Error {
+            attempt: Attempt::Apply,
+            id: id.clone(),
+            cause,
+        };
+        let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(&id)))?;
+        let known = match self.cache.lookup(&id) {
+            Lookup::Present(object) => Some(object),
+            // A watch may select only what already has our labels.
+            Lookup::Absent | Lookup::Unknown => None,
+        };
+        let rendering = fingerprint(rendered);
+        let key = (id.clone(), subresource, manager.to_owned());
+        if let Some(live) = &known {
+            let before = lock(&self.sent.0).get(&key).cloned();
+            let uncovered = cover::uncovered(rendered, live);
+            let is_known = |path: &String| before.iter().any(|before| before.uncovered.contains(path));
+            if before
+                .as_ref()
+                .is_some_and(|before| before.rendering == rendering)
+                && uncovered.iter().all(is_known)
+            {
+                return Ok(Applied::Unchanged);
+            }
+        }
+        self.may_write(kind, &id, rendered, rendering)
+            .await
+            .map_err(failed)?;
+        let stored = self
+            .patch_as(manager, kind, &id, rendered, subresource)
+            .await
+            .map_err(failed)?;
+        let entry = Entry {
+            rendering,
+            uncovered: cover::uncovered(rendered, &stored),
+        };
+        lock(&self.sent.0).insert(key, entry);
+        let version = |object: &Value| object.pointer("/metadata/resourceVersion").cloned();
+        let applied = match &known {
+            // An apply that changes nothing is no write.
+            Some(live) if version(live) == version(&stored) => Applied::Unchanged,
+            Some(_) => Applied::Updated,
+            None => Applied::Created,
+        };
+        if applied != Applied::Unchanged {
+            self.wrote(&id);
+        }
+        self.cache.put(&stored);
+        Ok(applied)
+    }
+
+    /// Applies a strategic merge patch to an object and returns what it became.
+    ///
+    /// # Errors
+    /// When there is no such object, or the API server refuses or does not answer.
+    pub async fn strategic_patch(&self, id: &ObjectId, patch: &Value) -> Result<Value, Error> {
+        let failed = |cause| Error {
+            attempt: Attempt::Patch,
+            id: id.clone(),
+            cause,
+        };
+        let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(id)))?;
+        let parameters = PatchParams::default();
+        let request = requests(kind, id).patch(&id.name, &parameters, &Patch::Strategic(patch));
+        let stored = self.send(id, request).await.map_err(failed)?;
+        self.cache.put(&stored);
+        Ok(stored)
+    }
+
+    async fn patch_as(
+        &self,
+        manager: &str,
+        kind: Kind,
+        id: &ObjectId,
+        rendered: &Value,
+        subresource: Option<&str>,
+    ) -> Result<Value, Cause> {
+        let parameters = PatchParams::apply(manager).force();
+        let patch = Patch::Apply(rendered);
+        let request = requests(kind, id);
+        let request = match subresource {
+            Some(subresource) => request.patch_subresource(subresource, &id.name, &parameters, &patch),
+            None => request.patch(&id.name, &parameters, &patch),
+        };
+        self.send(id, request).await
+    }
+}

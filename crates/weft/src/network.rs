@@ -1,0 +1,34 @@
+//! `weft network`: the network of the cluster, for people.
+
+use std::process::ExitCode;
+
+use clap::{Args as ClapArgs, Subcommand};
+use program::terminal;
+
+/// Looks at the network of the cluster.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Question {
+    /// Show what a configuration would change, and what of it is unsafe
+    Plan(cluster_network::cli::PlanArgs),
+    /// Show how the network is, and what is wrong with it
+    Status(cluster_network::cli::StatusArgs),
+    /// Show which endpoints the nodes reach, and which they do not
+    Check(connectivity::cli::Args),
+}
+
+/// Prints the answer, and tells by the exit code how it went.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let answer = match &args.question {
+        Question::Plan(args) => cluster_network::cli::plan(args),
+        Question::Status(args) => cluster_network::cli::status(args),
+        Question::Check(args) => connectivity::cli::answer(args),
+    };
+    terminal::answer(&answer.text, &answer.remarks, answer.code)
+}
