@@ -153,7 +153,7 @@ fn server(node: &str) -> Value {
     server["metadata"]["labels"] = json!({ "app": "server" });
     let container = &mut server["spec"]["containers"][0];
     let serve = format!(
-        "echo '{PAGE}' > /tmp/index.html; nc -lk -p {ECHO_PORT} -e cat & exec httpd -f -p {PORT} -h /tmp"
+        "echo '{PAGE}' > /tmp/index.html; nc -ll -p {ECHO_PORT} -e cat & exec httpd -f -p {PORT} -h /tmp"
     );
     container["command"] = json!(["sh", "-c", serve]);
     container["ports"] = json!([{ "containerPort": PORT, "hostPort": HOST_PORT }]);
@@ -261,7 +261,8 @@ fn daemons_die_under_traffic(own: &Own, server: &str) {
         for node in NODES {
             let daemon = own.wait("the daemon", || own.daemon(node));
             if round == 0 {
-                println!("measured: daemon of {node} {} KiB Pss", pss(daemon));
+                let [pss, anonymous] = ["Pss", "Anonymous"].map(|of| memory(daemon, of));
+                println!("measured: daemon of {node} {pss} KiB Pss, {anonymous} KiB anonymous");
             }
             run::output(Command::new("kill").args(["-9", &daemon.to_string()])).unwrap();
             own.wait("another daemon", || {
@@ -313,10 +314,11 @@ fn remove(own: &Own, image: &str) {
     });
 }
 
-/// The proportional share of memory, KiB.
-fn pss(pid: i32) -> u64 {
+/// A figure of a process' memory, KiB.
+fn memory(pid: i32, of: &str) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let line = rollup.lines().find(|line| line.starts_with("Pss:"));
-    let figure = line.and_then(|line| line.split_whitespace().nth(1));
-    figure.and_then(|figure| figure.parse().ok()).unwrap_or_default()
+    let mut lines = rollup.lines().filter_map(|line| line.split_once(':'));
+    let figure = lines.find(|(name, _)| *name == of).map(|(_, figure)| figure);
+    let number = figure.and_then(|figure| figure.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or_default()
 }
