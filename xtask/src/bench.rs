@@ -6,6 +6,7 @@ mod cni;
 mod dns;
 mod footprint;
 mod harness;
+mod ipam;
 mod macpool;
 mod memory;
 mod nmstate;
@@ -33,7 +34,9 @@ enum Command {
     Operator(operator::Args),
     /// The MAC pool: reviews over TLS, starts with many virtual machines, memory, API requests; needs root
     Macpool(macpool::Args),
-    /// The secondary DNS: queries per second and core, memory, start with many names; needs root
+    /// KubeVirt IPAM: reviews of launcher pods, start with many claims, memory, time to a claim; needs root
+    Ipam(ipam::Args),
+    /// The secondary DNS: queries per second and core, memory, start with many names, time to an answer; needs root
     Dns(dns::Args),
     /// Node network state: memory, idle processor time, time to report a change and to apply a policy; needs root
     Nmstate(nmstate::Args),
@@ -47,6 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Command::Pods(args) => pods::run(args),
         Command::Operator(args) => operator::run(args),
         Command::Macpool(args) => macpool::run(args),
+        Command::Ipam(args) => ipam::run(args),
         Command::Dns(args) => dns::run(args),
         Command::Nmstate(args) => nmstate::run(args),
     }

@@ -1,37 +1,74 @@
-//! Stands in for an API server with many instances: lists page by page, and watches that report nothing.
+//! Stands in for an API server with many instances: lists page by page, and watches that tell what they are given.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
+use anyhow::bail;
 use serde_json::{Value, json};
 
 /// Octets of everything in an instance that nobody here reads, about as much as a real one has.
 const IGNORED: usize = 6000;
 
-/// Listens, and returns a kubeconfig that leads there. It lives as long as this process.
-pub(crate) fn start(directory: &Path, instances: u32) -> anyhow::Result<PathBuf> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let kubeconfig = directory.join("kubeconfig");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{ "name": "c", "cluster": { "server": format!("http://{}", listener.local_addr()?) } }],
-        "users": [{ "name": "u", "user": {} }],
-        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
-    });
-    fs::write(&kubeconfig, config.to_string())?;
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            // A client that goes away is no concern of others.
-            thread::spawn(move || answer(&stream, instances));
-        }
-    });
-    Ok(kubeconfig)
+/// The version of the list.
+const VERSION: u32 = 7;
+
+/// The cluster. It is served as long as this process lives.
+pub(crate) struct Cluster {
+    /// Leads to it.
+    pub(crate) kubeconfig: PathBuf,
+    watches: Watches,
 }
 
-fn answer(stream: &TcpStream, instances: u32) -> anyhow::Result<()> {
+/// Connections of watches.
+type Watches = Arc<Mutex<Vec<TcpStream>>>;
+
+impl Cluster {
+    /// Listens.
+    pub(crate) fn start(directory: &Path, instances: u32) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let kubeconfig = directory.join("kubeconfig");
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": { "server": format!("http://{}", listener.local_addr()?) } }],
+            "users": [{ "name": "u", "user": {} }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+        });
+        fs::write(&kubeconfig, config.to_string())?;
+        let watches = Watches::default();
+        let begun = Arc::clone(&watches);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let begun = Arc::clone(&begun);
+                // A client that goes away is no concern of others.
+                thread::spawn(move || answer(&stream, instances, &begun));
+            }
+        });
+        Ok(Self { kubeconfig, watches })
+    }
+
+    /// Tells all watches of an event of an instance.
+    pub(crate) fn tell(&self, event: &str, n: u32, version: u32) -> anyhow::Result<()> {
+        let mut object = instance(n);
+        object["metadata"]["resourceVersion"] = (VERSION + version).to_string().into();
+        let line = json!({ "type": event, "object": object }).to_string() + "\n";
+        let chunk = format!("{:x}\r\n{line}\r\n", line.len());
+        let Ok(mut watches) = self.watches.lock() else {
+            bail!("a watch failed");
+        };
+        // Those of processes that have ended can't be written to.
+        watches.retain_mut(|watch| watch.write_all(chunk.as_bytes()).is_ok());
+        if watches.is_empty() {
+            bail!("nobody watches");
+        }
+        Ok(())
+    }
+}
+
+fn answer(stream: &TcpStream, instances: u32, watches: &Watches) -> anyhow::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     while let Some(request) = lines.next().transpose()? {
         while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
@@ -44,7 +81,15 @@ fn answer(stream: &TcpStream, instances: u32) -> anyhow::Result<()> {
             found.and_then(|value| value.parse::<u32>().ok())
         };
         if path.contains("watch=true") {
-            thread::park();
+            let mut watch = stream.try_clone()?;
+            watch.set_nodelay(true)?;
+            watch.write_all(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n",
+            )?;
+            if let Ok(mut watches) = watches.lock() {
+                watches.push(watch);
+            }
+            return Ok(());
         }
         let (from, limit) = (
             parameter("continue").unwrap_or(0),
@@ -59,7 +104,7 @@ fn answer(stream: &TcpStream, instances: u32) -> anyhow::Result<()> {
         let items: Vec<Value> = (from..to).map(instance).collect();
         let body = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceList",
-            "metadata": { "resourceVersion": "7", "continue": more }, "items": items,
+            "metadata": { "resourceVersion": VERSION.to_string(), "continue": more }, "items": items,
         });
         let body = body.to_string();
         let head = format!(
@@ -79,7 +124,7 @@ fn instance(n: u32) -> Value {
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
         "metadata": {
             "name": format!("vm{n}"), "namespace": format!("ns{}", n % 100), "uid": n.to_string(),
-            "resourceVersion": "7", "annotations": { "ignored": "x".repeat(IGNORED) },
+            "resourceVersion": VERSION.to_string(), "annotations": { "ignored": "x".repeat(IGNORED) },
         },
         "spec": { "networks": [{ "name": "default", "pod": {} }, { "name": "nic1", "multus": { "networkName": "n" } }] },
         "status": { "phase": "Running", "interfaces": [

@@ -9,15 +9,15 @@
 //!
 //! Clients and server share the machine's processors: queries per second are a floor, the server's own time on processors
 //! is what counts, and is told as queries per second and core. The monitor lists its instances from a stand-in of an API
-//! server in this process, which makes them up page by page: its start is a ceiling.
+//! server in this process, which makes them up page by page: its start is a ceiling. The same stand-in tells the watch of
+//! single instances, whose names are asked for until they are answered.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod cluster;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use review_bench::http;
+
+use crate::cluster::Cluster;
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -55,6 +58,17 @@ const CLIENTS: u32 = 4;
 const UNDER_WAY: usize = 32;
 /// Port of the monitor's probes.
 const MONITOR: u16 = 8081;
+/// Port of the server that is in one process with its monitor.
+const ALL_IN_ONE: u16 = 5353;
+/// Instances that come and go, one after the other.
+const EVENTS: u32 = 500;
+/// From one event to the next: now and then one comes while zone files are written.
+const BETWEEN_EVENTS: Duration = Duration::from_millis(10);
+/// Between two questions for the name of an instance that came or went.
+const LOOK: Duration = Duration::from_micros(100);
+/// Response codes (RFC 1035): the name exists, and it does not.
+const EXISTS: u8 = 0;
+const NO_NAME: u8 = 3;
 /// After such a time a process that does nothing has given memory back.
 const REST: Duration = Duration::from_secs(25);
 /// How long the server may take to start, and an answer.
@@ -135,7 +149,7 @@ fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {
 
 /// Starts monitors among many instances.
 fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
-    let kubeconfig = cluster::start(directory, args.vms)?;
+    let cluster = Cluster::start(directory, args.vms)?;
     println!("\nthe monitor among {} instances:", args.vms);
     for mode in ["monitor", "all-in-one"] {
         let zones = directory.join(mode);
@@ -143,7 +157,7 @@ fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
         let began = Instant::now();
         let process = Command::new(&args.ours)
             .args(["secondary-dns", mode, "--kubeconfig"])
-            .arg(&kubeconfig)
+            .arg(&cluster.kubeconfig)
             .arg("--zones")
             .arg(&zones)
             .stdout(Stdio::null())
@@ -174,18 +188,60 @@ fn measure_monitor(directory: &Path, args: &Args) -> anyhow::Result<()> {
         // It gives back what the start took when it has been at rest.
         thread::sleep(REST);
         println!("    at rest {}", server.memory()?);
+        if mode == "all-in-one" {
+            measure_events(&cluster, args)?;
+        }
     }
     Ok(())
 }
 
+/// How long an event of the watch takes to be answered, by a server in one process with its monitor.
+fn measure_events(cluster: &Cluster, args: &Args) -> anyhow::Result<()> {
+    let socket = client(ALL_IN_ONE)?;
+    let mut times = [Vec::new(), Vec::new()];
+    let mut version = 0;
+    for n in args.vms..args.vms + EVENTS {
+        let name = Asked::Interface.name(n);
+        for ((event, code), times) in [("ADDED", EXISTS), ("DELETED", NO_NAME)]
+            .into_iter()
+            .zip(&mut times)
+        {
+            version += 1;
+            let told = Instant::now();
+            cluster.tell(event, n, version)?;
+            while answer_code(&socket, version, &name)? != Some(code) {
+                if told.elapsed() > PATIENCE {
+                    bail!("{name} is not answered as it should be after {event}");
+                }
+                thread::sleep(LOOK);
+            }
+            times.push(told.elapsed());
+            thread::sleep(BETWEEN_EVENTS);
+        }
+    }
+    for (what, mut times) in ["comes", "goes"].into_iter().zip(times) {
+        let late = late(&mut times);
+        println!(
+            "    an instance {what}: answered after {:.2} ms, 99 of 100 within {:.2} ms",
+            times[times.len() / 2].as_secs_f64() * 1000.0,
+            late.as_secs_f64() * 1000.0,
+        );
+    }
+    Ok(())
+}
+
+/// The response code of a question for an address; `None` if the answer is lost.
+fn answer_code(socket: &UdpSocket, id: u32, name: &str) -> anyhow::Result<Option<u8>> {
+    let id = u16::try_from(id % 65_536)?;
+    socket.send(&query(id, name))?;
+    let mut room = [0; 512];
+    let answered = socket.recv(&mut room).is_ok();
+    Ok((answered && room[..2] == id.to_be_bytes()).then_some(room[3] % 16))
+}
+
 /// Whether the probe of the monitor says so.
 fn is_ready() -> bool {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", MONITOR)) else {
-        return false;
-    };
-    let mut answer = String::new();
-    let asked = stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
+    http::plain(MONITOR, "/readyz").is_ok_and(|answer| answer.status == 200)
 }
 
 fn zone(vms: u32) -> String {

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::http::{Connection, Server};
-use crate::load::{self, Figures};
-use crate::manager::Manager;
+use review_bench::http::{Connection, Server};
+use review_bench::load::{self, Figures, Pace};
+use review_bench::program::Manager;
+
 use crate::objects::{self, Review};
 
 /// Where the hostile client is.
@@ -77,7 +78,7 @@ impl Hostility {
 
 fn slow(server: &Server) -> anyhow::Result<Connection> {
     let mut connection = server.connect()?;
-    connection.begin()?;
+    connection.begin(Review::PodCreate.path())?;
     Ok(connection)
 }
 
@@ -87,14 +88,14 @@ pub(crate) fn measure(
     hostility: Hostility,
     time: Duration,
 ) -> anyhow::Result<(Figures, u64)> {
-    let server = Manager::server()?.from(ADDRESS);
+    let server = manager.server().clone().from(ADDRESS);
     let (begun, stop) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let hostile: Vec<_> = (0..THREADS)
             .map(|_| scope.spawn(|| hostility.carry_out(&server, &begun, &stop)))
             .collect();
         begun.wait();
-        let figures = load::measure(manager, Review::MachineCreate, 1, time);
+        let figures = load::measure(manager, &Review::MachineCreate.reviews(), 1, Pace::Full, time);
         let memory = manager.memory();
         stop.store(true, Ordering::Relaxed);
         for thread in hostile {

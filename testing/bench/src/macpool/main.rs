@@ -6,34 +6,29 @@
 //!      │        ▲ watches
 //!      └── weft kubemacpool     <── reviews over TLS, by threads of this process
 //! ```
-//!
-//! Clients and server share the machine's processors: reviews per second are a floor, the server's own time on processors
-//! is what counts. Built without optimisation but for what it links, to be there at once; the encoding of a review is not
-//! on the clock of its answer, yet it takes processor time from the server.
 
 mod hostile;
-mod http;
-mod load;
 mod manager;
 mod objects;
+mod outage;
 mod table;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Parser;
-use cluster::{ApiServer, Progress, Steps, wait};
-use linux::netns::unshare_network;
-use linux::route::Socket;
+use cluster::{ApiServer, Progress, Steps};
+use review_bench::api::{facts, isolate, wait_until_served, write, writer};
+use review_bench::http::Server;
+use review_bench::load::{self, Pace};
+use review_bench::table::Row;
 use serde_json::{Value, json};
 
 use crate::hostile::Hostility;
-use crate::http::Server;
-use crate::manager::{Certificate, Program};
+use crate::manager::Certificate;
 use crate::objects::{NAMESPACE, Review};
 
 #[derive(Debug, Parser)]
@@ -52,15 +47,12 @@ struct Args {
     seconds: u64,
 }
 
-/// Connections that objects are written by.
-const WRITERS: usize = 4;
 /// Numbers of clients that ask at the same time.
-const CLIENTS: [usize; 2] = [1, 8];
+const CLIENTS: [u32; 2] = [1, 8];
 /// Pods whose life is watched: created, running, deleted.
 const PODS: usize = 334;
 /// A manager that is left alone for so long has settled.
 const REST: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_mins(2);
 
 fn main() -> ExitCode {
     match measure(&Args::parse()) {
@@ -75,12 +67,7 @@ fn main() -> ExitCode {
 fn measure(args: &Args) -> anyhow::Result<()> {
     let ours = args.ours.canonicalize();
     let ours = ours.with_context(|| format!("cannot find {}", args.ours.display()))?;
-    // On the only thread so far: what it starts is there too.
-    unshare_network()?;
-    linux::process::unshare_mounts()?;
-    let mut socket = Socket::open()?;
-    let loopback = socket.find_link("lo")?.context("no loopback interface")?;
-    socket.set_up(&loopback)?;
+    isolate()?;
     let _certificate = Certificate::new()?;
     println!("{}", facts(&ours)?);
 
@@ -89,12 +76,9 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     let api = ApiServer::start()?;
     api.kubectl().apply(&objects::installation().to_string())?;
     let writer = writer(&api)?;
-    wait_until_served(&writer)?;
-    let program = Program {
-        path: ours,
-        kubeconfig: api.kubeconfig().to_owned(),
-        log: std::env::temp_dir().join(format!("macpool-bench-{}.log", std::process::id())),
-    };
+    wait_until_served(&writer, &objects::SERVED)?;
+    let program = manager::program(ours, api.kubeconfig());
+    let server = program.server()?;
 
     let mut sizes = args.vms.clone();
     sizes.sort_unstable();
@@ -128,7 +112,7 @@ fn measure(args: &Args) -> anyhow::Result<()> {
         std::thread::sleep(REST);
         let memory = manager.memory()?;
         steps.step(&format!("killing it among {size}"));
-        let ((mut manager, _), outage) = load::outage(|| {
+        let ((mut manager, _), outage) = outage::outage(&server, || {
             manager.kill()?;
             program.start()
         })?;
@@ -142,8 +126,12 @@ fn measure(args: &Args) -> anyhow::Result<()> {
             for review in Review::ALL {
                 for clients in CLIENTS {
                     steps.step(&format!("{} by {clients} clients", review.name()));
-                    let figures = load::measure(&manager, review, clients, time)?;
-                    reviews.push((review, clients, figures));
+                    let figures = load::measure(&manager, &review.reviews(), clients, Pace::Full, time)?;
+                    reviews.push(Row {
+                        name: review.name(),
+                        clients: clients.to_string(),
+                        figures,
+                    });
                     // The objects of these reviews never appear: a manager has room for so many.
                     manager.kill()?;
                     manager = program.start()?.0;
@@ -175,85 +163,6 @@ fn measure(args: &Args) -> anyhow::Result<()> {
         println!("\n{calls} API calls of the manager in {events} pod events");
     }
     Ok(())
-}
-
-/// What the figures depend on.
-fn facts(ours: &Path) -> anyhow::Result<String> {
-    let kernel = rustix::system::uname();
-    let cores = std::thread::available_parallelism().context("cannot count processors")?;
-    let size = fs::metadata(ours)
-        .with_context(|| format!("cannot read {}", ours.display()))?
-        .len();
-    Ok(format!(
-        "Linux {}, {cores} cores, clients and server on the same; weft {} of {} KiB",
-        kernel.release().to_string_lossy(),
-        env!("CARGO_PKG_VERSION"),
-        size / 1024,
-    ))
-}
-
-/// The way to the API server without a process for each request.
-fn writer(api: &ApiServer) -> anyhow::Result<Server> {
-    let port = api.url().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-    let text = fs::read_to_string(api.kubeconfig()).context("cannot read the kubeconfig")?;
-    let config: Value = serde_json::from_str(&text).context("the kubeconfig is not JSON")?;
-    let token = config
-        .pointer("/users/0/user/token")
-        .and_then(Value::as_str)
-        .map(str::to_owned);
-    Server::new(port.context("the API server has no port")?, token)
-}
-
-/// Kinds that were just defined are served a moment later.
-fn wait_until_served(server: &Server) -> anyhow::Result<()> {
-    for kind in ["virtualmachines", "virtualmachineinstances"] {
-        wait::until(kind, PATIENCE, || {
-            let path = format!("/apis/kubevirt.io/v1/{kind}?limit=1");
-            let asked = server
-                .connect()
-                .and_then(|mut connection| connection.ask("GET", &path, "application/json", b""));
-            match asked {
-                Ok(answer) if answer.status == 200 => Ok(()),
-                Ok(answer) => Err(String::from_utf8_lossy(&answer.body).into_owned()),
-                Err(error) => Err(format!("{error:#}")),
-            }
-        })?;
-    }
-    Ok(())
-}
-
-/// Sends one request for each number, by several connections.
-fn write(
-    server: &Server,
-    numbers: std::ops::Range<usize>,
-    request: impl Fn(usize) -> (&'static str, String, Value) + Sync,
-) -> anyhow::Result<()> {
-    let next = AtomicUsize::new(numbers.start);
-    let writer = || -> anyhow::Result<()> {
-        let mut connection = server.connect()?;
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= numbers.end {
-                return Ok(());
-            }
-            let (method, path, body) = request(number);
-            let kind = match method {
-                "PATCH" => "application/merge-patch+json",
-                _ => "application/json",
-            };
-            let answer = connection.ask(method, &path, kind, body.to_string().as_bytes())?;
-            if !(200..300).contains(&answer.status) {
-                bail!("{method} {path}: {}", String::from_utf8_lossy(&answer.body));
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS).map(|_| scope.spawn(writer)).collect();
-        writers.into_iter().try_for_each(|writer| match writer.join() {
-            Ok(written) => written,
-            Err(_) => bail!("a writer panicked"),
-        })
-    })
 }
 
 /// Lets pods come, run and go: how many events that were, and how many requests of the manager, its watches apart.

@@ -1,11 +1,18 @@
 //! Virtual machines, pods, and the reviews of them, as KubeVirt's users and the API server send them.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
+use review_bench::api::{self, definition, namespace};
+use review_bench::load::Reviews;
+use review_bench::template::Template;
 use serde_json::{Value, json};
 
 /// Namespace of everything that is measured.
 pub(crate) const NAMESPACE: &str = "bench";
+
+/// Kinds that have to be served.
+pub(crate) const SERVED: [&str; 2] = [
+    "/apis/kubevirt.io/v1/virtualmachines",
+    "/apis/kubevirt.io/v1/virtualmachineinstances",
+];
 
 /// What is reviewed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,20 +40,20 @@ impl Review {
         }
     }
 
-    /// Reviews that differ in the name of their object.
-    pub(crate) fn template(self) -> Template {
-        let text = self.body(Template::NAME);
-        let name = Template::NAME.as_bytes();
-        let places = (0..text.len())
-            .filter(|at| text[*at..].starts_with(name))
-            .collect();
-        Template { text, places }
+    /// Reviews that differ in the name of their object, each of which is admitted with a patch.
+    pub(crate) fn reviews(self) -> Reviews {
+        Reviews {
+            name: self.name(),
+            path: self.path(),
+            template: Template::new(self.body(NAME), NAME, u32::MAX),
+            expected: &[r#""allowed":true"#, r#""patch":"#],
+        }
     }
 
     fn body(self, name: &str) -> Vec<u8> {
-        let (operation, kind, object, old) = match self {
-            Self::PodCreate => ("CREATE", "Pod", pod(name), Value::Null),
-            Self::MachineCreate => ("CREATE", "VirtualMachine", machine(name, None), Value::Null),
+        let (object, old) = match self {
+            Self::PodCreate => (pod(name), Value::Null),
+            Self::MachineCreate => (machine(name, None), Value::Null),
             Self::MachineUpdate => {
                 let old = machine(name, Some(1));
                 let mut object = old.clone();
@@ -60,58 +67,18 @@ impl Review {
                     &mut spec["networks"],
                     json!({ "name": "green", "multus": { "networkName": "green" } }),
                 );
-                ("UPDATE", "VirtualMachine", object, old)
+                (object, old)
             }
         };
-        let (group, resource) = match self {
-            Self::PodCreate => ("", "pods"),
-            Self::MachineCreate | Self::MachineUpdate => ("kubevirt.io", "virtualmachines"),
-        };
-        json!({
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": format!("0df28fbd-5f5f-11e8-bc74-{name}"),
-                "kind": { "group": group, "version": "v1", "kind": kind },
-                "resource": { "group": group, "version": "v1", "resource": resource },
-                "requestKind": { "group": group, "version": "v1", "kind": kind },
-                "requestResource": { "group": group, "version": "v1", "resource": resource },
-                "name": name,
-                "namespace": NAMESPACE,
-                "operation": operation,
-                "userInfo": { "username": "admin", "groups": ["system:masters", "system:authenticated"] },
-                "object": object,
-                "oldObject": old,
-                "dryRun": false,
-                "options": { "kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1" },
-            },
-        })
-        .to_string()
-        .into_bytes()
+        let uid = format!("0df28fbd-5f5f-11e8-bc74-{name}");
+        api::review(&uid, (NAMESPACE, name), &object, &old)
+            .to_string()
+            .into_bytes()
     }
 }
 
-/// A review whose object has yet to get its name: writing one must cost nothing, for the server has the same processors.
-#[derive(Clone, Debug)]
-pub(crate) struct Template {
-    text: Vec<u8>,
-    places: Vec<usize>,
-}
-
-impl Template {
-    /// Stands for a name; all names are as long.
-    const NAME: &str = "review-00000000";
-
-    /// The review of an object that no other review of this run has.
-    pub(crate) fn next(&mut self) -> &[u8] {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("review-{:08}", COUNT.fetch_add(1, Ordering::Relaxed));
-        for place in &self.places {
-            self.text[*place..*place + Self::NAME.len()].copy_from_slice(name.as_bytes());
-        }
-        &self.text
-    }
-}
+/// Stands for a name; all names are as long.
+const NAME: &str = "review-00000000";
 
 fn push(list: &mut Value, item: Value) {
     if let Some(list) = list.as_array_mut() {
@@ -226,26 +193,6 @@ pub(crate) fn large_review() -> Vec<u8> {
 
 /// What the manager finds in a cluster: KubeVirt's kinds, its webhook configuration and its range.
 pub(crate) fn installation() -> Value {
-    let definition = |kind: &str| {
-        let singular = kind.to_lowercase();
-        let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": { "name": format!("{singular}s.kubevirt.io") },
-            "spec": {
-                "group": "kubevirt.io",
-                "names": { "kind": kind, "listKind": format!("{kind}List"), "singular": singular, "plural": format!("{singular}s") },
-                "scope": "Namespaced",
-                "versions": [{
-                    "name": "v1", "served": true, "storage": true,
-                    "schema": { "openAPIV3Schema": {
-                        "type": "object", "properties": { "spec": anything, "status": anything },
-                    } },
-                }],
-            },
-        })
-    };
     let webhook = |name: &str, operator: &str, value: &str| {
         json!({
             "name": name,
@@ -257,12 +204,11 @@ pub(crate) fn installation() -> Value {
             "namespaceSelector": { "matchExpressions": [{ "key": name, "operator": operator, "values": [value] }] },
         })
     };
-    let namespace = |name: &str, labels: Value| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
     json!({ "apiVersion": "v1", "kind": "List", "items": [
         definition("VirtualMachine"),
         definition("VirtualMachineInstance"),
-        namespace(NAMESPACE, json!({ "mutatepods.kubemacpool.io": "allocate" })),
-        namespace(MANAGER_NAMESPACE, json!({})),
+        namespace(NAMESPACE, &json!({ "mutatepods.kubemacpool.io": "allocate" })),
+        namespace(MANAGER_NAMESPACE, &json!({})),
         {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": "kubemacpool-mac-range-config", "namespace": MANAGER_NAMESPACE },
@@ -292,9 +238,9 @@ mod tests {
     #[test]
     fn reviews_differ_in_all_places_of_the_name() {
         for review in Review::ALL {
-            let mut template = review.template();
-            let first = template.next().to_vec();
-            let second: Value = serde_json::from_slice(template.next()).expect("JSON");
+            let mut template = review.reviews().template;
+            let first = template.fill().to_vec();
+            let second: Value = serde_json::from_slice(template.fill()).expect("JSON");
             let first: Value = serde_json::from_slice(&first).expect("JSON");
             let name = |review: &Value| review["request"]["name"].as_str().expect("a name").to_owned();
             assert_ne!(name(&first), name(&second));

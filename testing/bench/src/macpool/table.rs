@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use review_bench::load::Figures;
+use review_bench::table::{self, Row, mebibytes};
+
 use crate::hostile::Hostility;
-use crate::load::Figures;
-use crate::objects::Review;
 
 /// What a start came to, among so many virtual machines.
 #[derive(Clone, Debug)]
@@ -51,21 +52,8 @@ pub(crate) fn starts(starts: &[Start]) -> String {
 }
 
 /// How it answers.
-pub(crate) fn reviews(reviews: &[(Review, usize, Figures)]) -> String {
-    let mut text = format!(
-        "\n{:<16}{:>8}{:>14}{:>10}{:>10}{:>14}\n",
-        "review", "clients", "reviews/s", "p50 ms", "p99 ms", "CPU us each"
-    );
-    for (review, clients, figures) in reviews {
-        text.push_str(&format!(
-            "{:<16}{clients:>8}{:>14.0}{:>10.2}{:>10.2}{:>14}\n",
-            review.name(),
-            figures.per_second,
-            figures.p50.as_secs_f64() * 1e3,
-            figures.p99.as_secs_f64() * 1e3,
-            figures.cpu.as_micros(),
-        ));
-    }
+pub(crate) fn reviews(rows: &[Row]) -> String {
+    let mut text = table::reviews(rows);
     let (kind, clients, rate, p99) = ("established", 8, "2300 to 2600", "14 to 26");
     text.push_str(&format!("{kind:<16}{clients:>8}{rate:>14}{:>10}{p99:>10}\n", ""));
     text
@@ -90,10 +78,6 @@ pub(crate) fn hostile(hostile: &[(Hostility, Figures, u64)]) -> String {
     text
 }
 
-fn mebibytes(kibibytes: u64) -> String {
-    format!("{}.{}", kibibytes / 1024, kibibytes % 1024 * 10 / 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,8 +96,13 @@ mod tests {
             p99: Duration::from_millis(4),
             cpu: Duration::from_micros(78),
         };
+        let row = Row {
+            name: "VM update",
+            clients: "8".to_owned(),
+            figures,
+        };
         let hostile = hostile(&[(Hostility::LargeBodies, figures, 123_456)]);
-        let text = starts(&[start]) + &reviews(&[(Review::MachineUpdate, 8, figures)]) + &hostile;
+        let text = starts(&[start]) + &reviews(&[row]) + &hostile;
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }

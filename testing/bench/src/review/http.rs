@@ -11,14 +11,15 @@ use rustix::net::{self, AddressFamily, SocketType};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use serde_json::Value;
 use tls_client::Anybody;
 
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who is asked, and how.
-#[derive(Clone)]
-pub(crate) struct Server {
+#[derive(Clone, Debug)]
+pub struct Server {
     address: SocketAddr,
     /// Address of this machine that connections come from.
     from: Ipv4Addr,
@@ -28,20 +29,40 @@ pub(crate) struct Server {
 
 /// What was answered.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) body: Vec<u8>,
+pub struct Answer {
+    /// The code of the status.
+    pub status: u16,
+    /// What follows the head.
+    pub body: Vec<u8>,
 }
 
 /// A connection to a server.
-pub(crate) struct Connection {
+#[derive(Debug)]
+pub struct Connection {
     stream: BufReader<StreamOwned<ClientConnection, TcpStream>>,
     token: Option<String>,
 }
 
+/// Asks a server without TLS at a port of this machine.
+pub fn plain(port: u16, path: &str) -> anyhow::Result<Answer> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok(Answer {
+        status: status.context("the answer is not HTTP")?,
+        body: body.as_bytes().to_vec(),
+    })
+}
+
 impl Server {
     /// A server at a port of this machine; with a token, for whoever asks who we are.
-    pub(crate) fn new(port: u16, token: Option<String>) -> anyhow::Result<Self> {
+    pub fn new(port: u16, token: Option<String>) -> anyhow::Result<Self> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?
@@ -57,12 +78,13 @@ impl Server {
     }
 
     /// The same server for another client.
-    pub(crate) fn from(self, from: Ipv4Addr) -> Self {
+    #[must_use]
+    pub fn from(self, from: Ipv4Addr) -> Self {
         Self { from, ..self }
     }
 
     /// Connects, handshake included.
-    pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
+    pub fn connect(&self) -> anyhow::Result<Connection> {
         let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         net::bind(&socket, &SocketAddr::from((self.from, 0)))?;
         net::connect(&socket, &self.address)?;
@@ -84,20 +106,62 @@ impl Server {
 
 impl Connection {
     /// Begins a request and does not end it.
-    pub(crate) fn begin(&mut self) -> anyhow::Result<()> {
+    pub fn begin(&mut self, path: &str) -> anyhow::Result<()> {
         let stream = self.stream.get_mut();
-        stream.write_all(b"POST /mutate-pods HTTP/1.1\r\n")?;
+        stream.write_all(format!("POST {path} HTTP/1.1\r\n").as_bytes())?;
         Ok(stream.flush()?)
     }
 
     /// Sends a request and reads the whole answer.
-    pub(crate) fn ask(
+    pub fn ask(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<Answer> {
+        self.send(method, path, kind, body)?;
+        let (status, length) = self.head()?;
+        let body = match length {
+            Some(length) => self.take(length)?,
+            None => self.chunks()?,
+        };
+        Ok(Answer { status, body })
+    }
+
+    /// Sends an object to an API server, which has to accept it.
+    pub fn write(&mut self, method: &str, path: &str, object: &Value) -> anyhow::Result<Answer> {
+        let kind = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let answer = self.ask(method, path, kind, object.to_string().as_bytes())?;
+        if !(200..300).contains(&answer.status) {
+            bail!("{method} {path}: {}", String::from_utf8_lossy(&answer.body));
+        }
+        Ok(answer)
+    }
+
+    /// Follows an answer without end line by line, until `line` returns false.
+    pub fn follow(
         &mut self,
-        method: &str,
         path: &str,
-        kind: &str,
-        body: &[u8],
-    ) -> anyhow::Result<Answer> {
+        mut line: impl FnMut(&[u8]) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        self.send("GET", path, "application/json", b"")?;
+        let (status, length) = self.head()?;
+        if status != 200 || length.is_some() {
+            bail!("GET {path}: status {status}");
+        }
+        let mut unread = Vec::new();
+        while let Some(chunk) = self.chunk()? {
+            unread.extend(chunk);
+            while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+                let rest = unread.split_off(end + 1);
+                if !line(&unread)? {
+                    return Ok(());
+                }
+                unread = rest;
+            }
+        }
+        bail!("GET {path}: the server ended the answer")
+    }
+
+    fn send(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> anyhow::Result<()> {
         let mut request = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n",
             body.len()
@@ -110,11 +174,11 @@ impl Connection {
         request.extend_from_slice(body);
         let stream = self.stream.get_mut();
         stream.write_all(&request)?;
-        stream.flush()?;
-        self.read()
+        Ok(stream.flush()?)
     }
 
-    fn read(&mut self) -> anyhow::Result<Answer> {
+    /// Reads the code of the status, and the length of what follows, where it is told.
+    fn head(&mut self) -> anyhow::Result<(u16, Option<usize>)> {
         let status = self.line()?;
         let status = status.split(' ').nth(1).and_then(|code| code.parse().ok());
         let status = status.context("the answer is not HTTP")?;
@@ -128,24 +192,24 @@ impl Connection {
                 length = value.trim().parse().ok();
             }
         }
-        let body = match length {
-            Some(length) => self.take(length)?,
-            None => self.chunks()?,
-        };
-        Ok(Answer { status, body })
+        Ok((status, length))
     }
 
     fn chunks(&mut self) -> anyhow::Result<Vec<u8>> {
         let mut body = Vec::new();
-        loop {
-            let line = self.line()?;
-            let length = usize::from_str_radix(line.trim(), 16).context("the answer has no length")?;
-            body.extend(self.take(length)?);
-            self.line()?;
-            if length == 0 {
-                return Ok(body);
-            }
+        while let Some(chunk) = self.chunk()? {
+            body.extend(chunk);
         }
+        Ok(body)
+    }
+
+    /// The next part of an answer whose length is not told; `None` at its end.
+    fn chunk(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        let line = self.line()?;
+        let length = usize::from_str_radix(line.trim(), 16).context("the answer has no length")?;
+        let chunk = self.take(length)?;
+        self.line()?;
+        Ok((length > 0).then_some(chunk))
     }
 
     fn take(&mut self, length: usize) -> anyhow::Result<Vec<u8>> {
