@@ -92,6 +92,7 @@ enum Command {
     BridgeMarker(markers::bridge::Args),
     OvsMarker(markers::ovs::Args),
     DhcpDaemon(dhcp::Args),
+    PodNetwork(pod_network::Args),
     MacvtapDevicePlugin(macvtap::Args),
     /// Give virtual machines and pods MAC addresses that nobody else has
     Kubemacpool(kubemacpool::Args),
@@ -200,6 +201,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::DhcpDaemon(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(dhcp::run(args))?
+        }
+        Command::PodNetwork(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(pod_network::run(args))?
         }
         Command::MacvtapDevicePlugin(args) => {
             logging::start(Format::Text, logging::DEFAULT);
