@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use cluster::{Cluster, Progress, Steps};
+use cluster::{Cluster, Options, Progress, Steps};
 
 use crate::kubevirt_parts;
 
@@ -21,8 +21,11 @@ enum Command {
     /// Start the cluster, or the parts of it that do not run
     Up {
         /// Run KubeVirt's control plane on it, too; guests are played
-        #[arg(long)]
+        #[arg(long, conflicts_with = "without_network")]
         kubevirt: bool,
+        /// Leave out the network of pods, so that the nodes wait for one that you bring
+        #[arg(long)]
+        without_network: bool,
     },
     /// Remove the cluster and everything in it; caches stay
     Down,
@@ -59,8 +62,18 @@ enum Command {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let cluster = Cluster::from_env()?;
     match args.command {
-        Command::Up { kubevirt: false } => up(&cluster, &mut Steps::new()),
-        Command::Up { kubevirt: true } => up_with_kubevirt(&cluster),
+        Command::Up { kubevirt: true, .. } => up_with_kubevirt(&cluster),
+        Command::Up {
+            without_network: true,
+            ..
+        } => {
+            let options = Options {
+                pod_network: false,
+                ..Options::from_env()?
+            };
+            up(&Cluster::new(options)?, &mut Steps::new())
+        }
+        Command::Up { .. } => up(&cluster, &mut Steps::new()),
         Command::Down => {
             cluster.down(&mut Steps::new())?;
             let remains = cluster.remains();

@@ -50,10 +50,13 @@ pub struct Options {
     pub nodes: usize,
     /// Whether NetworkManager runs on the nodes. It manages `eth1`, and what it is asked to configure.
     pub network_manager: bool,
+    /// Whether pods have a network, of Debian's plugins and static routes. Without it nodes are up and stay `NotReady` until
+    /// somebody brings one.
+    pub pod_network: bool,
 }
 
 impl Options {
-    /// Two nodes with NetworkManager, in the home of [`Home::from_env`], with the name in `WEFT_CLUSTER`, by default
+    /// Two nodes with NetworkManager and a network for pods, in the home of [`Home::from_env`], with the name in `WEFT_CLUSTER`, by default
     /// `weft`.
     pub fn from_env() -> Result<Self> {
         let name = std::env::var("WEFT_CLUSTER").ok().filter(|name| !name.is_empty());
@@ -68,6 +71,7 @@ impl Options {
             name,
             nodes: 2,
             network_manager: true,
+            pod_network: true,
         })
     }
 }
@@ -130,6 +134,7 @@ impl Cluster {
                 name,
                 nodes: 1,
                 network_manager: false,
+                pod_network: true,
             })
         };
         names.into_iter().map(cluster).collect()
@@ -168,13 +173,19 @@ impl Cluster {
         Kubectl::new(&program, &self.kubeconfig())
     }
 
-    /// Whether the cluster answers, with all programs of Kubernetes alive and all nodes ready.
+    /// Whether the cluster answers, with all programs of Kubernetes alive and all nodes ready, as far as they can be without a
+    /// network for pods.
     pub fn is_up(&self) -> bool {
         self.components_of_kubernetes()
             .iter()
             .all(|component| component.runs)
             && self.kubectl().run(["get", "--raw", "/readyz"]).is_ok()
-            && assembly::heartbeats(self).is_ok_and(|beats| beats.iter().all(Heartbeat::is_ready))
+            && assembly::heartbeats(self).is_ok_and(|beats| beats.iter().all(|beat| self.accepts(beat)))
+    }
+
+    /// Whether a node is as ready as it can be.
+    fn accepts(&self, beat: &Heartbeat) -> bool {
+        beat.is_ready() || !self.options.pod_network && beat.lacks_network()
     }
 
     /// All programs, alive or not.

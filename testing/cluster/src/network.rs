@@ -126,7 +126,8 @@ pub(crate) fn create_bridges(control: &Space) -> Result<()> {
     control.script(&script, Stdio::null()).map(drop)
 }
 
-/// Plugs `node`, the `index`th of `count` nodes, into both bridges, and lays the routes between pod ranges.
+/// Plugs `node`, the `index`th of `count` nodes, into both bridges, and lays the routes to the other nodes' pod ranges; none
+/// where `count` is 0.
 pub(crate) fn connect_node(control: &Space, node: &Space, index: usize, count: usize) -> Result<()> {
     let mut script = String::new();
     let wired = has_links(node, &["eth0", "eth1"]);

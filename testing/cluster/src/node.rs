@@ -23,13 +23,7 @@ pub(crate) fn user(node: &str) -> String {
 }
 
 /// Writes everything below `/etc`, `/opt` and `/var` that the node's programs read.
-pub(crate) fn write_files(
-    node: &Space,
-    index: usize,
-    pki: &Pki,
-    packages: &Packages,
-    server: &str,
-) -> Result<()> {
+pub(crate) fn write_files(node: &Space, index: usize, pki: &Pki, server: &str) -> Result<()> {
     let name = node.name();
     let write = |path: &str, text: &str| -> Result<()> {
         let file = node.file(path);
@@ -64,22 +58,6 @@ pub(crate) fn write_files(
     }
 
     write("etc/containerd/config.toml", &containerd_config())?;
-    write(
-        "etc/cni/net.d/10-cluster.conflist",
-        &pretty(cluster_network(index)),
-    )?;
-    let bin = node.file("opt/cni/bin");
-    fs::create_dir_all(&bin).at("create", &bin)?;
-    for plugin in PLUGINS {
-        let to = bin.join(plugin);
-        if !to.exists() {
-            let from = packages.file(&format!("usr/lib/cni/{plugin}"));
-            let unfinished = bin.join(format!(".{plugin}"));
-            fs::copy(&from, &unfinished).at("copy", &from)?;
-            fs::rename(&unfinished, &to).at("create", &to)?;
-        }
-    }
-
     let certificates = node.file("etc/kubernetes");
     fs::create_dir_all(&certificates).at("create", &certificates)?;
     let names = [
@@ -106,6 +84,28 @@ pub(crate) fn write_files(
         server,
         "system:kube-proxy",
     )
+}
+
+/// Writes the configuration of a network for pods, and brings in its plugins.
+pub(crate) fn write_pod_network(node: &Space, index: usize, packages: &Packages) -> Result<()> {
+    let config = node.file("etc/cni/net.d/10-cluster.conflist");
+    if let Some(dir) = config.parent() {
+        fs::create_dir_all(dir).at("create", dir)?;
+    }
+    let text = format!("{:#}\n", cluster_network(index));
+    fs::write(&config, text).at("write", &config)?;
+    let bin = node.file("opt/cni/bin");
+    fs::create_dir_all(&bin).at("create", &bin)?;
+    for plugin in PLUGINS {
+        let to = bin.join(plugin);
+        if !to.exists() {
+            let from = packages.file(&format!("usr/lib/cni/{plugin}"));
+            let unfinished = bin.join(format!(".{plugin}"));
+            fs::copy(&from, &unfinished).at("copy", &from)?;
+            fs::rename(&unfinished, &to).at("create", &to)?;
+        }
+    }
+    Ok(())
 }
 
 fn containerd_config() -> String {

@@ -6,6 +6,9 @@ pub mod availability;
 /// Environment variable: the image that runs on the cluster, as `cargo xtask image` named it.
 pub const IMAGE_VARIABLE: &str = "WEFT_E2E_IMAGE";
 
+/// Environment variable: path of that image's docker archive, for clusters of a test's own.
+pub const ARCHIVE_VARIABLE: &str = "WEFT_E2E_ARCHIVE";
+
 /// Environment variable: path of the `weft-cni` binary that the image holds.
 pub const CNI_BINARY_VARIABLE: &str = "WEFT_E2E_CNI_BINARY";
 

@@ -27,7 +27,12 @@ const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ("markers", &["attach::"]),
     (
         "installer",
-        &["attach::", "operator::without_multus", "standalone::"],
+        &[
+            "attach::",
+            "operator::without_multus",
+            "pod_network::",
+            "standalone::",
+        ],
     ),
     (
         "multus",
@@ -42,9 +47,17 @@ const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ),
     (
         "plugins",
-        &["attach::", "crash::", "doctor::", "hot_plug::", "storm::"],
+        &[
+            "attach::",
+            "crash::",
+            "doctor::",
+            "hot_plug::",
+            "pod_network::",
+            "storm::",
+        ],
     ),
     ("dhcp", &["dhcp::", "native_pods::"]),
+    ("pod-network", &["pod_network::"]),
     ("secondary-dns", &["virtual_machines::"]),
     ("kubevirt-ipam", &["virtual_machines::"]),
     ("macvtap", &["native_pods::"]),

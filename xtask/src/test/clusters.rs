@@ -277,6 +277,7 @@ impl Worker<'_> {
             environment: vec![
                 (VARIABLE, cluster.name().into()),
                 ("WEFT_E2E_IMAGE", self.built.reference.clone().into()),
+                ("WEFT_E2E_ARCHIVE", self.built.archive.clone().into()),
                 ("WEFT_E2E_CNI_BINARY", self.built.cni.clone().into()),
                 ("KUBECONFIG", cluster.kubeconfig().into()),
             ],

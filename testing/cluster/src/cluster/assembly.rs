@@ -11,6 +11,7 @@ use crate::control_plane;
 use crate::debian::Packages;
 use crate::error::{At, Error, Result};
 use crate::image;
+use crate::kubectl::Kubectl;
 use crate::kubernetes::{Program, Programs};
 use crate::network::{self, HostLink};
 use crate::network_manager;
@@ -107,8 +108,22 @@ impl<'a> Assembly<'a> {
                 None => self.ready_since(&before).map(Ok),
             }
         })??;
+        if !self.cluster.options.pod_network {
+            self.assign_ranges(&kubectl)?;
+        }
         let account = ["serviceaccount", "--namespace", "default", "default"];
         kubectl.wait_for(&account, "the default service account", PATIENCE, |_| Ok(()))
+    }
+
+    /// Gives each node its range of pod addresses, as a controller manager would that allocates them. The network that is
+    /// brought reads it; ours knows it.
+    fn assign_ranges(&self, kubectl: &Kubectl) -> Result<()> {
+        for (index, node) in (1..).zip(&self.cluster.nodes) {
+            let range = network::pod_range(index);
+            let patch = json!({ "spec": { "podCIDR": range, "podCIDRs": [range] } }).to_string();
+            kubectl.run(["patch", "node", node.name(), "--patch", &patch])?;
+        }
+        Ok(())
     }
 
     fn create_control(&self) -> Result<()> {
@@ -184,8 +199,16 @@ impl<'a> Assembly<'a> {
                 parent: Some(control),
             })?;
         }
-        network::connect_node(control, node, index, nodes.len())?;
-        node::write_files(node, index, &self.pki, &self.packages, &self.server)?;
+        let others = if self.cluster.options.pod_network {
+            nodes.len()
+        } else {
+            0
+        };
+        network::connect_node(control, node, index, others)?;
+        node::write_files(node, index, &self.pki, &self.server)?;
+        if self.cluster.options.pod_network {
+            node::write_pod_network(node, index, &self.packages)?;
+        }
         if self.network_manager.is_some() {
             network_manager::start_on(node)?;
         }
@@ -207,7 +230,7 @@ impl<'a> Assembly<'a> {
         let now = heartbeats(self.cluster).map_err(|error| error.to_string())?;
         let mut complaints = Vec::new();
         for (index, (node, beat)) in self.cluster.nodes.iter().zip(&now).enumerate() {
-            if !beat.is_ready() || before.get(index) == Some(beat) {
+            if !self.cluster.accepts(beat) || beat.is_ready() && before.get(index) == Some(beat) {
                 complaints.push(format!(
                     "    {}: {beat:?}{}",
                     node.name(),
@@ -320,6 +343,9 @@ fn make_certificates(cluster: &Cluster, packages: &Packages, link: &HostLink) ->
     Ok(pki)
 }
 
+/// In the message of a kubelet whose runtime has no configuration of a network.
+const NO_NETWORK: &str = "cni plugin not initialized";
+
 /// What a node last said about itself, with the time of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Heartbeat {
@@ -334,6 +360,11 @@ pub(super) enum Heartbeat {
 impl Heartbeat {
     pub(super) fn is_ready(&self) -> bool {
         matches!(self, Self::Ready(_))
+    }
+
+    /// Nothing keeps it from being ready but that there is no network for pods.
+    pub(super) fn lacks_network(&self) -> bool {
+        matches!(self, Self::NotReady(message) if message.contains(NO_NETWORK))
     }
 
     fn of(node: &str, list: &Value) -> Self {

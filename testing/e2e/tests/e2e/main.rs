@@ -32,6 +32,7 @@ mod node_network_policies;
 mod node_network_rollback;
 mod open_vswitch;
 mod operator;
+mod pod_network;
 mod pods;
 mod record;
 mod standalone;

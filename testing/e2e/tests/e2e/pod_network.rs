@@ -1,0 +1,322 @@
+//! The pod network from nothing: a cluster of its own whose nodes have none.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, Options, Quiet, run, wait};
+use serde_json::{Value, json};
+
+use crate::pods::pod;
+
+/// The image in the manifests as they are published.
+const PLACEHOLDER: &str = "registry.example/weft:v0.1.0";
+const NODES: [&str; 2] = ["node01", "node02"];
+const CONFIG: &str = "/etc/cni/net.d/10-weft.conflist";
+const PORT: u16 = 8_080;
+const HOST_PORT: u16 = 18_080;
+const ECHO_PORT: u16 = 7_777;
+const PAGE: &str = "the page of the pod";
+const DEADLINE: Duration = Duration::from_mins(3);
+/// How often the daemons are killed. A container that is killed more often waits ever longer for its restart.
+const KILLS: usize = 2;
+
+const ROLLED_OUT: [&str; 6] = [
+    "-n",
+    "kube-system",
+    "rollout",
+    "status",
+    "daemonset/weft-pod-network",
+    "--timeout=5m",
+];
+
+/// A cluster of this test alone, removed in the end.
+struct Own(Cluster);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = self.0.down(&mut Quiet);
+    }
+}
+
+impl Own {
+    fn up(archive: &Path) -> Self {
+        let options = Options {
+            name: format!("pods-{}", std::process::id()),
+            network_manager: false,
+            pod_network: false,
+            ..Options::from_env().unwrap()
+        };
+        let own = Self(Cluster::new(options).unwrap());
+        own.0.down(&mut Quiet).unwrap();
+        own.0.claim(&mut Quiet).unwrap();
+        own.0.up(&mut Quiet).unwrap();
+        own.0.load(archive).unwrap();
+        own
+    }
+
+    fn apply(&self, manifest: &str, image: &str) {
+        let path = deployed(manifest);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(PLACEHOLDER), "{}", path.display());
+        self.0.kubectl().apply(&text.replace(PLACEHOLDER, image)).unwrap();
+    }
+
+    fn kubectl(&self, args: &[&str]) -> String {
+        self.0
+            .kubectl()
+            .run(args)
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
+    }
+
+    fn node(&self, node: &str, argv: &[&str]) -> String {
+        run::output(&mut self.0.node_command(node, argv).unwrap()).unwrap()
+    }
+
+    #[track_caller]
+    fn wait<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let waited = wait::until(what, DEADLINE, || look().ok_or("not yet"));
+        waited.unwrap_or_else(|error| panic!("{error}\n{}", self.evidence()))
+    }
+
+    fn evidence(&self) -> String {
+        let logs = [
+            "-n",
+            "kube-system",
+            "logs",
+            "daemonset/weft-pod-network",
+            "--all-containers",
+            "--all-pods",
+        ];
+        let logs = self
+            .0
+            .kubectl()
+            .run(logs)
+            .unwrap_or_else(|error| error.to_string());
+        format!("{}\n{logs}", self.0.kubectl().explain("kube-system"))
+    }
+
+    /// Whether each node is ready.
+    fn ready(&self) -> Vec<bool> {
+        let nodes = self.0.kubectl().json(["get", "nodes"]).unwrap();
+        let is_ready = |node: &Value| cluster::is_ready(node);
+        nodes["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(is_ready)
+            .collect()
+    }
+
+    /// The daemon of a node, as this machine numbers it.
+    fn daemon(&self, node: &str) -> Option<i32> {
+        self.0.processes(node).into_iter().find(|pid| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command).replace('\0', " ");
+            command.contains("pod-network --node-name=")
+        })
+    }
+
+    fn start(&self, pod: &str, script: &str) -> Child {
+        let args = ["exec", pod, "--", "sh", "-c", script];
+        let mut command = self.0.kubectl().command(args);
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn pod_ip(&self, pod: &str) -> String {
+        self.kubectl(&["get", "pod", pod, "--output=jsonpath={.status.podIP}"])
+    }
+}
+
+fn deployed(manifest: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../deploy/pod-network")
+        .join(manifest)
+}
+
+fn plain(name: &str, node: &str) -> Value {
+    let mut pod = pod(name, Some(node), &json!([]));
+    pod["metadata"]["annotations"] = json!({});
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "tmp", "mountPath": "/tmp" }]);
+    pod["spec"]["volumes"] = json!([{ "name": "tmp", "emptyDir": {} }]);
+    pod
+}
+
+/// A pod that answers HTTP, at a port of its node too, and returns what it is sent at another port.
+fn server(node: &str) -> Value {
+    let mut server = plain("server", node);
+    server["metadata"]["labels"] = json!({ "app": "server" });
+    let container = &mut server["spec"]["containers"][0];
+    let serve = format!(
+        "echo '{PAGE}' > /tmp/index.html; nc -lk -p {ECHO_PORT} -e cat & exec httpd -f -p {PORT} -h /tmp"
+    );
+    container["command"] = json!(["sh", "-c", serve]);
+    container["ports"] = json!([{ "containerPort": PORT, "hostPort": HOST_PORT }]);
+    container["readinessProbe"] = json!({ "tcpSocket": { "port": PORT }, "periodSeconds": 1 });
+    server
+}
+
+#[test]
+fn a_cluster_without_a_network_gets_one_that_survives_its_daemons() {
+    let (Ok(image), Ok(archive)) = (
+        std::env::var(e2e::IMAGE_VARIABLE),
+        std::env::var(e2e::ARCHIVE_VARIABLE),
+    ) else {
+        println!("skipped: no image of the product; run `cargo xtask test e2e`");
+        return;
+    };
+    let began = Instant::now();
+    let own = Own::up(Path::new(&archive));
+    println!(
+        "measured: cluster without a network up {} ms",
+        began.elapsed().as_millis()
+    );
+    assert_eq!(own.ready(), [false, false]);
+    install(&own, &image);
+    let addresses = pods_talk(&own);
+    daemons_die_under_traffic(&own, &addresses[0]);
+    assert_eq!(["server", "client"].map(|pod| own.pod_ip(pod)), addresses);
+    remove(&own, &image);
+}
+
+/// From nothing to nodes that are ready.
+fn install(own: &Own, image: &str) {
+    let began = Instant::now();
+    own.apply("pod-network.yaml", image);
+    own.wait("the nodes to be ready", || {
+        (own.ready() == [true, true]).then_some(())
+    });
+    println!("measured: nodes ready after {} ms", began.elapsed().as_millis());
+    own.kubectl(&ROLLED_OUT);
+    let binary = std::env::var(e2e::CNI_BINARY_VARIABLE).unwrap();
+    let ours = run::output(Command::new("sha256sum").arg(binary)).unwrap();
+    let ours = ours.split_whitespace().next().unwrap();
+    for node in NODES {
+        for plugin in ["cnv-ptp", "cnv-portmap", "cnv-bandwidth", "loopback"] {
+            let digest = own.node(node, &["sha256sum", &format!("/opt/cni/bin/{plugin}")]);
+            assert!(
+                digest.starts_with(ours),
+                "{plugin} on {node} is not ours: {digest}"
+            );
+        }
+    }
+}
+
+/// Starts a server and a client on different nodes, and has them talk in all ways. Their addresses.
+fn pods_talk(own: &Own) -> [String; 2] {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "server" },
+        "spec": { "selector": { "app": "server" }, "ports": [{ "port": 80, "targetPort": PORT }] },
+    });
+    let [here, there] = NODES;
+    for object in [server(here), plain("client", there), service] {
+        own.0.kubectl().apply(&object.to_string()).unwrap();
+    }
+    own.kubectl(&[
+        "wait",
+        "--for=condition=Ready",
+        "pod/server",
+        "pod/client",
+        "--timeout=5m",
+    ]);
+    let addresses = ["server", "client"].map(|pod| own.pod_ip(pod));
+    let [server, _] = &addresses;
+    let cluster_ip = own.kubectl(&["get", "service", "server", "--output=jsonpath={.spec.clusterIP}"]);
+    let host_ip = own.kubectl(&["get", "pod", "server", "--output=jsonpath={.status.hostIP}"]);
+    for (from, what, address, port) in [
+        ("client", "pod to pod", server, PORT),
+        ("client", "pod to service", &cluster_ip, 80),
+        ("client", "pod to port of the host", &host_ip, HOST_PORT),
+        ("server", "pod to its own service", &cluster_ip, 80),
+        ("server", "pod to its own port of the host", &host_ip, HOST_PORT),
+    ] {
+        let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}");
+        own.wait(what, || {
+            let page = own
+                .0
+                .kubectl()
+                .run(["exec", from, "--", "sh", "-c", &request])
+                .ok()?;
+            page.contains(PAGE).then_some(())
+        });
+    }
+    addresses
+}
+
+/// Kills daemons while lines go over TCP and come back, and datagrams are answered: none may be lost.
+fn daemons_die_under_traffic(own: &Own, server: &str) {
+    let lines = own.start(
+        "client",
+        &format!(
+            "(i=0; while [ ! -e /tmp/end ]; do echo $i; i=$((i+1)); sleep 0.02; done) | nc {server} {ECHO_PORT}"
+        ),
+    );
+    let datagrams = own.start("client", &format!("ping -q -i 0.02 -W 5 {server}"));
+    for round in 0..KILLS {
+        for node in NODES {
+            let daemon = own.wait("the daemon", || own.daemon(node));
+            if round == 0 {
+                println!("measured: daemon of {node} {} KiB Pss", pss(daemon));
+            }
+            run::output(Command::new("kill").args(["-9", &daemon.to_string()])).unwrap();
+            own.wait("another daemon", || {
+                own.daemon(node).filter(|next| *next != daemon)
+            });
+        }
+        own.kubectl(&ROLLED_OUT);
+    }
+    own.kubectl(&[
+        "exec",
+        "client",
+        "--",
+        "sh",
+        "-c",
+        "touch /tmp/end; killall -INT ping",
+    ]);
+    let lines = lines.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&lines.stdout);
+    let numbers: Vec<usize> = text.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(
+        numbers.len() > 100 && numbers.iter().copied().eq(0..numbers.len()),
+        "{text}\n{}",
+        String::from_utf8_lossy(&lines.stderr)
+    );
+    let datagrams = datagrams.wait_with_output().unwrap();
+    let summary = String::from_utf8_lossy(&datagrams.stdout);
+    assert!(summary.contains(" 0% packet loss"), "{summary}");
+    let line = summary.lines().find(|line| line.contains("packet loss"));
+    println!(
+        "measured: {} lines, and {}",
+        numbers.len(),
+        line.unwrap_or_default()
+    );
+}
+
+/// Nothing stays but the files of the plugins.
+fn remove(own: &Own, image: &str) {
+    own.apply("remove.yaml", image);
+    own.kubectl(&ROLLED_OUT);
+    for node in NODES {
+        let list = format!("ip route show proto 87; ls {CONFIG} 2>/dev/null || :");
+        let left = own.node(node, &["sh", "-c", &list]);
+        assert_eq!(left.trim(), "", "{node}");
+        let rules = own.node(node, &["nft", "list", "tables"]);
+        assert!(!rules.contains("weft_pod_network"), "{node}: {rules}");
+    }
+    own.wait("the nodes to notice", || {
+        (own.ready() == [false, false]).then_some(())
+    });
+}
+
+/// The proportional share of memory, KiB.
+fn pss(pid: i32) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = rollup.lines().find(|line| line.starts_with("Pss:"));
+    let figure = line.and_then(|line| line.split_whitespace().nth(1));
+    figure.and_then(|figure| figure.parse().ok()).unwrap_or_default()
+}
