@@ -1,5 +1,6 @@
 // The Kubernetes that Weft is tested on: the control plane, the node programs,
-// kubectl and etcd, built from the module proxy by `cargo xtask cluster up`.
+// kubectl and etcd, built from the module proxy by `cargo xtask cluster up`, and
+// Kubernetes' own tests, built by `cargo xtask conformance`.
 module weft.dev/testing/cluster/kubernetes
 
 go 1.24.0

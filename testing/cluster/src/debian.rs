@@ -95,6 +95,7 @@ const SUITE: Set = Set {
         ("usr/bin/getent", "libc-bin"),
         ("usr/bin/nc.openbsd", "netcat-openbsd"),
         ("usr/bin/ss", "iproute2"),
+        ("usr/bin/wget", "wget"),
     ],
     apart: &[],
     for_root: false,
@@ -217,7 +218,8 @@ impl Packages {
         DNSMASQ.ensure(home, progress)
     }
 
-    /// Brings in what pods of Kubernetes' own tests run: `usr/bin/curl`, `dash`, `dig`, `getent`, `nc.openbsd` and `ss`.
+    /// Brings in what pods of Kubernetes' own tests run: `usr/bin/curl`, `dash`, `dig`, `getent`, `nc.openbsd`, `ss` and
+    /// `wget`.
     pub fn ensure_suite(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         SUITE.ensure(home, progress)
     }

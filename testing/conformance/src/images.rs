@@ -22,17 +22,21 @@ const SAME: [(&str, &str); 2] = [
     (image::PAUSE, "registry.k8s.io/pause"),
 ];
 /// Programs of Debian, beside the shell.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("usr/bin/curl", "/usr/bin/curl"),
     ("usr/bin/dig", "/usr/bin/dig"),
     ("usr/bin/getent", "/usr/bin/getent"),
     ("usr/bin/nc.openbsd", "/usr/bin/nc"),
     ("usr/bin/ss", "/usr/bin/ss"),
+    // That of busybox, which is static, crashes where it finds the libraries of the others.
+    ("usr/bin/wget", "/usr/bin/wget"),
 ];
 /// The shell. That of busybox would run its own commands where others of the same name are wanted.
 const SHELL: (&str, &str) = ("usr/bin/dash", "/bin/sh");
 /// Commands of busybox that others take the place of.
-const REPLACED: [&str; 8] = ["ash", "busybox", "getent", "hush", "nc", "netcat", "sh", "ss"];
+const REPLACED: [&str; 9] = [
+    "ash", "busybox", "getent", "hush", "nc", "netcat", "sh", "ss", "wget",
+];
 /// Where the dynamic linker looks.
 const LIBRARIES: &str = "/usr/lib";
 
@@ -57,6 +61,8 @@ pub(crate) fn load(cluster: &Cluster, home: &Home, suite: &Suite, progress: &mut
         .file("/etc/passwd", 0o644, PASSWD)
         .file("/etc/group", 0o644, GROUP)
         .file("/etc/nsswitch.conf", 0o644, "hosts: files dns\n")
+        // As busybox' own, which the tests count on, it is to try once.
+        .file("/etc/wgetrc", 0o644, "tries = 1\n")
         .entrypoint(&["/agnhost"])
         .arguments(&["pause"]);
     image = with_busybox(image, &Packages::ensure(home, progress)?)?;

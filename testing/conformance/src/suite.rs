@@ -150,6 +150,8 @@ impl Run<'_> {
         let program = kubectl.command::<&str>([]).get_program().to_owned();
         argv.push(format!("--kubectl-path={}", program.display()));
         argv.push("--provider=skeleton".to_owned());
+        // Without the number, specs that need two nodes skip themselves.
+        argv.push(format!("--num-nodes={}", self.cluster.nodes().len()));
         let mut command = self.cluster.network_command(PLACE, argv)?;
         // The cluster is on this machine, whatever the way to the rest of the world.
         for name in ["http_proxy", "https_proxy", "all_proxy"] {
