@@ -5,6 +5,7 @@ mod board;
 mod build;
 mod cases;
 mod cluster_command;
+mod conformance;
 mod demo;
 mod deny;
 mod explain;
@@ -39,6 +40,8 @@ enum Command {
     Manifests(manifests::Args),
     /// Run all checks and tests, or some tiers of them
     Test(test::Args),
+    /// Run Kubernetes' own tests of networking on a cluster of their own
+    Conformance(conformance::Args),
     /// Check licences, sources and known vulnerabilities of dependencies
     Deny(deny::Args),
     /// Show which numbered cases of docs/behaviour are proven by tests
@@ -68,6 +71,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Image(args) => image::run(&args)?,
         Command::Manifests(args) => manifests::run(args)?,
         Command::Test(args) => return test::run(&args),
+        Command::Conformance(args) => return conformance::run(&args),
         Command::Deny(args) => deny::run(&args)?,
         Command::Cases(args) => cases::run(&args)?,
         Command::Bench(args) => bench::run(&args)?,

@@ -1,5 +1,5 @@
 //! Programs that come from Debian packages: those of the nodes, what a virtual machine is made of, Prometheus,
-//! NetworkManager and Open vSwitch.
+//! NetworkManager, Open vSwitch, and those of the pods of Kubernetes' own tests.
 //!
 //! They are unpacked into the cache, each set in a folder of its own, so that nobody waits for what he does not use:
 //! nothing is installed on the host and no service of theirs is ever started there. Those of the nodes are laid over
@@ -81,6 +81,22 @@ const OPEN_VSWITCH: Set = Set {
 const DNSMASQ: Set = Set {
     folder: "debian-dnsmasq",
     programs: &[(DNSMASQ_PROGRAM, "dnsmasq-base")],
+    apart: &[],
+    for_root: false,
+};
+
+/// What pods of Kubernetes' own tests run.
+const SUITE: Set = Set {
+    folder: "debian-conformance",
+    programs: &[
+        ("usr/bin/curl", "curl"),
+        ("usr/bin/dash", "dash"),
+        ("usr/bin/dig", "bind9-dnsutils"),
+        ("usr/bin/getent", "libc-bin"),
+        ("usr/bin/nc.openbsd", "netcat-openbsd"),
+        ("usr/bin/ss", "iproute2"),
+        ("usr/bin/wget", "wget"),
+    ],
     apart: &[],
     for_root: false,
 };
@@ -200,6 +216,12 @@ impl Packages {
     /// Brings in dnsmasq, a DHCP server.
     pub fn ensure_dnsmasq(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
         DNSMASQ.ensure(home, progress)
+    }
+
+    /// Brings in what pods of Kubernetes' own tests run: `usr/bin/curl`, `dash`, `dig`, `getent`, `nc.openbsd`, `ss` and
+    /// `wget`.
+    pub fn ensure_suite(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        SUITE.ensure(home, progress)
     }
 }
 

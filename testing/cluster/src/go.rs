@@ -27,17 +27,47 @@ pub fn build(
     let Some(dir) = programs.first().and_then(|(_, file)| file.parent()) else {
         return Ok(());
     };
+    // A half-written program must never be taken for a whole one.
+    let unfinished = dir.join("new");
+    fs::create_dir_all(&unfinished).at("create", &unfinished)?;
+    let mut go = command(source, &["build"], flags, otherwise)?;
+    go.arg("-o").arg(&unfinished);
+    go.args(programs.iter().map(|(package, _)| package));
+    run::watched(&mut go, &dir.join("build.log"), progress)?;
+    for (package, file) in programs {
+        fs::rename(unfinished.join(name(package)), file).at("create", file)?;
+    }
+    fs::remove_dir_all(&unfinished).at("remove", &unfinished)
+}
+
+/// Builds the program that runs a package's tests, as [`build`] builds programs.
+///
+/// # Errors
+/// [`Error::Missing`] where there is no Go.
+pub fn build_tests(
+    source: &Path,
+    (package, file): &Wanted<'_>,
+    flags: &str,
+    otherwise: &str,
+    progress: &mut dyn Progress,
+) -> Result<()> {
+    let unfinished = file.with_extension("new");
+    let mut go = command(source, &["test", "-c"], flags, otherwise)?;
+    go.arg("-o").arg(&unfinished).arg(package);
+    run::watched(&mut go, &file.with_extension("build.log"), progress)?;
+    fs::rename(&unfinished, file).at("create", file)
+}
+
+/// Go with what all programs are built with. Their names and `-o` are still to come.
+fn command(source: &Path, subcommand: &[&str], flags: &str, otherwise: &str) -> Result<Command> {
     if Command::new("go").arg("version").output().is_err() {
         return Err(Error::Missing(format!(
             "Go is missing: install version 1.24 or newer (https://go.dev/dl), or {otherwise}"
         )));
     }
-    // A half-written program must never be taken for a whole one.
-    let unfinished = dir.join("new");
-    fs::create_dir_all(&unfinished).at("create", &unfinished)?;
     // Behind whatever is built beside it: that has steps which wait for each other, this fills every processor to its end.
     let mut go = Command::new("nice");
-    go.arg("go");
+    go.arg("go").args(subcommand);
     go.current_dir(source)
         .env("CGO_ENABLED", "0")
         .env_remove("GOFLAGS")
@@ -45,7 +75,6 @@ pub fn build(
         .env_remove("GOARCH");
     // With -v it prints each package that it has compiled.
     go.args([
-        "build",
         "-v",
         "-mod=readonly",
         "-trimpath",
@@ -53,15 +82,8 @@ pub fn build(
         "-gcflags=all=-dwarf=false",
         "-ldflags",
         flags,
-        "-o",
     ]);
-    go.arg(&unfinished)
-        .args(programs.iter().map(|(package, _)| package));
-    run::watched(&mut go, &dir.join("build.log"), progress)?;
-    for (package, file) in programs {
-        fs::rename(unfinished.join(name(package)), file).at("create", file)?;
-    }
-    fs::remove_dir_all(&unfinished).at("remove", &unfinished)
+    Ok(go)
 }
 
 /// The name that Go gives a package's program: the last part of its path that is no version.

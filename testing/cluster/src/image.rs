@@ -25,6 +25,7 @@ enum Entry {
 pub struct Image {
     entries: BTreeMap<String, Entry>,
     entrypoint: Vec<String>,
+    arguments: Vec<String>,
 }
 
 impl Image {
@@ -66,6 +67,13 @@ impl Image {
     #[must_use]
     pub fn entrypoint(mut self, argv: &[&str]) -> Self {
         self.entrypoint = argv.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    /// Sets the arguments that the command has where a container names none.
+    #[must_use]
+    pub fn arguments(mut self, argv: &[&str]) -> Self {
+        self.arguments = argv.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
@@ -114,11 +122,19 @@ impl Image {
     pub fn write(&self, archive: &Path, name: &str, tag: Option<&str>) -> Result<String> {
         let layer = self.layer().at("assemble the image", archive)?;
         let digest = hex(&Sha256::digest(&layer));
+        let mut process = json!({
+            "Entrypoint": self.entrypoint,
+            "WorkingDir": "/",
+            "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/"],
+        });
+        if !self.arguments.is_empty() {
+            process["Cmd"] = json!(self.arguments);
+        }
         let config = json!({
             "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
             "os": "linux",
             "created": "1970-01-01T00:00:00Z",
-            "config": { "Entrypoint": self.entrypoint, "WorkingDir": "/", "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/"] },
+            "config": process,
             "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
             "history": [{ "created": "1970-01-01T00:00:00Z" }],
         })

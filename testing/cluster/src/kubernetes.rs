@@ -111,7 +111,7 @@ impl Programs {
 
     /// Finds `wanted` in `$WEFT_KUBE_BIN`, `$KUBEBUILDER_ASSETS`, `$PATH` and the cache, and builds the rest.
     pub fn ensure(home: &Home, wanted: &[Program], progress: &mut dyn Progress) -> Result<Self> {
-        let cache = home.dir(&format!("kubernetes/v{VERSION}"))?;
+        let cache = cache(home)?;
         let mut found = BTreeMap::new();
         let mut lacking = Vec::new();
         for program in wanted {
@@ -172,7 +172,8 @@ fn find(program: Program, cache: &Path) -> Option<PathBuf> {
         .find(|file| program.is_right_version(file))
 }
 
-fn build(programs: &[Program], cache: &Path, progress: &mut dyn Progress) -> Result<()> {
+/// Flags of Go's linker, by which the programs know their version: without it the API server refuses to start.
+fn linker_flags() -> String {
     let mut flags = "-s -w".to_owned();
     let (major, minor) = VERSION.split_once('.').unwrap_or((VERSION, ""));
     let minor = minor.split('.').next().unwrap_or_default();
@@ -189,6 +190,20 @@ fn build(programs: &[Program], cache: &Path, progress: &mut dyn Progress) -> Res
             flags.push_str(&format!(" -X {package}.{name}={value}"));
         }
     }
+    flags
+}
+
+/// The module that pins the sources.
+fn module() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes")
+}
+
+/// Where what is built lies.
+fn cache(home: &Home) -> Result<PathBuf> {
+    home.dir(&format!("kubernetes/v{VERSION}"))
+}
+
+fn build(programs: &[Program], cache: &Path, progress: &mut dyn Progress) -> Result<()> {
     let files: Vec<PathBuf> = programs
         .iter()
         .map(|program| cache.join(program.name()))
@@ -199,8 +214,68 @@ fn build(programs: &[Program], cache: &Path, progress: &mut dyn Progress) -> Res
         .map(|(program, file)| (program.package(), file.as_path()))
         .collect();
     let otherwise = "set WEFT_KUBE_BIN to a directory with the programs of Kubernetes 1.34 and etcd 3.6";
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes");
-    go::build(&source, &wanted, &flags, otherwise, progress)
+    go::build(&module(), &wanted, &linker_flags(), otherwise, progress)
+}
+
+/// Kubernetes' own end-to-end tests, and what runs them.
+#[derive(Debug, Clone)]
+pub struct Suite {
+    /// The tests, a program.
+    pub tests: PathBuf,
+    /// Runs several of them at the same time.
+    pub ginkgo: PathBuf,
+    /// What most of their pods run, by its many subcommands.
+    pub agnhost: PathBuf,
+}
+
+impl Suite {
+    /// Finds it in the cache, or builds it, which takes minutes and is done once.
+    ///
+    /// # Errors
+    /// [`crate::Error::Missing`] where it is not built and there is no Go.
+    pub fn ensure(home: &Home, progress: &mut dyn Progress) -> Result<Self> {
+        let cache = cache(home)?;
+        let suite = Self {
+            tests: cache.join("e2e.test"),
+            ginkgo: cache.join("ginkgo"),
+            agnhost: cache.join("agnhost"),
+        };
+        if suite.is_built() {
+            return Ok(suite);
+        }
+        let _lock = home.lock("kubernetes", progress)?;
+        // Another process may have built it meanwhile.
+        if !suite.is_built() {
+            progress.step(&format!(
+                "building the tests of Kubernetes {VERSION}, once: e2e.test, ginkgo, agnhost"
+            ));
+            suite.build(progress)?;
+        }
+        Ok(suite)
+    }
+
+    fn is_built(&self) -> bool {
+        [&self.tests, &self.ginkgo, &self.agnhost]
+            .iter()
+            .all(|file| file.is_file())
+    }
+
+    fn build(&self, progress: &mut dyn Progress) -> Result<()> {
+        let otherwise = "do without Kubernetes' tests";
+        let programs = [
+            (
+                "github.com/onsi/ginkgo/v2/ginkgo".to_owned(),
+                self.ginkgo.as_path(),
+            ),
+            (
+                "k8s.io/kubernetes/test/images/agnhost".to_owned(),
+                self.agnhost.as_path(),
+            ),
+        ];
+        go::build(&module(), &programs, &linker_flags(), otherwise, progress)?;
+        let tests = ("k8s.io/kubernetes/test/e2e".to_owned(), self.tests.as_path());
+        go::build_tests(&module(), &tests, &linker_flags(), otherwise, progress)
+    }
 }
 
 #[cfg(test)]

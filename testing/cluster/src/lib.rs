@@ -20,6 +20,7 @@
 //! * [`OpenVswitch`] is Open vSwitch in a namespace of a test,
 //! * [`image`] makes container images without a container engine.
 
+pub mod coredns;
 pub mod go;
 pub mod image;
 pub mod kubernetes;

@@ -1,14 +1,9 @@
 //! `cargo xtask bench dns`: the image's server of the secondary DNS beside CoreDNS, by the program in `testing/bench`.
 
-use std::path::PathBuf;
-
-use cluster::{Home, Progress, Steps, go};
+use cluster::{Home, Steps, coredns};
 
 use super::harness;
-use crate::{image, paths};
-
-/// The version that `testing/bench/coredns` pins.
-const COREDNS: &str = "1.12.4";
+use crate::image;
 
 /// What to measure, and how long.
 #[derive(Debug, clap::Args)]
@@ -24,29 +19,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut command = harness::build("dns-bench", &[image::WEFT])?;
     command.arg("--ours").arg(image::built(image::WEFT)?);
-    command.arg("--theirs").arg(coredns()?);
+    let theirs = coredns::ensure(
+        &Home::from_env()?,
+        "do without this measurement",
+        &mut Steps::new(),
+    )?;
+    command.arg("--theirs").arg(theirs);
     command.args(["--vms", &args.vms.to_string()]);
     command.args(["--seconds", &args.seconds.to_string()]);
     harness::run(command)
-}
-
-/// CoreDNS with all its plugins, built once into the cache.
-fn coredns() -> anyhow::Result<PathBuf> {
-    let mut steps = Steps::new();
-    let home = Home::from_env()?;
-    let program = home.dir(&format!("coredns/v{COREDNS}"))?.join("coredns");
-    let _lock = home.lock("coredns", &mut steps)?;
-    if !program.is_file() {
-        steps.step(&format!("building CoreDNS {COREDNS}, once"));
-        let wanted = ("github.com/coredns/coredns".to_owned(), program.as_path());
-        let source = paths::root().join("testing/bench/coredns");
-        go::build(
-            &source,
-            &[wanted],
-            "-s -w",
-            "do without this measurement",
-            &mut steps,
-        )?;
-    }
-    Ok(program)
 }

@@ -1,4 +1,4 @@
-module weft.dev/testing/bench/coredns
+module weft.dev/testing/cluster/coredns
 
 go 1.24.0
 

@@ -1,0 +1,208 @@
+//! The images of the tests' pods, made from what is on this machine and called as the tests call them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cluster::image::{self, Image};
+use cluster::kubernetes::Suite;
+use cluster::{Cluster, Home, Packages, Progress, run};
+
+use crate::error::{At, Error, Result};
+
+/// What most pods run, in any version.
+const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost";
+/// An old Debian, of which the tests use shell, `dig` and `getent`. They are to show that names are resolved with another C
+/// library, too: here it is the same one.
+const DNSUTILS: &str = "registry.k8s.io/e2e-test-images/jessie-dnsutils";
+/// Images that the harness has under a name of its own, and the tests' names of them.
+const SAME: [(&str, &str); 2] = [
+    (image::BUSYBOX, "registry.k8s.io/e2e-test-images/busybox"),
+    (image::PAUSE, "registry.k8s.io/pause"),
+];
+/// Programs of Debian, beside the shell.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("usr/bin/curl", "/usr/bin/curl"),
+    ("usr/bin/dig", "/usr/bin/dig"),
+    ("usr/bin/getent", "/usr/bin/getent"),
+    ("usr/bin/nc.openbsd", "/usr/bin/nc"),
+    ("usr/bin/ss", "/usr/bin/ss"),
+    // That of busybox, which is static, crashes where it finds the libraries of the others.
+    ("usr/bin/wget", "/usr/bin/wget"),
+];
+/// The shell. That of busybox would run its own commands where others of the same name are wanted.
+const SHELL: (&str, &str) = ("usr/bin/dash", "/bin/sh");
+/// Commands of busybox that others take the place of.
+const REPLACED: [&str; 9] = [
+    "ash", "busybox", "getent", "hush", "nc", "netcat", "sh", "ss", "wget",
+];
+/// Where the dynamic linker looks.
+const LIBRARIES: &str = "/usr/lib";
+
+/// Loads the images that the tests ask for into all nodes.
+pub(crate) fn load(cluster: &Cluster, home: &Home, suite: &Suite, progress: &mut dyn Progress) -> Result<()> {
+    let asked = run::output(Command::new(&suite.tests).arg("--list-images"))?;
+    let dir = home.dir("conformance")?;
+    let packages = Packages::ensure_suite(home, progress)?;
+    let certificate = cluster.certificate(
+        "agnhost",
+        "/CN=agnhost",
+        &["DNS:localhost".to_owned(), "IP:127.0.0.1".to_owned()],
+    )?;
+    let read = |path: &Path| fs::read(path).at("read", path);
+    let mut image = Image::new()
+        .file("/agnhost", 0o755, read(&suite.agnhost)?)
+        .link("/agnhost-2", "agnhost")
+        .file("/localhost.crt", 0o644, read(&certificate.certificate)?)
+        .file("/localhost.key", 0o644, read(&certificate.key)?)
+        .dir("/uploads", 0o755)
+        .dir("/tmp", 0o1777)
+        .file("/etc/passwd", 0o644, PASSWD)
+        .file("/etc/group", 0o644, GROUP)
+        .file("/etc/nsswitch.conf", 0o644, "hosts: files dns\n")
+        // As busybox' own, which the tests count on, it is to try once.
+        .file("/etc/wgetrc", 0o644, "tries = 1\n")
+        .entrypoint(&["/agnhost"])
+        .arguments(&["pause"]);
+    image = with_busybox(image, &Packages::ensure(home, progress)?)?;
+    image = with_programs(image, &packages)?;
+    let archive = dir.join(format!("agnhost-{}.tar", cluster.name()));
+    let name = image.write(&archive, "localhost/agnhost", None)?;
+    cluster.load(&archive)?;
+    let ours = [(name.as_str(), AGNHOST), (name.as_str(), DNSUTILS)];
+    for (ours, theirs) in ours.into_iter().chain(SAME) {
+        for theirs in named(&asked, theirs)? {
+            call(cluster, ours, theirs)?;
+        }
+    }
+    Ok(())
+}
+
+/// Users and groups that tests expect in the image.
+const PASSWD: &str = "\
+root:x:0:0:root:/root:/bin/sh
+nobody:x:65534:65534:nobody:/:/bin/sh
+user-defined-in-image:x:1000:1000::/tmp:/bin/sh
+";
+/// See [`PASSWD`].
+const GROUP: &str = "\
+root:x:0:
+nogroup:x:65534:
+user-defined-in-image:x:1000:
+group-defined-in-image:x:50000:user-defined-in-image
+";
+
+/// Adds busybox with a link for each of its commands, but those that have another program.
+fn with_busybox(image: Image, packages: &Packages) -> Result<Image> {
+    let busybox = packages.file("usr/bin/busybox");
+    let commands = run::output(Command::new(&busybox).arg("--list"))?;
+    let content = fs::read(&busybox).at("read", &busybox)?;
+    let mut image = image.file("/bin/busybox", 0o755, content);
+    for command in commands.lines().filter(|command| !REPLACED.contains(command)) {
+        image = image.link(&format!("/bin/{command}"), "busybox");
+    }
+    Ok(image)
+}
+
+/// Adds the programs of Debian with the libraries that they are linked with.
+fn with_programs(mut image: Image, packages: &Packages) -> Result<Image> {
+    let mut libraries = BTreeMap::new();
+    for (path, place) in PROGRAMS.into_iter().chain([SHELL]) {
+        let program = packages.file(path);
+        let content = fs::read(&program).at("read", &program)?;
+        image = image.file(place, 0o755, content);
+        let mut command = Command::new("ldd");
+        // Variables of one program are those of all: the folder of the libraries that were unpacked.
+        command.envs(packages.variables()).arg(&program);
+        libraries.extend(linked(&run::output(&mut command)?));
+    }
+    for (place, library) in libraries {
+        let content = fs::read(&library).at("read", &library)?;
+        image = image.file(&place, 0o755, content);
+    }
+    Ok(image)
+}
+
+/// Reads what `ldd` prints: the place of each library in the image, and its file. The dynamic linker has a place of its
+/// own, which programs name; all others are found by their names.
+fn linked(output: &str) -> Vec<(String, PathBuf)> {
+    let library = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [name, "=>", file, _] if file.starts_with('/') => {
+                let place = if name.starts_with('/') {
+                    name.to_owned()
+                } else {
+                    format!("{LIBRARIES}/{name}")
+                };
+                Some((place, PathBuf::from(file)))
+            }
+            [linker, _] if linker.starts_with('/') => Some((linker.to_owned(), PathBuf::from(linker))),
+            _ => None,
+        }
+    };
+    output.lines().filter_map(library).collect()
+}
+
+/// The names with the versions that the tests ask for.
+fn named<'a>(asked: &'a str, name: &'static str) -> Result<Vec<&'a str>> {
+    let is_wanted = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'));
+    let found: Vec<&str> = asked.lines().map(str::trim).filter(is_wanted).collect();
+    if found.is_empty() {
+        return Err(Error::Image(name));
+    }
+    Ok(found)
+}
+
+/// Gives an image that all nodes have another name, too.
+fn call(cluster: &Cluster, image: &str, name: &str) -> Result<()> {
+    for node in cluster.nodes() {
+        let tag = [
+            "ctr",
+            "--namespace",
+            "k8s.io",
+            "images",
+            "tag",
+            "--force",
+            image,
+            name,
+        ];
+        run::output(&mut cluster.node_command(node, tag)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_by_name_and_the_linker_by_its_path() {
+        let output = "\tlinux-vdso.so.1 (0x00007ffc)\n\
+            \tlibedit.so.2 => /cache/usr/lib/x86_64-linux-gnu/libedit.so.2 (0x00007f)\n\
+            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
+            \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let expected = [
+            (
+                "/usr/lib/libedit.so.2",
+                "/cache/usr/lib/x86_64-linux-gnu/libedit.so.2",
+            ),
+            ("/usr/lib/libc.so.6", "/lib/x86_64-linux-gnu/libc.so.6"),
+            ("/lib64/ld-linux-x86-64.so.2", "/lib64/ld-linux-x86-64.so.2"),
+        ];
+        let expected = expected.map(|(place, file)| (place.to_owned(), PathBuf::from(file)));
+        assert_eq!(linked(output), expected);
+    }
+
+    #[test]
+    fn version_is_that_of_the_tests() {
+        let asked = "gcr.io/k8s-authenticated-test/agnhost:2.6\n\
+            registry.k8s.io/e2e-test-images/agnhost:2.56\nregistry.k8s.io/pause:3.10.1\n";
+        assert_eq!(
+            named(asked, AGNHOST).unwrap(),
+            ["registry.k8s.io/e2e-test-images/agnhost:2.56"]
+        );
+        assert!(named("", AGNHOST).is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! `cargo xtask conformance`: Kubernetes' own tests of networking on a cluster of this repository.
+
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::{Context, anyhow};
+use cluster::{Cluster, Home, Options, Progress, Steps, is_ready, run};
+use conformance::{FOCUS, LeftOut, Parts, Wanted};
+
+use crate::board::Board;
+use crate::install::wait_for;
+use crate::{build, explain, image, manifests};
+
+/// Name of the cluster where `WEFT_CLUSTER` names none: with our network for pods, and with the one of Debian's plugins.
+const CLUSTER: &str = "conformance";
+const PLAIN_CLUSTER: &str = "conformance-plain";
+/// What brings the pods' network, below the folder of manifests.
+const NETWORK: &str = "pod-network/pod-network.yaml";
+/// Where its pods are.
+const NAMESPACE: &str = "kube-system";
+
+/// Which specs to run, and what becomes of the cluster.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run the specs whose names this regular expression of Go matches, but those that are left out; may be repeated
+    #[arg(long, value_name = "REGEX")]
+    focus: Vec<String>,
+    /// How many specs run at the same time; twice the number of processors by default
+    #[arg(long, value_name = "NUMBER")]
+    processes: Option<NonZero<usize>>,
+    /// Connect the pods by Debian's plugins instead of by Weft: what fails there too is no defect of Weft
+    #[arg(long)]
+    plain: bool,
+    /// Keep the cluster, and run on it again the next time
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut steps = Steps::new();
+    let home = Home::from_env()?;
+    let cluster = cluster(args)?;
+    let wanted = wanted(args)?;
+    steps.step("building what is tested and Kubernetes' tests, and bringing in what the cluster needs");
+    let (built, parts) = prepare(&cluster, &home, args.plain)?;
+    if !args.keep {
+        // One that an interrupted run left is not what a run begins with.
+        cluster.claim(&mut steps)?;
+        cluster.down(&mut steps)?;
+        cluster.claim(&mut steps)?;
+    }
+    let outcome = up(&cluster, built.as_ref(), &mut steps)
+        .and_then(|()| Ok(conformance::run(&cluster, &home, &parts, &wanted, &mut steps)?));
+    if outcome.is_err() {
+        eprint!("{}", explain::cluster(&cluster, &[NAMESPACE]));
+    }
+    if !args.keep {
+        cluster.down(&mut steps)?;
+    }
+    let run = outcome?;
+    steps.step("done");
+    drop(steps);
+    println!(
+        "\n{}\nall that the tests printed: {}",
+        run.results.table(),
+        run.log.display()
+    );
+    if args.keep {
+        println!(
+            "the cluster: export KUBECONFIG={}",
+            cluster.kubeconfig().display()
+        );
+    }
+    Ok(if run.results.is_success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn cluster(args: &Args) -> anyhow::Result<Cluster> {
+    let mut options = Options {
+        network_manager: false,
+        pod_network: args.plain,
+        ..Options::from_env()?
+    };
+    if std::env::var_os("WEFT_CLUSTER").is_none_or(|name| name.is_empty()) {
+        let name = if args.plain { PLAIN_CLUSTER } else { CLUSTER };
+        name.clone_into(&mut options.name);
+    }
+    Ok(Cluster::new(options)?)
+}
+
+fn wanted(args: &Args) -> anyhow::Result<Wanted> {
+    let processors = thread::available_parallelism().context("cannot count the processors")?;
+    Ok(Wanted {
+        focus: if args.focus.is_empty() {
+            FOCUS.map(str::to_owned).into()
+        } else {
+            args.focus.clone()
+        },
+        left_out: LeftOut::all()?,
+        processes: args.processes.map_or_else(|| processors.get() * 2, NonZero::get),
+    })
+}
+
+/// Builds the image, where it is tested, beside all that others have written: both take minutes the first time.
+fn prepare(cluster: &Cluster, home: &Home, plain: bool) -> anyhow::Result<(Option<image::Built>, Parts)> {
+    let board = Board::new();
+    thread::scope(|scope| {
+        let others = scope.spawn(|| -> anyhow::Result<Parts> {
+            let mut lane = board.lane("kubernetes");
+            cluster.prepare(&mut lane)?;
+            Ok(Parts::ensure(home, &mut lane)?)
+        });
+        let built = if plain {
+            None
+        } else {
+            let mut lane = board.lane("weft");
+            let inventory = build::programs(build::Extent::Product, &mut lane)?;
+            let built = image::development(&inventory, &mut lane)?;
+            manifests::write(&built)?;
+            Some(built)
+        };
+        let parts = others
+            .join()
+            .map_err(|_| anyhow!("the build of Kubernetes' tests panicked"))??;
+        Ok((built, parts))
+    })
+}
+
+/// Brings the cluster up, and, with an image, the network of its pods.
+fn up(cluster: &Cluster, built: Option<&image::Built>, steps: &mut Steps) -> anyhow::Result<()> {
+    cluster.up(steps)?;
+    let Some(built) = built else {
+        return Ok(());
+    };
+    steps.step(&format!("loading {} into the nodes", built.reference));
+    cluster.load(&built.archive)?;
+    steps.step(&format!("installing the network of pods: deploy/{NETWORK}"));
+    let kubectl = cluster.kubectl();
+    kubectl.apply_file(&manifests::default_dir().join(NETWORK))?;
+    wait_for(&kubectl, steps, &["nodes"], "nodes to be ready", |list| {
+        let nodes = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        match nodes.iter().find(|node| !is_ready(node)) {
+            Some(node) => Err(format!("{} is not", node["metadata"]["name"])),
+            None => Ok(()),
+        }
+    })?;
+    let rollout = ["rollout", "status", "daemonset", "--timeout=5m", "--namespace"];
+    let rollout = rollout.iter().chain(&[NAMESPACE, "weft-pod-network"]);
+    run::output(&mut kubectl.command(rollout)).map(drop)?;
+    Ok(())
+}
