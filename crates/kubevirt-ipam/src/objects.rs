@@ -137,9 +137,9 @@ impl Claim {
             machine: labels.get(names::MACHINE_LABEL).cloned().unwrap_or_default(),
             held: finalizers.iter().any(|finalizer| finalizer == names::FINALIZER),
             deleting: metadata.deletion_timestamp.is_some(),
-            owners: owners.into_iter().map(|owner| owner.uid).collect(),
+            owners: fitted(owners.into_iter().map(|owner| owner.uid)),
             network: spec.unwrap_or_default().network,
-            ips: status.and_then(|status| status.ips).unwrap_or_default(),
+            ips: fitted(status.and_then(|status| status.ips).unwrap_or_default()),
         }
     }
 }
@@ -191,7 +191,14 @@ impl From<WireMachine> for Machine {
 
 fn names_of(list: Option<Vec<Option<Named>>>) -> Vec<String> {
     let named = list.into_iter().flatten().flatten();
-    named.filter_map(|named| named.name).collect()
+    fitted(named.filter_map(|named| named.name))
+}
+
+/// A list without room for more: thousands of them are kept, most with one item or two.
+fn fitted<T>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut list: Vec<T> = items.into_iter().collect();
+    list.shrink_to_fit();
+    list
 }
 
 /// What of an instance is read.
@@ -299,8 +306,8 @@ impl From<WireInstance> for Instance {
             deleting: metadata.deletion_timestamp.is_some(),
             has_pods: status.active_pods.is_some_and(|pods| !pods.is_empty()),
             addresses,
-            networks: networks.map(|network| network.kept(&namespace)).collect(),
-            interfaces: interfaces.map(interface).collect(),
+            networks: fitted(networks.map(|network| network.kept(&namespace))),
+            interfaces: fitted(interfaces.map(interface)),
             reported: names_of(status.interfaces),
         }
     }

@@ -169,10 +169,11 @@ pub fn networks_of<'i>(elements: &[Element], instance: &'i Instance) -> Vec<Opti
 
 /// Name of the interface in the pod, as KubeVirt makes it of the network's name.
 fn hashed(network: &str) -> String {
-    const DIGITS: usize = 11;
     let digest = Sha256::digest(network.as_bytes());
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("pod{}", &hex[..DIGITS])
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    // Eleven hexadecimal digits.
+    format!("pod{:011x}", u64::from_be_bytes(first) >> 20)
 }
 
 /// As older versions of KubeVirt make it of the network's place.

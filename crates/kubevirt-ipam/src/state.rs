@@ -54,8 +54,9 @@ pub struct State {
     instances: HashMap<Name, Arc<Instance>>,
     networks: BTreeMap<Name, Arc<Network>>,
     claims: BTreeMap<Name, Claim>,
-    /// By virtual machine, the names of the claims whose label names it.
-    claims_of: BTreeMap<Name, BTreeSet<String>>,
+    /// By virtual machine, the names of the claims whose label names it, in order. Most have one or two: a set for each would
+    /// take ten times the memory.
+    claims_of: BTreeMap<Name, Vec<String>>,
     /// By network, who has which address.
     addresses: BTreeMap<String, Holders<Holder>>,
     /// Claims that stand in the way of a virtual machine.
@@ -175,13 +176,18 @@ impl State {
         if !claim.machine.is_empty() {
             let machine = Name::new(&id.namespace, &claim.machine);
             let names = self.claims_of.entry(machine.clone()).or_default();
-            names.insert(id.name.clone());
+            if let Err(place) = names.binary_search(&id.name) {
+                names.reserve_exact(1);
+                names.insert(place, id.name.clone());
+            }
             concerned.push(machine);
         }
         if !claim.network.is_empty() {
             let holders = self.addresses.entry(claim.network.clone()).or_default();
             for address in pool::addresses_of(&claim.ips) {
-                holders.entry(address).or_default().push(Holder(id.clone()));
+                let all = holders.entry(address).or_default();
+                all.reserve_exact(1);
+                all.push(Holder(id.clone()));
             }
         }
         self.claims.insert(id, claim);
@@ -214,7 +220,7 @@ impl State {
         if !claim.machine.is_empty() {
             let machine = Name::new(&id.namespace, &claim.machine);
             if let Some(names) = self.claims_of.get_mut(&machine) {
-                names.remove(&id.name);
+                names.retain(|name| *name != id.name);
                 if names.is_empty() {
                     self.claims_of.remove(&machine);
                 }
