@@ -1,9 +1,11 @@
 //! `cargo xtask demo`: from a fresh clone to pods that talk over a secondary network, or to virtual machines that do.
 
+mod network;
 mod vms;
 
 use std::path::PathBuf;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use cluster::{Cluster, Kubectl, Progress, Steps};
@@ -18,13 +20,18 @@ use crate::{build, explain, image, manifests};
 pub(crate) struct Args {
     /// Show virtual machines: one moves to another node while the other pings it by name. The first time, building
     /// KubeVirt's control plane takes ten minutes more
-    #[arg(long, conflicts_with = "down")]
+    #[arg(long, conflicts_with_all = ["down", "network"])]
     vms: bool,
+    /// Show a cluster that begins without any network, and gets all of it from Weft
+    #[arg(long, conflicts_with = "down")]
+    network: bool,
     /// Remove the demo's cluster and everything in it
     #[arg(long)]
     down: bool,
 }
 
+/// How long anything may take; generous, because machines differ by a factor of ten.
+const PATIENCE: Duration = Duration::from_mins(5);
 const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -40,7 +47,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         steps.step("done; the caches stay for the next time, in WEFT_HOME (default: ~/.cache/weft)");
         return Ok(());
     }
-    let show = if args.vms { vms::show } else { show };
+    let show = match args {
+        Args { vms: true, .. } => vms::show,
+        Args { network: true, .. } => network::show,
+        Args { .. } => show,
+    };
     show(&cluster, &mut steps).map_err(|error| {
         let failed = steps.current().to_owned();
         drop(std::mem::take(&mut steps));
