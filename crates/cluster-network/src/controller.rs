@@ -17,7 +17,7 @@ use kube_kit::{
 };
 use tokio::time::Instant;
 
-use crate::{facts::ApiServer, reconcile::Reconciler, settings::Settings, watches};
+use crate::{facts::ApiServer, reconcile::Reconciler, report::Reports, settings::Settings, watches};
 
 /// How long to wait at most before a failed pass is repeated: after an outage, nothing tells that it is over when nothing
 /// changed meanwhile.
@@ -34,6 +34,8 @@ pub struct Operator {
     queue: Queue<()>,
     /// When to ask for kinds that were not served.
     ask_again: Option<Instant>,
+    /// What the parts say that work beside this one.
+    reports: Reports,
 }
 
 impl Operator {
@@ -48,7 +50,15 @@ impl Operator {
             changes,
             queue: Queue::new(),
             ask_again: None,
+            reports: Reports::default(),
         }
+    }
+
+    /// Tells what is wrong with the parts that work beside this one, too.
+    #[must_use]
+    pub fn beside(mut self, reports: &Reports) -> Self {
+        self.reports = reports.clone();
+        self
     }
 
     /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start. Ready while all
@@ -57,6 +67,7 @@ impl Operator {
         tracing::info!("starting the cluster network operator");
         let mut check = Instant::now() + cache::PATIENCE;
         self.queue.add(());
+        let mut reports = self.reports.follow();
         loop {
             let synced = self.cache.is_synced();
             readiness.set(synced && !self.reconciler.is_blocked());
@@ -67,6 +78,10 @@ impl Operator {
                 biased;
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
+                Ok(()) = reports.changed() => {
+                    self.reconciler.take(&reports.borrow_and_update());
+                    self.queue.add(());
+                }
                 () = tokio::time::sleep_until(ask_again.unwrap_or_else(Instant::now)), if ask_again.is_some() => {
                     self.ask_again = None;
                     self.changes.retry();

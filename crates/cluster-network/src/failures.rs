@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 
+use crate::report;
+
 /// How long a failure that may pass lasts before it is told.
 pub const DEBOUNCE: Duration = Duration::from_mins(2);
 
@@ -16,10 +18,18 @@ pub enum Level {
     OperatorConfig,
     /// What is rendered of it.
     OperatorRender,
+    /// The cluster's proxy.
+    ProxyConfig,
+    /// Bundles of authorities in `ConfigMaps` of others.
+    InjectorConfig,
+    /// Certificates of `OperatorPKI`s.
+    PkiConfig,
     /// Workloads that make no progress.
     RolloutHung,
     /// Pods that end again and again.
     PodCrashLoopBackOff,
+    /// Signing requests of nodes.
+    CertificateSigner,
 }
 
 /// Why the network is degraded.
@@ -74,6 +84,25 @@ impl Failures {
         self.0.insert(level, Entry { failure, due });
     }
 
+    /// Notes what the parts say that work beside the main loop.
+    pub fn take(&mut self, reports: &BTreeMap<Level, report::Failure>, now: Instant) {
+        const BESIDE: [Level; 4] = [
+            Level::ProxyConfig,
+            Level::InjectorConfig,
+            Level::PkiConfig,
+            Level::CertificateSigner,
+        ];
+        for level in BESIDE {
+            match reports.get(&level) {
+                None => self.clear(level),
+                Some(failure) if failure.is_debounced => {
+                    self.debounced(level, failure.reason, &failure.message, now);
+                }
+                Some(failure) => self.immediate(level, failure.reason, &failure.message, now),
+            }
+        }
+    }
+
     /// Notes that a level is in order.
     pub fn clear(&mut self, level: Level) {
         self.0.remove(&level);
@@ -100,6 +129,27 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_parts_beside_the_loop_report_is_told_until_they_take_it_back() {
+        let (mut failures, begin) = (Failures::default(), Instant::now());
+        let lasting = report::Failure::debounced("StatusError", "a");
+        let mut reports = BTreeMap::from([(Level::ProxyConfig, lasting)]);
+        failures.take(&reports, begin);
+        assert_eq!(failures.told(begin), None);
+        failures.take(&reports, begin + DEBOUNCE / 2);
+        let told = |failures: &Failures, at| failures.told(at).map(|failure| failure.reason);
+        assert_eq!(told(&failures, begin + DEBOUNCE), Some("StatusError"));
+        reports.insert(
+            Level::InjectorConfig,
+            report::Failure::at_once("InvalidInjectorConfig", "b"),
+        );
+        reports.remove(&Level::ProxyConfig);
+        failures.take(&reports, begin);
+        assert_eq!(told(&failures, begin), Some("InvalidInjectorConfig"));
+        failures.take(&BTreeMap::new(), begin);
+        assert_eq!(told(&failures, begin + DEBOUNCE), None);
+    }
 
     // cluster-network#65
     #[test]

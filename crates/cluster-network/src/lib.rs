@@ -11,6 +11,7 @@
 //! Everything above `reconcile` is pure: values in, a plan out.
 
 pub mod additional_networks;
+pub mod beside;
 pub mod canonical;
 pub mod cidr;
 pub mod cluster_config;
@@ -28,6 +29,7 @@ pub mod names;
 pub mod objects;
 pub mod observe;
 pub mod operator_config;
+pub mod ovn;
 pub mod pki;
 pub mod plan;
 pub mod pools;
@@ -97,9 +99,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = client::client_from(names::COMPONENT, kubeconfig.as_deref()).await?;
     let work = async {
         let api_server = controller::api_server(&client, &settings).await;
-        Operator::start(client, settings, api_server)
-            .run(&shutdown, &readiness)
-            .await;
+        let reports = report::Reports::default();
+        let beside = beside::run(client.clone(), &reports, &shutdown);
+        let operator = Operator::start(client, settings, api_server).beside(&reports);
+        tokio::join!(operator.run(&shutdown, &readiness), beside);
     };
     tokio::select! {
         () = work => {}

@@ -3,6 +3,8 @@
 mod carry_out;
 mod report;
 
+use std::collections::BTreeMap;
+
 use api::cluster_network::{config, operator};
 use kube_kit::{
     apply::{self, Applier},
@@ -79,6 +81,11 @@ impl Reconciler {
     /// Whether a watch is refused, fails or is stale.
     pub fn is_blocked(&self) -> bool {
         !self.blocked.is_empty()
+    }
+
+    /// Takes over what the parts say that work beside the main loop.
+    pub fn take(&mut self, reports: &BTreeMap<Level, crate::report::Failure>) {
+        self.failures.take(reports, Instant::now());
     }
 
     /// When to look again, although nothing changes.

@@ -4,20 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 
-/// A part that can fail by itself, in the order in which failures are told.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Level {
-    /// The cluster's proxy.
-    ProxyConfig,
-    /// Bundles of authorities in `ConfigMaps` of others.
-    InjectorConfig,
-    /// Certificates of `OperatorPKI`s.
-    PkiConfig,
-    /// Signing requests of nodes.
-    CertificateSigner,
-    /// Labels that follow the platform.
-    InfrastructureConfig,
-}
+pub use crate::failures::Level;
 
 /// Why a part is degraded.
 #[derive(Clone, Debug, Eq, PartialEq)]

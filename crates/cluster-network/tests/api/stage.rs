@@ -105,7 +105,7 @@ impl Stage {
     /// Waits until an object is there, and returns it.
     #[track_caller]
     pub(crate) fn there(&self, path: &str) -> Value {
-        self.wait_for(path, path, Option::<&Value>::cloned)
+        self.wait_for(path, path, |object| Some(object?.clone()))
     }
 
     #[track_caller]
