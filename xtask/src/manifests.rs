@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     );
     eprintln!(
         "beside them: the same files by version (manifests/), an OLM bundle (bundle/), node state alone (nmstate/), \
-         multus alone (multus/)"
+         multus alone (multus/), the pod network (pod-network/)"
     );
     Ok(())
 }

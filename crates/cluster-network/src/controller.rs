@@ -54,6 +54,13 @@ impl Operator {
         }
     }
 
+    /// Tells what may pass when it has lasted for so long; two minutes by default.
+    #[must_use]
+    pub fn debounced_for(mut self, debounce: Duration) -> Self {
+        self.reconciler.debounced_for(debounce);
+        self
+    }
+
     /// Tells what is wrong with the parts that work beside this one, too.
     #[must_use]
     pub fn beside(mut self, reports: &Reports) -> Self {

@@ -49,10 +49,27 @@ struct Entry {
 }
 
 /// What is wrong.
-#[derive(Clone, Debug, Default)]
-pub struct Failures(BTreeMap<Level, Entry>);
+#[derive(Clone, Debug)]
+pub struct Failures {
+    levels: BTreeMap<Level, Entry>,
+    debounce: Duration,
+}
+
+impl Default for Failures {
+    fn default() -> Self {
+        Self::debounced_for(DEBOUNCE)
+    }
+}
 
 impl Failures {
+    /// Nothing is wrong; what may pass is told when it has lasted for so long.
+    pub fn debounced_for(debounce: Duration) -> Self {
+        Self {
+            levels: BTreeMap::new(),
+            debounce,
+        }
+    }
+
     /// Notes a failure that is told at once.
     pub fn immediate(
         &mut self,
@@ -65,7 +82,7 @@ impl Failures {
             reason,
             message: message.into(),
         };
-        self.0.insert(level, Entry { failure, due: now });
+        self.levels.insert(level, Entry { failure, due: now });
     }
 
     /// Notes a failure that is told when the level has been failing for a while.
@@ -80,8 +97,11 @@ impl Failures {
             reason,
             message: message.into(),
         };
-        let due = self.0.get(&level).map_or(now + DEBOUNCE, |before| before.due);
-        self.0.insert(level, Entry { failure, due });
+        let due = self
+            .levels
+            .get(&level)
+            .map_or(now + self.debounce, |before| before.due);
+        self.levels.insert(level, Entry { failure, due });
     }
 
     /// Notes what the parts say that work beside the main loop.
@@ -105,12 +125,12 @@ impl Failures {
 
     /// Notes that a level is in order.
     pub fn clear(&mut self, level: Level) {
-        self.0.remove(&level);
+        self.levels.remove(&level);
     }
 
     /// What is told.
     pub fn told(&self, now: Instant) -> Option<&Failure> {
-        self.0
+        self.levels
             .values()
             .find(|entry| entry.due <= now)
             .map(|entry| &entry.failure)
@@ -118,7 +138,7 @@ impl Failures {
 
     /// When something that waits has to be told.
     pub fn due(&self, now: Instant) -> Option<Instant> {
-        self.0
+        self.levels
             .values()
             .map(|entry| entry.due)
             .filter(|due| *due > now)
@@ -154,6 +174,7 @@ mod tests {
     // cluster-network#65
     #[test]
     fn failures_are_told_by_level_and_after_a_while() {
+        assert_eq!(DEBOUNCE.as_secs(), 120);
         let (mut failures, begin) = (Failures::default(), Instant::now());
         let (config, render) = (Level::OperatorConfig, Level::OperatorRender);
         let told = |failures: &Failures, at: Instant| failures.told(at).map(|failure| failure.reason);

@@ -14,6 +14,7 @@ pub mod additional_networks;
 pub mod beside;
 pub mod canonical;
 pub mod cidr;
+pub mod cli;
 pub mod cluster_config;
 pub mod conditions;
 pub mod controller;
@@ -33,6 +34,7 @@ pub mod ovn;
 pub mod pki;
 pub mod plan;
 pub mod pools;
+pub mod probe;
 pub mod proxy;
 pub mod reconcile;
 pub mod render;
@@ -55,7 +57,7 @@ use settings::Settings;
 /// Where a pod finds its namespace.
 const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// What `weft cluster-network-operator --help` says last.
+/// What `weft cluster-network-operator start --help` says last.
 const ENVIRONMENT: &str = "\
 NETWORK_OPERATOR_IMAGE names the image of this operator, which it deploys;
 KUBE_PROXY_IMAGE that of kube-proxy. APISERVER_OVERRIDE_HOST and
@@ -65,30 +67,57 @@ RELEASE_VERSION what stands in statuses.";
 
 /// Bring the network of the cluster about
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = ENVIRONMENT)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Args {
-    /// Kubeconfig to use instead of the service account of the pod
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Namespace of the operator; that of the pod by default
-    #[arg(long, value_name = "NAME")]
-    pub namespace: Option<String>,
-    /// Where probes are served
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9104")]
-    pub listen: SocketAddr,
+    #[command(subcommand)]
+    command: Command,
 }
 
-/// Runs the operator until SIGTERM or SIGINT.
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Run the operator
+    Start(Start),
+    /// Write the MTU of this node into a ConfigMap, and end
+    ProbeMtu(probe::Args),
+}
+
+/// How the operator is run.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = ENVIRONMENT)]
+struct Start {
+    /// Kubeconfig to use instead of the service account of the pod
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of the operator; that of the pod by default
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Where probes are served
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9104")]
+    listen: SocketAddr,
+    /// Accepted for the sake of established manifests, without effect
+    #[arg(long, value_name = "FILE", hide = true)]
+    config: Option<PathBuf>,
+}
+
+/// Runs what the arguments say: the operator, until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// When the environment names no image, the address can't be listened on, or there is no way to the cluster. A failing
 /// API server is no error: it is tried again.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args {
+    match args.command {
+        Command::Start(start) => Box::pin(operate(start)).await,
+        Command::ProbeMtu(args) => probe::run(args).await,
+    }
+}
+
+async fn operate(start: Start) -> anyhow::Result<()> {
+    let Start {
         kubeconfig,
         namespace,
         listen,
-    } = args;
+        config: _,
+    } = start;
     process::end_on_panic();
     let namespace = namespace.or_else(own_namespace);
     let namespace = namespace.unwrap_or_else(|| names::OPERATOR_NAMESPACE.to_owned());

@@ -84,6 +84,11 @@ pub fn foreign_kube_proxy(daemon_set: &str) -> String {
     )
 }
 
+/// A pod ends again and again (§11.2).
+pub fn crash_loop(workload: &str, pod: &str) -> String {
+    format!("{workload} rollout is not making progress - pod {pod} is in CrashLoopBackOff State")
+}
+
 /// Texts about the cluster's proxy (§15.1).
 pub mod proxy {
     /// There are exceptions, and no proxy.

@@ -109,6 +109,10 @@ pub mod env {
 pub const FOREIGN_KUBE_PROXY: &str = "k8s-app=kube-proxy";
 /// User agent.
 pub const COMPONENT: &str = "network-operator";
+/// Field manager of what the prober of the MTU writes.
+pub const MTU_PROBER: &str = "cluster-network-operator/mtu-prober";
+/// The Deployment of the operator.
+pub const OPERATOR_DEPLOYMENT: &str = "network-operator";
 
 /// Namespace of OVN-Kubernetes.
 pub const OVN_NAMESPACE: &str = "openshift-ovn-kubernetes";

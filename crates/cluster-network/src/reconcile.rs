@@ -1,9 +1,11 @@
 //! One pass: observe, plan, carry out, tell (§2.2, §5).
 
 mod carry_out;
+mod crashes;
 mod report;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::cluster_network::{config, operator};
 use kube_kit::{
@@ -65,6 +67,11 @@ impl Reconciler {
             look_again: None,
             blocked: Vec::new(),
         }
+    }
+
+    /// Tells what may pass when it has lasted for so long.
+    pub fn debounced_for(&mut self, debounce: Duration) {
+        self.failures = Failures::debounced_for(debounce);
     }
 
     /// Sets the watches that are refused, fail or are stale. Returns whether that is news.

@@ -89,6 +89,12 @@ pub struct Assessment {
     pub unavailable: Vec<ObjectId>,
 }
 
+/// Kind and name of a workload as users know them: the cluster, which is this one, comes first.
+pub fn title(id: &ObjectId) -> String {
+    let namespace = id.namespace.as_deref().unwrap_or_default();
+    format!("{} \"/{namespace}/{}\"", id.kind, id.name)
+}
+
 /// Assesses the workloads that count.
 pub fn assess(workloads: &[&Value], before: &State, version: &str, now: Timestamp) -> Assessment {
     let is_installed = before.install_complete == Some(true);
@@ -181,10 +187,8 @@ impl Workload<'_> {
         self.annotation(key).is_some()
     }
 
-    /// Kind and name as users know them: the cluster, which is this one, comes first.
     fn title(&self) -> String {
-        let text = |key: &str| self.0["metadata"][key].as_str().unwrap_or_default();
-        format!("{} \"/{}/{}\"", self.kind(), text("namespace"), text("name"))
+        title(&ObjectId::of(self.0))
     }
 
     fn number(&self, key: &str) -> i64 {

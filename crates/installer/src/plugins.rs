@@ -56,6 +56,10 @@ pub struct Args {
     #[arg(long)]
     pub preserve_default_vlan: bool,
 
+    /// A plugin to install only where there is none of this name; one that is there is not updated. May be repeated
+    #[arg(long, value_name = "NAME")]
+    pub unless_present: Vec<String>,
+
     /// Plugins to install, such as bridge and tuning
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
@@ -73,11 +77,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         from,
         check,
         preserve_default_vlan,
+        unless_present,
         names,
     } = args;
     let mut wanted = Wanted {
         defaults: BridgeDefaults::new(&to, &names, preserve_default_vlan),
-        installation: Installation::new(&to, host_dir.as_deref(), &from, &names)?,
+        installation: Installation::new(&to, host_dir.as_deref(), &from, &names)?
+            .and_unless_present(unless_present)?,
     };
     if check {
         let paths = wanted.missing()?;

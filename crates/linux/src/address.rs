@@ -104,6 +104,32 @@ impl Socket {
         )
     }
 
+    /// Gives the link an address that nobody else has: IPv6 does not look for others that have it, so that it can be used at
+    /// once. An error that [`is_exists`](crate::Error::is_exists) if the link has it.
+    pub fn add_own_address<'a>(&mut self, link: impl Into<LinkRef<'a>>, net: IpNet) -> Result<()> {
+        let link = link.into();
+        let object = format!("{net} on {}", link.name);
+        let mut message = message(link.index, net);
+        message
+            .attributes
+            .push(AddressAttribute::Flags(AddressFlags::Nodad));
+        self.execute(
+            Request::new("add address", &object),
+            RouteNetlinkMessage::NewAddress(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
+    /// All addresses of all links.
+    pub fn all_addresses(&mut self) -> Result<Vec<Address>> {
+        let request = Request::new("list addresses", "");
+        let mut question = AddressMessage::default();
+        question.header.family = Family::raw(None);
+        self.dump(request, &RouteNetlinkMessage::GetAddress(question), |bytes| {
+            Address::read(request, bytes)
+        })
+    }
+
     /// Takes an address off the link.
     pub fn delete_address<'a>(&mut self, link: impl Into<LinkRef<'a>>, net: IpNet) -> Result<()> {
         let link = link.into();

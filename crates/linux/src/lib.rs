@@ -7,7 +7,8 @@
 //!                            │
 //!  nft::Socket::open ──> update, commit                          packet rules, one transaction at a time
 //!
-//!          monitor::LinkMonitor, monitor::AddressMonitor          events: nothing here polls by time
+//!          monitor::LinkMonitor, AddressMonitor, HostMonitor      events: nothing here polls by time
+//!          nft::Monitor
 //!
 //!  packet: IPv4 packets of a link that has no address yet
 //!  tap: links whose other end is a program, made in the namespace that the thread is in

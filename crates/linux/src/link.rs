@@ -20,7 +20,7 @@ use crate::{
 
 pub use create::{BridgeSpec, LinkSpec, VethSpec};
 pub use edit::{LinkChange, LinkRef, delete_link_and_leave};
-pub use kind::{InvalidMode, IpVlanMode, IpVlanSharing, KindState, LinkKind, MacVlanMode};
+pub use kind::{InvalidMode, IpVlanMode, IpVlanSharing, KindState, LinkKind, MacVlanMode, Vxlan};
 pub use mac::{InvalidMac, Mac};
 
 /// Length of `struct ifinfomsg`, after which the attributes of a link begin.
@@ -35,6 +35,7 @@ mod names {
     pub(super) const TUN: &str = "tun";
     pub(super) const VLAN: &str = "vlan";
     pub(super) const VRF: &str = "vrf";
+    pub(super) const VXLAN: &str = "vxlan";
 }
 
 /// Attribute numbers of `<linux/if_link.h>` that are read here. Reading by number instead of decoding whole

@@ -13,17 +13,24 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{
     Errno, Error, Result,
-    address::Family,
+    address::{Address, Family},
     link::{Link, LinkRef, OperState},
     route::{Request, Socket, remaining, retry},
+    routes::Route,
 };
 
-/// `RTNLGRP_LINK` and `RTNLGRP_IPV6_IFADDR` of `<linux/rtnetlink.h>`.
+/// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR`, ... of `<linux/rtnetlink.h>`.
 const LINK_GROUP: u32 = 1;
+const IPV4_ADDRESS_GROUP: u32 = 5;
+const IPV4_ROUTE_GROUP: u32 = 7;
 const IPV6_ADDRESS_GROUP: u32 = 9;
+const IPV6_ROUTE_GROUP: u32 = 11;
 /// `RTM_NEWLINK` and `RTM_DELLINK`.
 const NEW_LINK: u16 = 16;
 const DELETE_LINK: u16 = 17;
+/// `RTM_NEWADDR` and `RTM_DELADDR`, `RTM_NEWROUTE` and `RTM_DELROUTE`.
+const ADDRESSES: [u16; 2] = [20, 21];
+const ROUTES: [u16; 2] = [24, 25];
 /// One datagram holds one event, and an event describes one object.
 const RECEIVE_BUFFER: usize = 32 * 1024;
 
@@ -46,11 +53,13 @@ enum Received {
 }
 
 impl Subscription {
-    fn open(doing: &'static str, group: u32) -> Result<Self> {
+    fn open(doing: &'static str, groups: &[u32]) -> Result<Self> {
         let failed = |error: io::Error| Error::io(doing, "", &error);
         let mut raw = RawSocket::new(NETLINK_ROUTE).map_err(failed)?;
         raw.bind(&SocketAddr::new(0, 0)).map_err(failed)?;
-        raw.add_membership(group).map_err(failed)?;
+        for group in groups {
+            raw.add_membership(*group).map_err(failed)?;
+        }
         raw.set_non_blocking(true).map_err(failed)?;
         Ok(Subscription {
             raw,
@@ -124,7 +133,7 @@ pub struct LinkMonitor {
 impl LinkMonitor {
     /// Starts listening. List the links after that, so that no change is missed in between.
     pub fn open() -> Result<Self> {
-        let subscription = Subscription::open("listen to link events", LINK_GROUP)?;
+        let subscription = Subscription::open("listen to link events", &[LINK_GROUP])?;
         Ok(LinkMonitor {
             subscription,
             waiting: VecDeque::new(),
@@ -179,10 +188,9 @@ impl AsRawFd for LinkMonitor {
     }
 }
 
-fn read_links(mut datagram: &[u8], events: &mut VecDeque<LinkEvent>) -> Result<()> {
+fn read_links(datagram: &[u8], events: &mut VecDeque<LinkEvent>) -> Result<()> {
     let request = Request::new("listen to link events", "");
-    while !datagram.is_empty() {
-        let message = NetlinkBuffer::new_checked(datagram).map_err(|e| request.unreadable(e))?;
+    walk(request, datagram, |message| {
         match message.message_type() {
             // Bridges send events about their ports in a family of their own; in those a deletion means that
             // the port left, not that the link is gone.
@@ -198,12 +206,112 @@ fn read_links(mut datagram: &[u8], events: &mut VecDeque<LinkEvent>) -> Result<(
             }
             _ => {}
         }
+        Ok(())
+    })
+}
+
+/// Shows each message of a datagram to `read`.
+fn walk<'a>(
+    request: Request<'_>,
+    mut datagram: &'a [u8],
+    mut read: impl FnMut(NetlinkBuffer<&'a [u8]>) -> Result<()>,
+) -> Result<()> {
+    while !datagram.is_empty() {
+        let message = NetlinkBuffer::new_checked(datagram).map_err(|e| request.unreadable(e))?;
         let length = (message.length() as usize)
             .next_multiple_of(4)
             .min(datagram.len());
+        read(message)?;
         datagram = &datagram[length..];
     }
     Ok(())
+}
+
+/// A change of a host's links, addresses or routes, of whatever kind: what came, changed or went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostEvent {
+    /// A link.
+    Link(Box<Link>),
+    /// An address.
+    Address(Address),
+    /// A unicast route; of several next hops the first.
+    Route(Route),
+    /// Events were lost: everything may have changed.
+    Lost,
+}
+
+/// Changes of the links, addresses and routes of the namespace in which it was opened, for an event loop: a descriptor to
+/// wait on, and [`HostMonitor::pending`].
+#[derive(Debug)]
+pub struct HostMonitor {
+    subscription: Subscription,
+    waiting: VecDeque<HostEvent>,
+}
+
+impl HostMonitor {
+    /// Starts listening. List everything after that, so that no change is missed in between.
+    pub fn open() -> Result<Self> {
+        let groups = [
+            LINK_GROUP,
+            IPV4_ADDRESS_GROUP,
+            IPV6_ADDRESS_GROUP,
+            IPV4_ROUTE_GROUP,
+            IPV6_ROUTE_GROUP,
+        ];
+        Ok(HostMonitor {
+            subscription: Subscription::open(HOST_EVENTS, &groups)?,
+            waiting: VecDeque::new(),
+        })
+    }
+
+    /// The next event that is there already, without waiting. Call until `None` before waiting for the descriptor again.
+    pub fn pending(&mut self) -> Result<Option<HostEvent>> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.subscription.receive()? {
+                Received::Nothing => return Ok(None),
+                Received::Lost => return Ok(Some(HostEvent::Lost)),
+                Received::Datagram => read_host(&self.subscription.receive, &mut self.waiting)?,
+            }
+        }
+    }
+}
+
+impl AsFd for HostMonitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.subscription.as_fd()
+    }
+}
+
+impl AsRawFd for HostMonitor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.subscription.raw.as_raw_fd()
+    }
+}
+
+const HOST_EVENTS: &str = "listen to events of links, addresses and routes";
+
+fn read_host(datagram: &[u8], events: &mut VecDeque<HostEvent>) -> Result<()> {
+    let request = Request::new(HOST_EVENTS, "");
+    walk(request, datagram, |message| {
+        let body = message.payload();
+        match message.message_type() {
+            // Bridges tell of their ports in a family of their own.
+            NEW_LINK | DELETE_LINK if body.first() == Some(&0) => {
+                events.push_back(HostEvent::Link(Box::new(Link::read(request, body)?)));
+            }
+            kind if ADDRESSES.contains(&kind) => {
+                events.extend(Address::read(request, body)?.map(HostEvent::Address));
+            }
+            kind if ROUTES.contains(&kind) => {
+                events.extend(Route::read(request, body)?.first().copied().map(HostEvent::Route));
+            }
+            _ => {}
+        }
+        Ok(())
+    })
 }
 
 /// Waits until the link is operationally up, and returns it as it is then; after `deadline` it is returned in
@@ -244,7 +352,7 @@ pub struct AddressMonitor(Subscription);
 impl AddressMonitor {
     /// Starts listening. List the addresses after that, so that no change is missed in between.
     pub fn open() -> Result<Self> {
-        Subscription::open("listen to address events", IPV6_ADDRESS_GROUP).map(AddressMonitor)
+        Subscription::open("listen to address events", &[IPV6_ADDRESS_GROUP]).map(AddressMonitor)
     }
 
     /// Waits until some address changed; `false` if `deadline` came first.

@@ -1,11 +1,12 @@
-//! The neighbour table: which Ethernet address an IP address has on a link.
+//! The neighbour table: which Ethernet address an IP address has on a link; and which host an Ethernet address is at, for
+//! a VXLAN.
 
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE, Parseable};
 use netlink_packet_route::{
-    RouteNetlinkMessage,
-    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
+    AddressFamily, RouteNetlinkMessage,
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
 };
 
 use crate::{
@@ -26,7 +27,56 @@ pub struct Neighbour {
     pub permanent: bool,
 }
 
+/// The host that frames to an Ethernet address are sent to by a VXLAN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Forwarding {
+    /// The Ethernet address.
+    pub mac: Mac,
+    /// The host's address.
+    pub host: IpAddr,
+}
+
 impl Socket {
+    /// Has a VXLAN send the frames to an Ethernet address to this host, in place of another one.
+    pub fn set_forwarding<'a>(&mut self, link: impl Into<LinkRef<'a>>, entry: Forwarding) -> Result<()> {
+        let link = link.into();
+        let object = format!("{} on {}", entry.mac, link.name);
+        let mut message = forwarding(link.index, entry);
+        message.header.state = NeighbourState::Permanent;
+        let request = Request::new("set forwarding of", &object);
+        self.execute(
+            request,
+            RouteNetlinkMessage::NewNeighbour(message),
+            NLM_F_CREATE | NLM_F_REPLACE,
+        )
+    }
+
+    /// Has a VXLAN forget a host.
+    pub fn delete_forwarding<'a>(&mut self, link: impl Into<LinkRef<'a>>, entry: Forwarding) -> Result<()> {
+        let link = link.into();
+        let object = format!("{} on {}", entry.mac, link.name);
+        let message = RouteNetlinkMessage::DelNeighbour(forwarding(link.index, entry));
+        self.execute(Request::new("remove forwarding of", &object), message, 0)
+    }
+
+    /// The hosts that a VXLAN knows.
+    pub fn forwardings<'a>(&mut self, link: impl Into<LinkRef<'a>>) -> Result<Vec<Forwarding>> {
+        let link = link.into();
+        let request = Request::new("list forwarding of", link.name);
+        let mut question = NeighbourMessage::default();
+        question.header.family = AddressFamily::Bridge;
+        self.dump(request, &RouteNetlinkMessage::GetNeighbour(question), |bytes| {
+            let message = NeighbourMessage::parse(bytes).map_err(|e| request.unreadable(e))?;
+            let entry = read(&message).and_then(|neighbour| {
+                Some(Forwarding {
+                    mac: neighbour.mac?,
+                    host: neighbour.ip,
+                })
+            });
+            Ok(entry.filter(|_| message.header.ifindex == link.index))
+        })
+    }
+
     /// Enters a neighbour for good, in place of what the kernel knew.
     pub fn set_neighbour<'a>(&mut self, link: impl Into<LinkRef<'a>>, ip: IpAddr, mac: Mac) -> Result<()> {
         let link = link.into();
@@ -79,6 +129,8 @@ fn read(message: &NeighbourMessage) -> Option<Neighbour> {
         match attribute {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => ip = Some((*v4).into()),
             NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => ip = Some((*v6).into()),
+            // In what a VXLAN tells, which is no family of addresses.
+            NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => ip = address(bytes),
             NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.as_slice().try_into().ok().map(Mac),
             _ => {}
         }
@@ -88,6 +140,23 @@ fn read(message: &NeighbourMessage) -> Option<Neighbour> {
         mac,
         permanent: message.header.state == NeighbourState::Permanent,
     })
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    <[u8; 4]>::try_from(bytes)
+        .map(IpAddr::from)
+        .or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
+}
+
+fn forwarding(link: u32, entry: Forwarding) -> NeighbourMessage {
+    let mut message = message(link, entry.host);
+    message.header.family = AddressFamily::Bridge;
+    message.header.flags = NeighbourFlags::Own;
+    message
+        .attributes
+        .push(NeighbourAttribute::LinkLayerAddress(entry.mac.0.to_vec()));
+    message
 }
 
 fn message(link: u32, ip: IpAddr) -> NeighbourMessage {

@@ -10,19 +10,24 @@
 
 mod connections;
 mod expression;
+pub mod matches;
+mod monitor;
 mod read;
 mod set;
 mod transaction;
 mod userdata;
 mod wire;
 
-use std::fmt;
+use std::{
+    fmt,
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
 
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
 };
 use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_NETFILTER};
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, sockopt::set_socket_send_buffer_size_force};
 
 use self::wire::{GENERATION, Writer, field, fields, message, number};
 use crate::{
@@ -32,6 +37,7 @@ use crate::{
 
 pub use connections::Destination;
 pub use expression::{ESTABLISHED_OR_RELATED, Expression, Header, LOCAL_ADDRESS, Meta, Register, Verdict};
+pub use monitor::Monitor;
 pub use read::Rule;
 pub use set::{Element, Key, KeyPart, SetSpec, Value};
 pub use transaction::{Hook, HookPoint, Transaction};
@@ -39,6 +45,8 @@ pub use userdata::COMMENT_LENGTH;
 
 /// Names of chains and sets have fewer bytes than this.
 const NAME_LENGTH: usize = 256;
+/// Bytes that fit a socket's buffer on all kernels.
+const USUAL_TRANSACTION: usize = 64 * 1024;
 /// How often a decision is taken anew because the ruleset changed meanwhile. As somebody else's change got through
 /// each time, only a crowd of that size can exhaust it.
 const UPDATE_ATTEMPTS: usize = 1000;
@@ -295,10 +303,25 @@ impl Socket {
     }
 
     fn send(&mut self, request: Request<'_>) -> Result<()> {
+        if self.send.len() > USUAL_TRANSACTION {
+            self.make_room();
+        }
         let kernel = SocketAddr::new(0, 0);
         retry(|| self.raw.send_to(&self.send, &kernel, 0)).map_err(|e| request.io(&e))?;
         self.traffic.sent += self.send.len();
         Ok(())
+    }
+
+    /// The kernel takes a transaction as one datagram, which must fit the socket's buffer.
+    fn make_room(&self) {
+        #[allow(
+            unsafe_code,
+            reason = "the netlink socket offers its descriptor in the raw form only"
+        )]
+        // SAFETY: the descriptor is open for as long as the socket, which `self` owns, exists.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.raw.as_raw_fd()) };
+        // Without the right to it sending fails, and says so.
+        let _ = set_socket_send_buffer_size_force(socket, self.send.len());
     }
 
     /// The kernel answers before sending returns: an answer that is not there yet will never come.

@@ -6,12 +6,12 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE, Parseable};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Parseable};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     route::{
-        RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
-        RouteType,
+        RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
+        RouteScope, RouteType,
     },
 };
 
@@ -47,6 +47,10 @@ pub struct Route {
     pub advmss: Option<u32>,
     /// Preferred source address.
     pub source: Option<IpAddr>,
+    /// Who made it (`rtm_protocol`): 2 is the kernel, 3, which new routes have without one, whoever set the host up.
+    pub protocol: Option<u8>,
+    /// The gateway is taken for a neighbour on the link, whatever addresses the link has.
+    pub onlink: bool,
 }
 
 impl Route {
@@ -62,6 +66,8 @@ impl Route {
             mtu: None,
             advmss: None,
             source: None,
+            protocol: None,
+            onlink: false,
         }
     }
 
@@ -70,7 +76,10 @@ impl Route {
         let mut message = RouteMessage::default();
         message.header.address_family = Family::raw(Some(Family::of(&dst.addr())));
         message.header.destination_prefix_length = dst.prefix_len();
-        message.header.protocol = RouteProtocol::Boot;
+        message.header.protocol = self.protocol.map_or(RouteProtocol::Boot, RouteProtocol::from);
+        if self.onlink {
+            message.header.flags |= RouteFlags::Onlink;
+        }
         message.header.scope = self.scope.map_or(RouteScope::Universe, RouteScope::from);
         message.header.kind = RouteType::Unicast;
         let table = self.table.unwrap_or(MAIN_TABLE);
@@ -97,7 +106,7 @@ impl Route {
     }
 
     /// Reads the body of an `RTM_NEWROUTE`: one route for each next hop; none for what is no unicast route.
-    fn read(request: Request<'_>, bytes: &[u8]) -> Result<Vec<Route>> {
+    pub(crate) fn read(request: Request<'_>, bytes: &[u8]) -> Result<Vec<Route>> {
         let message = RouteMessage::parse(bytes).map_err(|e| request.unreadable(e))?;
         if message.header.kind != RouteType::Unicast {
             return Ok(Vec::new());
@@ -115,6 +124,8 @@ impl Route {
         let mut route = Route::to(dst.map_err(|e| request.unreadable(e))?);
         route.table = Some(u32::from(message.header.table));
         route.scope = Some(message.header.scope.into());
+        route.protocol = Some(message.header.protocol.into());
+        route.onlink = message.header.flags.contains(RouteFlags::Onlink);
         let mut hops = Vec::new();
         for attribute in &message.attributes {
             match attribute {
@@ -194,6 +205,17 @@ impl Socket {
         )
     }
 
+    /// Adds a route to a destination that has none with the same priority and table. An error that
+    /// [`is_exists`](crate::Error::is_exists) if it has one, whoever made it.
+    pub fn add_only_route(&mut self, route: &Route) -> Result<()> {
+        let object = route.to_string();
+        self.execute(
+            Request::new("add route", &object),
+            RouteNetlinkMessage::NewRoute(route.message()),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
     /// Adds a route in the place of one with the same destination, priority and table.
     pub fn replace_route(&mut self, route: &Route) -> Result<()> {
         let object = route.to_string();
@@ -230,13 +252,16 @@ impl Socket {
         }
     }
 
-    /// Removes the first route that matches what `route` says.
+    /// Removes the first route that matches what `route` says, of whatever it says nothing about.
     pub fn delete_route(&mut self, route: &Route) -> Result<()> {
         let object = route.to_string();
         let mut message = route.message();
         // Scope "nowhere" is the kernel's way to say that any scope will do.
         message.header.scope = route.scope.map_or(RouteScope::NoWhere, RouteScope::from);
-        message.header.protocol = RouteProtocol::Unspec;
+        // As it is for the protocol, where none is given.
+        if route.protocol.is_none() {
+            message.header.protocol = RouteProtocol::Unspec;
+        }
         self.execute(
             Request::new("remove route", &object),
             RouteNetlinkMessage::DelRoute(message),

@@ -6,6 +6,7 @@
 //!                        ├─> the MAC pool alone                                     (mac_pool)
 //!                        ├─> the node state operator alone                          (node_state)
 //!                        ├─> multus alone                                           (multus_alone)
+//!                        ├─> the pod network                                        (pod_network)
 //!                        └─> what templates of parent operators ask for             (templator)
 //! ```
 
@@ -22,6 +23,7 @@ mod csv;
 pub mod mac_pool;
 pub mod multus_alone;
 pub mod node_state;
+pub mod pod_network;
 mod release;
 mod template;
 pub mod templator;

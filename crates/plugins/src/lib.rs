@@ -43,7 +43,6 @@ mod macvlan;
 pub mod macvtap;
 pub mod mark;
 mod masquerade;
-mod matches;
 mod messages;
 pub mod multus_shim;
 pub mod names;
@@ -70,6 +69,7 @@ mod vlan;
 mod vrf;
 
 use cni::plugin::Plugin;
+use linux::nft::matches;
 
 use attach::{Driven, LinkPlugin};
 use bandwidth::Bandwidth;

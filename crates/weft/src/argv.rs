@@ -7,7 +7,7 @@ use program::argv::go_flags;
 
 /// Names of established programs, and the command that each means. Of `curl` one command line is understood: what the
 /// probes of the established deployment execute.
-const NAMES: [(&str, &str); 20] = [
+const NAMES: [(&str, &str); 21] = [
     ("cluster-network-addons-operator", "operator"),
     ("manifest-templator", "manifest-templator"),
     ("csv-generator", "csv-generator"),
@@ -26,6 +26,7 @@ const NAMES: [(&str, &str); 20] = [
     ("curl", "curl"),
     (MANAGER, MAC_POOL),
     ("coredns", SECONDARY_DNS),
+    ("cluster-network-operator", "cluster-network-operator"),
     ("cluster-network-check-endpoints", "check-endpoints"),
     ("cluster-network-check-target", "check-target"),
 ];

@@ -93,6 +93,7 @@ enum Command {
     BridgeMarker(markers::bridge::Args),
     OvsMarker(markers::ovs::Args),
     DhcpDaemon(dhcp::Args),
+    PodNetwork(pod_network::Args),
     MacvtapDevicePlugin(macvtap::Args),
     /// Give virtual machines and pods MAC addresses that nobody else has
     Kubemacpool(kubemacpool::Args),
@@ -100,6 +101,7 @@ enum Command {
     KubevirtIpam(kubevirt_ipam::Args),
     /// Answer for the names of virtual machines on secondary networks
     SecondaryDns(secondary_dns::Args),
+    ClusterNetworkOperator(cluster_network::Args),
     /// Check whether the endpoints that checks name can be reached from this pod
     CheckEndpoints(connectivity::source::Args),
     /// Answer those who check whether this pod can be reached
@@ -207,6 +209,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(dhcp::run(args))?
         }
+        Command::PodNetwork(args) => {
+            logging::start(Format::Text, logging::DEFAULT);
+            process::run(pod_network::run(args))?
+        }
         Command::MacvtapDevicePlugin(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(macvtap::run(args))?
@@ -232,6 +238,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 logging::start(Format::Zap(lines), level);
             }
             process::run(secondary_dns::run(args))?
+        }
+        Command::ClusterNetworkOperator(args) => {
+            logging::start(Format::Klog, logging::DEFAULT);
+            process::run(cluster_network::run(args))?
         }
         Command::CheckEndpoints(args) => {
             logging::start(Format::Klog, logging::DEFAULT);

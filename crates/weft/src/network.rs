@@ -15,6 +15,10 @@ pub(crate) struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Question {
+    /// Show what a configuration would change, and what of it is unsafe
+    Plan(cluster_network::cli::PlanArgs),
+    /// Show how the network is, and what is wrong with it
+    Status(cluster_network::cli::StatusArgs),
     /// Show which endpoints the nodes reach, and which they do not
     Check(connectivity::cli::Args),
 }
@@ -22,6 +26,8 @@ enum Question {
 /// Prints the answer, and tells by the exit code how it went.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let answer = match &args.question {
+        Question::Plan(args) => cluster_network::cli::plan(args),
+        Question::Status(args) => cluster_network::cli::status(args),
         Question::Check(args) => connectivity::cli::answer(args),
     };
     terminal::answer(&answer.text, &answer.remarks, answer.code)

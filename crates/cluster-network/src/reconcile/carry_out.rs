@@ -299,37 +299,4 @@ fn owner(operator: &Value) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::cluster_status;
-    use crate::base::{b, entry, ovn, spec, texts};
-
-    // cluster-network#67
-    #[test]
-    fn status_of_a_foreign_network_is_its_own() {
-        let mut applied = b();
-        applied.default_network.kind = "Calico".to_owned();
-        let mut vendor = api::cluster_network::config::NetworkStatus::default();
-        let filled = cluster_status(&vendor, &applied);
-        assert_eq!(filled.network_type, "Calico");
-        assert_eq!(filled.cluster_network, applied.cluster_network);
-        assert_eq!(filled.cluster_network_mtu, 0);
-        vendor.cluster_network_mtu = 1450;
-        vendor.cluster_network = vec![entry("10.9.0.0/16", 24)];
-        vendor.service_network = texts(&["10.8.0.0/16"]);
-        vendor.network_type = "calico".to_owned();
-        assert_eq!(cluster_status(&vendor, &applied), vendor);
-        // What is edited by hand is overwritten where the network is known.
-        let mut applied = b();
-        ovn(&mut applied).mtu = Some(1400);
-        applied.migration = Some(spec("{mtu: {network: {from: 1500, to: 1400}}}"));
-        let status = cluster_status(&vendor, &applied);
-        assert_eq!(
-            (status.network_type.as_str(), status.cluster_network_mtu),
-            ("OVNKubernetes", 1400)
-        );
-        assert_eq!(status.cluster_network, applied.cluster_network);
-        assert_eq!(status.service_network, applied.service_network);
-        let migration = status.migration.and_then(|migration| migration.mtu);
-        assert_eq!(migration, applied.migration.and_then(|migration| migration.mtu));
-    }
-}
+mod tests;

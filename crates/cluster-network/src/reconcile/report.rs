@@ -49,6 +49,7 @@ impl Reconciler {
         let state = State::read(annotation.as_deref(), is_available);
         let assessment = self.assess(&state);
         self.note_hung(&assessment).await;
+        let crashes = self.note_crashes(&assessment.unavailable).await;
 
         let operator = self.live(&observe::operator_config_id());
         let conditions = self.conditions(&assessment, operator.as_deref(), &before);
@@ -60,7 +61,13 @@ impl Reconciler {
             .await?;
         let now = Instant::now();
         let hung = assessment.look_again.map(|pause| now + pause);
-        self.look_again = self.failures.due(now).into_iter().chain(hung).min();
+        self.look_again = self
+            .failures
+            .due(now)
+            .into_iter()
+            .chain(hung)
+            .chain(crashes)
+            .min();
         Ok(())
     }
 

@@ -1,10 +1,12 @@
 //! What is applied, kept so, and removed.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::stage::{
-    ACCOUNT, CLUSTER, CLUSTER_OPERATOR, KUBE_PROXY, MULTUS, OPERATOR, POD_NETWORK, RECORD, Stage, managers,
-    networks, until,
+    ACCOUNT, CLUSTER, CLUSTER_OPERATOR, KUBE_PROXY, MULTUS, OPERATOR, POD_NETWORK, RECORD, Stage, condition,
+    managers, networks, until,
 };
 
 #[test]
@@ -182,4 +184,44 @@ fn one_wrong_network_stops_nothing_else() {
         let found = stage.get(&format!("{}/d", networks("nowhere")));
         found.map(drop).ok_or("there is none")
     });
+}
+
+// cluster-network#52
+#[test]
+fn network_goes_alone_and_a_missing_namespace_is_told() {
+    let stage = Stage::start();
+    let wait = Duration::from_secs(5);
+    let _operator = stage.operator_that_waits(wait);
+    stage.configure("Calico");
+    stage.there(MULTUS);
+    let raw = |name: &str, namespace: &str| json!({ "name": name, "namespace": namespace, "type": "Raw", "rawCNIConfig": "{}" });
+    let set = |networks: serde_json::Value| {
+        stage.change(OPERATOR, &json!({ "spec": { "additionalNetworks": networks } }));
+    };
+    set(json!([raw("a", ""), raw("b", "")]));
+    let path = |name: &str| format!("{}/{name}", networks("default"));
+    stage.there(&path("a"));
+    stage.there(&path("b"));
+    set(json!([raw("b", "")]));
+    stage.gone(&path("a"));
+    stage.there(&path("b"));
+    set(json!([raw("lost", "nowhere"), raw("b", ""), raw("c", "")]));
+    stage.there(&path("c"));
+    let begin = Instant::now();
+    let expected = "True ApplyOperatorConfig: Error while updating operator configuration: could not apply \
+                    (k8s.cni.cncf.io/v1, Kind=NetworkAttachmentDefinition) nowhere/lost: namespaces \"nowhere\" not \
+                    found: Namespace error for networkattachment definition, consider possible solutions: (1) Edit config \
+                    files to include existing namespace (2) Create non-existent namespace (3) Delete erroneous \
+                    network-attachment-definition";
+    let is_told = |object: Option<&serde_json::Value>| {
+        condition(object?, "Degraded").filter(|it| it.starts_with("True"))
+    };
+    let told = stage.wait_for("Degraded", OPERATOR, is_told);
+    assert_eq!(told, expected);
+    // Not before it has lasted for a while; that the usual while is two minutes, a unit test knows.
+    assert!(
+        begin.elapsed() + Duration::from_secs(1) >= wait,
+        "{:?}",
+        begin.elapsed()
+    );
 }

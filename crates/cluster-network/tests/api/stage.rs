@@ -1,8 +1,10 @@
 //! A server with the operator's definitions and rights, and the objects that tests put there.
 
-use std::ops::Deref;
+use std::{ops::Deref, time::Duration};
 
-use cluster_network::{controller::Operator, facts::ApiServer, manifests, settings::Settings};
+use cluster_network::{
+    controller::Operator, facts::ApiServer, failures::DEBOUNCE, manifests, settings::Settings,
+};
 use kube_kit::serve::Readiness;
 use serde_json::{Value, json};
 use stage::{Admin, Method, Server};
@@ -66,7 +68,12 @@ impl Stage {
 
     /// Runs the operator under its account.
     pub(crate) fn operator(&self) -> Task {
-        self.task_as(ACCOUNT, |client, shutdown| async move {
+        self.operator_that_waits(DEBOUNCE)
+    }
+
+    /// Runs the operator, which tells what may pass when it has lasted for so long.
+    pub(crate) fn operator_that_waits(&self, debounce: Duration) -> Task {
+        self.task_as(ACCOUNT, move |client, shutdown| async move {
             let settings = Settings {
                 version: VERSION.to_owned(),
                 image: "registry.example/weft:v1".to_owned(),
@@ -82,7 +89,7 @@ impl Stage {
                 host: "192.0.2.1".to_owned(),
                 port: "6443".to_owned(),
             };
-            let operator = Operator::start(client, settings, api_server);
+            let operator = Operator::start(client, settings, api_server).debounced_for(debounce);
             Box::pin(operator.run(&shutdown, &Readiness::new())).await;
         })
     }

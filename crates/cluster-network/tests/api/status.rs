@@ -1,5 +1,7 @@
 //! What users are told.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::stage::{CLUSTER_OPERATOR, MULTUS, OPERATOR, Stage, condition, managers};
@@ -88,4 +90,122 @@ fn missing_operator_configuration_is_told_to_the_platform() {
     stage.wait_for(expected, CLUSTER_OPERATOR, |object| {
         (condition(object?, "Degraded")? == expected).then_some(())
     });
+}
+
+// cluster-network#63
+#[test]
+fn roll_out_that_hangs_is_told_until_it_moves() {
+    let stage = Stage::start();
+    let operator = stage.operator();
+    stage.configure("Calico");
+    stage.there(MULTUS);
+    stage.at_rest();
+    stage.roll_out_all();
+    stage.condition("Available", "True : ");
+    let rolling = |updated: i64| {
+        json!({
+            "currentNumberScheduled": 3, "desiredNumberScheduled": 3, "updatedNumberScheduled": updated, "numberReady": 3,
+            "numberAvailable": 3, "numberMisscheduled": 0, "numberUnavailable": 0, "observedGeneration": 1,
+        })
+    };
+    stage.report(MULTUS, &rolling(1));
+    let line = "DaemonSet \"/openshift-multus/multus\" update is rolling out (1 out of 3 updated)";
+    stage.condition("Progressing", &format!("True Deploying: {line}"));
+    stage.at_rest();
+    // As if that had been a while ago.
+    drop(operator);
+    let annotation = "network.operator.openshift.io/last-seen-state";
+    let object = stage.there(CLUSTER_OPERATOR);
+    let state = object["metadata"]["annotations"][annotation]
+        .as_str()
+        .expect("a state");
+    let mut state: serde_json::Value = serde_json::from_str(state).expect("JSON");
+    state["DaemonsetStates"][0]["LastChangeTime"] = json!("2020-01-02T03:04:05Z");
+    stage.change(
+        CLUSTER_OPERATOR,
+        &json!({ "metadata": { "annotations": { annotation: state.to_string() } } }),
+    );
+    let _operator = stage.operator();
+    stage.condition(
+        "Degraded",
+        "True RolloutHung: DaemonSet \"/openshift-multus/multus\" rollout is not making progress - last change \
+         2020-01-02T03:04:05Z",
+    );
+    let is_marked = |object: Option<&serde_json::Value>| {
+        Some(
+            object?["metadata"]["annotations"]
+                .get("networkoperator.openshift.io/rollout-hung")
+                .is_some(),
+        )
+    };
+    stage.wait_for("the mark", MULTUS, |object| is_marked(object)?.then_some(()));
+    stage.report(MULTUS, &rolling(2));
+    stage.condition("Degraded", "False : ");
+    stage.wait_for("no mark", MULTUS, |object| (!is_marked(object)?).then_some(()));
+}
+
+// cluster-network#64
+#[test]
+fn pod_that_ends_again_and_again_is_told_where_it_is_critical() {
+    let stage = Stage::start();
+    let wait = Duration::from_secs(5);
+    let _operator = stage.operator_that_waits(wait);
+    stage.configure("Calico");
+    let admission = "/apis/apps/v1/namespaces/openshift-multus/deployments/multus-admission-controller";
+    stage.there(MULTUS);
+    stage.there(admission);
+    stage.at_rest();
+    stage.roll_out_all();
+    let pods = "/api/v1/namespaces/openshift-multus/pods";
+    let crashing = |name: &str, app: &str| {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": app } },
+            "spec": { "containers": [{ "name": "c", "image": "i" }] },
+        });
+        stage.create(
+            "/api/v1/namespaces/openshift-multus/serviceaccounts",
+            &json!({
+                "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name },
+            }),
+        );
+        let mut pod = pod;
+        pod["spec"]["serviceAccountName"] = json!(name);
+        pod["spec"]["automountServiceAccountToken"] = json!(false);
+        stage.create(pods, &pod);
+        let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+        stage.report(
+            &format!("{pods}/{name}"),
+            &json!({ "containerStatuses": [{
+                "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 9, "state": waiting,
+            }] }),
+        );
+    };
+    // One that does not decide whether the network is available.
+    crashing("webhook", "multus-admission-controller");
+    stage.report(
+        admission,
+        &json!({ "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1, "unavailableReplicas": 1, "availableReplicas": 1,
+            "observedGeneration": 1 }),
+    );
+    crashing("m", "multus");
+    let begin = Instant::now();
+    stage.report(
+        MULTUS,
+        &json!({
+            "currentNumberScheduled": 2, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberReady": 1,
+            "numberAvailable": 1, "numberMisscheduled": 0, "numberUnavailable": 1, "observedGeneration": 1,
+        }),
+    );
+    let told = stage.wait_for("Degraded", OPERATOR, |object| {
+        condition(object?, "Degraded").filter(|it| it.starts_with("True"))
+    });
+    assert_eq!(
+        told,
+        "True CrashLoopBackOff: DaemonSet \"/openshift-multus/multus\" rollout is not making progress - pod m is in \
+         CrashLoopBackOff State"
+    );
+    // That the usual while is two minutes, a unit test knows.
+    assert!(begin.elapsed() >= wait, "{:?}", begin.elapsed());
+    stage.roll_out(MULTUS);
+    stage.condition("Degraded", "False : ");
 }

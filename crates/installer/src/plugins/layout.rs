@@ -57,6 +57,8 @@ pub(crate) struct Installation {
     host_dir: Option<PathBuf>,
     from: PathBuf,
     names: Vec<String>,
+    /// Plugins that are wanted where there is none of their name.
+    unless_present: Vec<String>,
     checksum: Checksum,
     /// Binaries that were found right, so that they are not read again as long as nobody touches them.
     verified: HashMap<String, Stamp>,
@@ -70,18 +72,24 @@ impl Installation {
         from: &Path,
         names: &[String],
     ) -> Result<Self, Error> {
-        for name in names {
-            if name.is_empty() || name.starts_with('.') || name.contains('/') {
-                return Err(Error::InvalidName { name: name.clone() });
-            }
-        }
+        check_names(names)?;
         Ok(Self {
             dir: dir.to_path_buf(),
             host_dir: host_dir.map(Path::to_path_buf),
             from: from.to_path_buf(),
             names: names.to_vec(),
+            unless_present: Vec::new(),
             checksum: Checksum::of(from)?,
             verified: HashMap::new(),
+        })
+    }
+
+    /// The same, and these plugins where there is none of their name.
+    pub(crate) fn and_unless_present(self, names: Vec<String>) -> Result<Self, Error> {
+        check_names(&names)?;
+        Ok(Self {
+            unless_present: names,
+            ..self
         })
     }
 
@@ -150,6 +158,11 @@ impl Installation {
                 }
             }
         }
+        for name in &self.unless_present {
+            if metadata(&self.dir.join(name))?.is_none() {
+                wrong.push(Entry::Binary(name.clone()));
+            }
+        }
         Ok(wrong)
     }
 
@@ -191,6 +204,16 @@ impl Installation {
         }
         Ok(right)
     }
+}
+
+/// Names become files of the directory.
+fn check_names(names: &[String]) -> Result<(), Error> {
+    for name in names {
+        if name.is_empty() || name.starts_with('.') || name.contains('/') {
+            return Err(Error::InvalidName { name: name.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// A plugin that is there and is no link is the platform's.

@@ -39,6 +39,7 @@ impl Node {
             from: self.root.path().join("weft-cni"),
             check: false,
             preserve_default_vlan: false,
+            unless_present: Vec::new(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
@@ -206,6 +207,28 @@ fn without_a_host_directory_plain_copies_are_made() {
         ..node.args(None, &["ovs", "ovs-mirror-producer"])
     })
     .expect("checked");
+}
+
+#[test]
+fn a_plugin_that_is_there_already_may_be_left_alone() {
+    let node = Node::new();
+    let args = Args {
+        unless_present: vec!["loopback".to_owned()],
+        ..node.args(None, &["cnv-ptp"])
+    };
+    run(args.clone()).expect("an installation");
+    let all = node.listing();
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["cnv-ptp", "loopback"]);
+    fs::write(node.path("loopback"), "the platform's").expect("a file");
+    run(args.clone()).expect("an installation");
+    assert_eq!(
+        fs::read(node.path("loopback")).expect("a file"),
+        b"the platform's"
+    );
+    let check = |args: Args| run(Args { check: true, ..args });
+    check(args.clone()).expect("it is installed");
+    fs::remove_file(node.path("loopback")).expect("a removed file");
+    check(args).expect_err("it is missing");
 }
 
 #[test]

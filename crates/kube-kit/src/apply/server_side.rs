@@ -14,9 +14,12 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// What was sent, by object and subresource.
+/// An object, a subresource of it, and the field manager.
+type Key = (ObjectId, Option<&'static str>, String);
+
+/// What was sent.
 #[derive(Debug, Default)]
-pub(super) struct Sent(Mutex<HashMap<(ObjectId, Option<&'static str>), Entry>>);
+pub(super) struct Sent(Mutex<HashMap<Key, Entry>>);
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -52,7 +55,7 @@ impl Applier {
             Lookup::Absent | Lookup::Unknown => None,
         };
         let rendering = fingerprint(rendered);
-        let key = (id.clone(), subresource);
+        let key = (id.clone(), subresource, manager.to_owned());
         if let Some(live) = &known {
             let before = lock(&self.sent.0).get(&key).cloned();
             let uncovered = cover::uncovered(rendered, live);

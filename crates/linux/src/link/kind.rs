@@ -1,21 +1,25 @@
 //! Settings of the simple kinds of links, for new links, and as the kernel reports them.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, net::IpAddr, str::FromStr};
 
-use netlink_packet_core::{parse_u16, parse_u32};
+use netlink_packet_core::{parse_u16, parse_u16_be, parse_u32};
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoMacVtap, InfoVeth, InfoVlan, InfoVrf,
-    IpVlanFlags, IpVlanMode as WireIpVlanMode, LinkInfo, LinkMessage, MacVlanMode as WireMacVlanMode,
-    MacVtapMode as WireMacVtapMode,
+    InfoVxlan, IpVlanFlags, IpVlanMode as WireIpVlanMode, LinkInfo, LinkMessage,
+    MacVlanMode as WireMacVlanMode, MacVtapMode as WireMacVtapMode,
 };
 
 use super::names;
 use crate::{Feature, route::attributes};
 
 /// Attribute numbers of `<linux/if_link.h>` in what a link says about its kind. The mode of a macvlan and of an ipvlan, the
-/// identifier of a VLAN and the table of a VRF have the same one.
+/// identifiers of a VLAN and of a VXLAN and the table of a VRF have the same one.
 mod attribute {
     pub(super) const FIRST: u16 = 1;
+    pub(super) const VXLAN_LOCAL: u16 = 4;
+    pub(super) const VXLAN_LEARNING: u16 = 7;
+    pub(super) const VXLAN_PORT: u16 = 15;
+    pub(super) const VXLAN_LOCAL6: u16 = 17;
     pub(super) const TUN_TYPE: u16 = 3;
 }
 
@@ -198,6 +202,21 @@ pub enum LinkKind<'a> {
         /// The table.
         table: u32,
     },
+    /// Frames in UDP packets to other hosts (RFC 7348). It knows only the hosts that it was told.
+    Vxlan(Vxlan),
+}
+
+/// Settings of a VXLAN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vxlan {
+    /// Identifier of the network, 24 bits.
+    pub id: u32,
+    /// UDP port, its own and the others'.
+    pub port: u16,
+    /// The host's own address that its packets have; they are of that family.
+    pub local: Option<IpAddr>,
+    /// Takes on the hosts of frames that it receives.
+    pub learning: bool,
 }
 
 impl LinkKind<'_> {
@@ -212,6 +231,7 @@ impl LinkKind<'_> {
             LinkKind::Vlan { .. } => InfoKind::Vlan,
             LinkKind::Dummy => InfoKind::Dummy,
             LinkKind::Vrf { .. } => InfoKind::Vrf,
+            LinkKind::Vxlan(_) => InfoKind::Vxlan,
         }
     }
 
@@ -226,6 +246,7 @@ impl LinkKind<'_> {
             LinkKind::Vlan { .. } => "create vlan",
             LinkKind::Dummy => "create dummy",
             LinkKind::Vrf { .. } => "create vrf",
+            LinkKind::Vxlan(_) => "create vxlan",
         }
     }
 
@@ -241,6 +262,7 @@ impl LinkKind<'_> {
             LinkKind::Vlan { .. } => Feature::Driver("CONFIG_VLAN_8021Q"),
             LinkKind::Dummy => Feature::Driver("CONFIG_DUMMY"),
             LinkKind::Vrf { .. } => Feature::Driver("CONFIG_NET_VRF"),
+            LinkKind::Vxlan(_) => Feature::Driver("CONFIG_VXLAN"),
         }
     }
 
@@ -270,11 +292,51 @@ impl LinkKind<'_> {
             LinkKind::Vlan { id } => Some(InfoData::Vlan(vec![InfoVlan::Id(id)])),
             LinkKind::Dummy => None,
             LinkKind::Vrf { table } => Some(InfoData::Vrf(vec![InfoVrf::TableId(table)])),
+            LinkKind::Vxlan(vxlan) => Some(InfoData::Vxlan(vxlan.attributes())),
         };
         [LinkInfo::Kind(self.info())]
             .into_iter()
             .chain(data.map(LinkInfo::Data))
             .collect()
+    }
+}
+
+impl Vxlan {
+    fn attributes(&self) -> Vec<InfoVxlan> {
+        let local = self.local.map(|local| match local {
+            IpAddr::V4(local) => InfoVxlan::Local(local),
+            IpAddr::V6(local) => InfoVxlan::Local6(local),
+        });
+        [
+            InfoVxlan::Id(self.id),
+            InfoVxlan::Port(self.port),
+            InfoVxlan::Learning(self.learning),
+        ]
+        .into_iter()
+        .chain(local)
+        .collect()
+    }
+
+    fn read(data: &[u8]) -> Self {
+        let mut vxlan = Vxlan {
+            id: 0,
+            port: 0,
+            local: None,
+            learning: false,
+        };
+        attributes(data, |number, value| match number {
+            attribute::FIRST => vxlan.id = super::number(value),
+            attribute::VXLAN_PORT => vxlan.port = parse_u16_be(value).unwrap_or_default(),
+            attribute::VXLAN_LEARNING => vxlan.learning = super::flag(value),
+            attribute::VXLAN_LOCAL => {
+                vxlan.local = <[u8; 4]>::try_from(value).ok().map(IpAddr::from);
+            }
+            attribute::VXLAN_LOCAL6 => {
+                vxlan.local = <[u8; 16]>::try_from(value).ok().map(IpAddr::from);
+            }
+            _ => {}
+        });
+        vxlan
     }
 }
 
@@ -292,6 +354,8 @@ pub enum KindState {
     Vlan(u16),
     /// A VRF, with its table.
     Vrf(u32),
+    /// A VXLAN.
+    Vxlan(Vxlan),
     /// A device of user space that carries Ethernet frames.
     Tap,
 }
@@ -304,6 +368,7 @@ impl fmt::Display for KindState {
             KindState::IpVlan(mode) => mode.fmt(f),
             KindState::Vlan(id) => id.fmt(f),
             KindState::Vrf(table) => table.fmt(f),
+            KindState::Vxlan(vxlan) => vxlan.id.fmt(f),
             KindState::Tap => f.write_str("tap"),
         }
     }
@@ -312,6 +377,9 @@ impl fmt::Display for KindState {
 impl KindState {
     /// Reads the data of a link of `kind`.
     pub(super) fn read(kind: &str, data: &[u8]) -> Self {
+        if kind == names::VXLAN {
+            return KindState::Vxlan(Vxlan::read(data));
+        }
         let mut state = KindState::None;
         attributes(data, |number, value| {
             let read = match (kind, number) {
@@ -384,6 +452,18 @@ mod tests {
             ),
             (LinkKind::Vlan { id: 4094 }, &[6, 0, 1, 0, 254, 15, 0, 0]),
             (LinkKind::Vrf { table: 1000 }, &[8, 0, 1, 0, 232, 3, 0, 0]),
+            (
+                LinkKind::Vxlan(Vxlan {
+                    id: 1000,
+                    port: 4789,
+                    local: Some("192.0.2.1".parse().unwrap()),
+                    learning: false,
+                }),
+                &[
+                    8, 0, 1, 0, 232, 3, 0, 0, 6, 0, 15, 0, 18, 181, 0, 0, 5, 0, 7, 0, 0, 0, 0, 0, 8, 0, 4, 0,
+                    192, 0, 2, 1,
+                ],
+            ),
         ] {
             assert_eq!(data(kind), bytes, "{kind:?}");
         }
@@ -393,6 +473,12 @@ mod tests {
 
     #[test]
     fn what_a_link_was_told_is_what_it_says() {
+        let vxlan = Vxlan {
+            id: 77,
+            port: 8472,
+            local: Some("2001:db8::1".parse().unwrap()),
+            learning: true,
+        };
         for (name, kind, state) in [
             (
                 "macvlan",
@@ -412,6 +498,7 @@ mod tests {
             ),
             ("vlan", LinkKind::Vlan { id: 100 }, KindState::Vlan(100)),
             ("vrf", LinkKind::Vrf { table: 7 }, KindState::Vrf(7)),
+            ("vxlan", LinkKind::Vxlan(vxlan), KindState::Vxlan(vxlan)),
         ] {
             assert_eq!(kind.info().to_string(), name);
             assert_eq!(KindState::read(name, &data(kind)), state);

@@ -104,7 +104,7 @@ impl Value<'_> {
 }
 
 /// The key of an element, or what a map has for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(pub(super) Vec<u8>);
 
 impl Key {

@@ -9,9 +9,11 @@ use std::{
 use linux::{
     arp,
     link::{Link, LinkChange, OperState},
-    monitor::{self, LinkEvent, LinkMonitor, Settled},
+    monitor::{self, HostEvent, HostMonitor, LinkEvent, LinkMonitor, Settled},
     netns::NetNs,
+    nft,
     route::Socket,
+    routes::Route,
     sysctl::Key,
 };
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType};
@@ -215,5 +217,73 @@ fn a_duplicate_ipv6_address_is_noticed() {
         assert_eq!(settled, Settled::Usable);
         let (_second, settled) = settle("vethdad2");
         assert_eq!(settled, Settled::Duplicate("2001:db8::5".parse().unwrap()));
+    });
+}
+
+#[test]
+fn changes_of_links_addresses_and_routes_are_told() {
+    alone("events of a host", || {
+        let mut monitor = HostMonitor::open().unwrap();
+        let mut here = Socket::open().unwrap();
+        let pod = neighbourhood(&mut here, "vethhost");
+        here.set_up(&pod.outer).unwrap();
+        let mut told = |wanted: &dyn Fn(&HostEvent) -> bool| {
+            let mut seen = Vec::new();
+            while let Some(event) = monitor.pending().unwrap() {
+                if wanted(&event) {
+                    return;
+                }
+                seen.push(event);
+            }
+            panic!("not told; but {seen:#?}");
+        };
+        told(
+            &|event| matches!(event, HostEvent::Link(link) if link.index == pod.outer.index && link.is_up()),
+        );
+        for (address, dst, gateway) in [
+            ("192.0.2.1/24", "10.9.0.0/24", "192.0.2.9"),
+            ("2001:db8::1/64", "fd00:9::/64", "2001:db8::9"),
+        ] {
+            let net = address.parse().unwrap();
+            here.add_own_address(&pod.outer, net).unwrap();
+            told(&|event| matches!(event, HostEvent::Address(address) if address.net == net));
+            let route = Route {
+                gateway: Some(gateway.parse().unwrap()),
+                link: Some(pod.outer.index),
+                protocol: Some(87),
+                ..Route::to(dst.parse().unwrap())
+            };
+            let is_it = |event: &HostEvent| matches!(event, HostEvent::Route(told) if told.dst == route.dst && told.protocol == Some(87));
+            here.add_route(&route).unwrap();
+            told(&is_it);
+            here.delete_route(&route).unwrap();
+            told(&is_it);
+        }
+    });
+}
+
+#[test]
+fn changes_of_a_table_are_told_and_those_of_others_not() {
+    alone("events of packet rules", || {
+        let table = |name| nft::Table {
+            family: nft::Family::Inet,
+            name,
+        };
+        let mut monitor = nft::Monitor::open("ours").unwrap();
+        let mut rules = nft::Socket::open().unwrap();
+        let mut change = |edit: &dyn Fn(&mut nft::Transaction)| {
+            let mut transaction = nft::Transaction::new();
+            edit(&mut transaction);
+            rules.commit(&transaction).unwrap();
+            monitor.changed().unwrap()
+        };
+        assert!(change(&|it| it.add_table(table("ours"), "")));
+        assert!(!change(&|it| it.add_table(table("theirs"), "")));
+        assert!(change(&|it| it.add_chain(table("ours"), "c", None, "")));
+        let accept = [nft::Expression::Verdict(nft::Verdict::Accept)];
+        assert!(change(&|it| it.add_rule(table("ours"), "c", &accept, "")));
+        assert!(change(&|it| it.flush_chain(table("ours"), "c")));
+        assert!(!change(&|it| it.delete_table(table("theirs"))));
+        assert!(change(&|it| it.delete_table(table("ours"))));
     });
 }

@@ -1,9 +1,9 @@
 //! Links of all kinds, made from one description.
 
-use std::os::fd::AsFd as _;
+use std::{net::IpAddr, os::fd::AsFd as _};
 
 use linux::{
-    link::{IpVlanMode, IpVlanSharing, KindState, LinkChange, LinkKind, LinkSpec, MacVlanMode},
+    link::{IpVlanMode, IpVlanSharing, KindState, LinkChange, LinkKind, LinkSpec, MacVlanMode, Vxlan},
     netns::NetNs,
     route::Socket,
 };
@@ -11,7 +11,13 @@ use linux::{
 use crate::support::{alone, neighbourhood};
 
 /// The kernel's report of each kind of link.
-fn kinds() -> [(&'static str, LinkKind<'static>, KindState); 7] {
+fn kinds() -> [(&'static str, LinkKind<'static>, KindState); 8] {
+    let vxlan = Vxlan {
+        id: 77,
+        port: 4789,
+        local: Some(IpAddr::from([192, 0, 2, 1])),
+        learning: false,
+    };
     [
         (
             "macvlan",
@@ -39,6 +45,7 @@ fn kinds() -> [(&'static str, LinkKind<'static>, KindState); 7] {
         ("vlan", LinkKind::Vlan { id: 100 }, KindState::Vlan(100)),
         ("dummy", LinkKind::Dummy, KindState::None),
         ("vrf", LinkKind::Vrf { table: 1000 }, KindState::Vrf(1000)),
+        ("vxlan", LinkKind::Vxlan(vxlan), KindState::Vxlan(vxlan)),
         (
             "bridge",
             LinkKind::Bridge {

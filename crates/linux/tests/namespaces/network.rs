@@ -3,7 +3,8 @@
 use ipnet::IpNet;
 use linux::{
     address::Family,
-    link::Mac,
+    link::{LinkKind, LinkSpec, Mac, Vxlan},
+    neighbour::Forwarding,
     netns::NetNs,
     route::Socket,
     routes::{MAIN_TABLE, Route},
@@ -154,6 +155,98 @@ fn neighbours_set_by_hand_stay() {
         here.delete_neighbour(&pod.outer, ip).unwrap();
         let found = here.neighbours(&pod.outer, Family::V4).unwrap();
         assert!(!found.iter().any(|n| n.ip == ip && n.permanent), "{found:?}");
+    });
+}
+
+#[test]
+fn a_vxlan_knows_the_hosts_that_it_was_told() {
+    alone("hosts of a VXLAN", || {
+        let mut here = Socket::open().unwrap();
+        for (name, host, other) in [
+            ("vx4", "192.0.2.9", "192.0.2.10"),
+            ("vx6", "2001:db8::9", "2001:db8::a"),
+        ] {
+            let vxlan = Vxlan {
+                id: 77,
+                port: 4789,
+                local: Some(
+                    if name == "vx4" { "192.0.2.1" } else { "2001:db8::1" }
+                        .parse()
+                        .unwrap(),
+                ),
+                learning: false,
+            };
+            match here.create_link(&LinkSpec::new(name, LinkKind::Vxlan(vxlan))) {
+                Err(error) if error.is_unsupported() => {
+                    println!("skipped: {error}");
+                    return;
+                }
+                done => done.unwrap(),
+            }
+            let link = here.link_by_name(name).unwrap();
+            let entry = |host: &str| Forwarding {
+                mac: "02:00:00:00:00:09".parse().unwrap(),
+                host: host.parse().unwrap(),
+            };
+            assert_eq!(here.forwardings(&link).unwrap(), []);
+            here.set_forwarding(&link, entry(host)).unwrap();
+            assert_eq!(here.forwardings(&link).unwrap(), [entry(host)]);
+            here.set_forwarding(&link, entry(other)).unwrap();
+            assert_eq!(here.forwardings(&link).unwrap(), [entry(other)]);
+            here.delete_forwarding(&link, entry(other)).unwrap();
+            assert_eq!(here.forwardings(&link).unwrap(), []);
+            assert!(
+                here.delete_forwarding(&link, entry(other))
+                    .unwrap_err()
+                    .is_not_found()
+            );
+        }
+    });
+}
+
+#[test]
+fn a_route_carries_who_made_it_and_only_that_one_is_removed() {
+    alone("protocols of routes", || {
+        let mut here = Socket::open().unwrap();
+        let pod = neighbourhood(&mut here, "vethproto");
+        here.add_address(&pod.outer, net("192.0.2.1/24")).unwrap();
+        here.add_address(&pod.outer, net("2001:db8::1/64")).unwrap();
+        here.set_up(&pod.outer).unwrap();
+        for (dst, gateway) in [("10.9.0.0/24", "192.0.2.9"), ("fd00:9::/64", "2001:db8::9")] {
+            let ours = Route {
+                gateway: Some(gateway.parse().unwrap()),
+                link: Some(pod.outer.index),
+                protocol: Some(87),
+                ..Route::to(net(dst))
+            };
+            here.add_only_route(&ours).unwrap();
+            let other = Route {
+                protocol: Some(4),
+                ..ours
+            };
+            assert!(here.add_only_route(&other).unwrap_err().is_exists());
+            let find = |here: &mut Socket| {
+                let all = here.routes(Family::of(&ours.dst.addr())).unwrap();
+                all.into_iter().find(|route| route.dst == ours.dst)
+            };
+            assert_eq!(find(&mut here).unwrap().protocol, Some(87));
+            assert!(here.delete_route(&other).unwrap_err().is_not_found());
+            here.delete_route(&ours).unwrap();
+            assert_eq!(find(&mut here), None);
+        }
+        // A gateway that no subnet of the link has.
+        let onlink = Route {
+            gateway: Some("10.9.1.0".parse().unwrap()),
+            link: Some(pod.outer.index),
+            onlink: true,
+            ..Route::to(net("10.9.1.0/24"))
+        };
+        here.add_only_route(&onlink).unwrap();
+        let all = here.routes(Family::V4).unwrap();
+        assert!(
+            all.iter().any(|route| route.dst == onlink.dst && route.onlink),
+            "{all:?}"
+        );
     });
 }
 

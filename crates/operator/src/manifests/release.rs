@@ -9,13 +9,14 @@
 //! kubemacpool.yaml, …                                     the MAC pool alone
 //! nmstate/                                                the node state operator alone
 //! multus/                                                 multus alone
+//! pod-network/                                            the pod network
 //! ```
 
 use serde_json::json;
 
 use super::{
     Choice, Error, Install, chart, csv, documents, in_order, mac_pool, multus_alone, node_state, parts,
-    render_admission, render_files, yaml,
+    pod_network, render_admission, render_files, yaml,
 };
 use crate::names;
 
@@ -61,6 +62,8 @@ pub(super) fn release(
     files.extend(alone.map(|(name, content)| (format!("{}/{name}", node_state::FOLDER), content)));
     let alone = multus_alone::render(install)?.into_iter();
     files.extend(alone.map(|(name, content)| (format!("{}/{name}", multus_alone::FOLDER), content)));
+    let network = pod_network::render(install)?.into_iter();
+    files.extend(network.map(|(name, content)| (format!("{}/{name}", pod_network::FOLDER), content)));
     Ok(files)
 }
 

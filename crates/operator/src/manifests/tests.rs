@@ -403,6 +403,7 @@ fn checked_in_files_are_fresh() {
     let admission = render_admission().expect("the admission policy");
     let pool = mac_pool::render(&install).expect("the pool");
     let multus = multus_alone::render(&install).expect("multus alone");
+    let network = pod_network::render(&install).expect("the pod network");
     for (dir, name, fresh) in operator
         .into_iter()
         .chain(admission)
@@ -412,6 +413,11 @@ fn checked_in_files_are_fresh() {
             multus
                 .into_iter()
                 .map(|(name, fresh)| (multus_alone::FOLDER, name, fresh)),
+        )
+        .chain(
+            network
+                .into_iter()
+                .map(|(name, fresh)| (pod_network::FOLDER, name, fresh)),
         )
     {
         let dir = deploy.join(dir);

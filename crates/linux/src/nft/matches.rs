@@ -1,7 +1,7 @@
 //! Steps of rules that look at a packet, in the form that nft gives them.
 
+use super::{Expression, Header, Meta, Register};
 use ipnet::IpNet;
-use linux::nft::{Expression, Header, Meta, Register};
 
 /// Where headers have the addresses.
 const IPV4_SOURCE: u32 = 12;
@@ -11,13 +11,15 @@ const IPV6_DESTINATION: u32 = 24;
 
 /// Which address of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// Where it comes from.
     Source,
+    /// Where it goes.
     Destination,
 }
 
 /// Loads an address of a packet of a family.
-pub(crate) fn address(side: Side, is_ipv4: bool, to: Register) -> Expression {
+pub fn address(side: Side, is_ipv4: bool, to: Register) -> Expression {
     let (offset, length) = place(side, is_ipv4);
     load(offset, length, to)
 }
@@ -42,7 +44,7 @@ fn load(offset: u32, length: u32, to: Register) -> Expression {
 }
 
 /// The first register has this value, or another one.
-pub(crate) fn compare(equal: bool, value: Vec<u8>) -> Expression {
+pub fn compare(equal: bool, value: Vec<u8>) -> Expression {
     Expression::Compare {
         register: Register::FIRST,
         equal,
@@ -51,7 +53,7 @@ pub(crate) fn compare(equal: bool, value: Vec<u8>) -> Expression {
 }
 
 /// The packet is of the family of `net`.
-pub(crate) fn protocol(net: &IpNet) -> Vec<Expression> {
+pub fn protocol(net: &IpNet) -> Vec<Expression> {
     let number = match net {
         IpNet::V4(_) => 2,
         IpNet::V6(_) => 10,
@@ -64,7 +66,7 @@ pub(crate) fn protocol(net: &IpNet) -> Vec<Expression> {
 }
 
 /// An address is in `net`, or is not: whole bytes are compared without a mask.
-pub(crate) fn within(side: Side, net: &IpNet, inside: bool) -> Vec<Expression> {
+pub fn within(side: Side, net: &IpNet, inside: bool) -> Vec<Expression> {
     let (address, mask) = match net.trunc() {
         IpNet::V4(net) => (net.addr().octets().to_vec(), net.netmask().octets().to_vec()),
         IpNet::V6(net) => (net.addr().octets().to_vec(), net.netmask().octets().to_vec()),

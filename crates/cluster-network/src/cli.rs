@@ -1,0 +1,94 @@
+//! `weft network plan` and `weft network status`: what the operator would do, by its own code, and how the network is.
+//! Nothing is ever written to a cluster.
+
+mod plan;
+mod status;
+
+use kube::Client;
+use kube_kit::{
+    cache::Cache,
+    connection,
+    object::{self, ObjectId},
+    watch::Change,
+};
+use serde_json::Value;
+use tokio::time::Instant;
+
+pub use plan::{Args as PlanArgs, answer as plan};
+pub use status::{Args as StatusArgs, answer as status};
+
+use crate::{facts::CniDirectories, names, settings::Settings, watches};
+
+/// How long the cluster may take to say everything.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Why there is no answer. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Connection(#[from] connection::Error),
+    #[error("cannot read {file}: {cause}")]
+    File { file: String, cause: String },
+    #[error(
+        "{0} has no Network: name a file with a Network of config.openshift.io/v1 or of operator.openshift.io/v1, or \
+         both"
+    )]
+    NoNetwork(String),
+    #[error("{0}")]
+    Unreadable(String),
+    #[error("the cluster does not tell everything: {0}")]
+    Incomplete(String),
+}
+
+/// Everything that the operator would know.
+async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
+    let cache = Cache::new();
+    let mut changes = watches::start(client, &cache, settings);
+    let until = Instant::now() + PATIENCE;
+    while !cache.is_synced() {
+        match tokio::time::timeout_at(until, changes.next()).await {
+            Ok(Change::Invalid(id, error)) => return Err(Error::Unreadable(format!("{id}: {error}"))),
+            Ok(_) => {}
+            Err(_) => {
+                let blocked = kube_kit::cache::blocked([&cache], std::time::Duration::ZERO);
+                let lines: Vec<_> = blocked.iter().map(ToString::to_string).collect();
+                return Err(Error::Incomplete(lines.join("; ")));
+            }
+        }
+    }
+    Ok(cache)
+}
+
+/// What the operator in the cluster is told, or, without one, what one would be told.
+fn settings(operator: Option<&Value>) -> Settings {
+    let containers = operator.and_then(|it| it.pointer("/spec/template/spec/containers/0"));
+    let variables = containers.and_then(|container| container["env"].as_array());
+    let variable = |name: &str| {
+        let found = variables.into_iter().flatten().find(|it| it["name"] == name);
+        found.and_then(|it| it["value"].as_str()).map(str::to_owned)
+    };
+    Settings::read(names::OPERATOR_NAMESPACE, variable).unwrap_or_else(|_| Settings {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        image: "weft".to_owned(),
+        kube_proxy_image: Some("kube-proxy".to_owned()),
+        kube_rbac_proxy_image: None,
+        pull_policy: "IfNotPresent".to_owned(),
+        api_server: None,
+        cni_conf_dir: CniDirectories::default().conf,
+        cni_bin_dir: CniDirectories::default().bin,
+        namespace: names::OPERATOR_NAMESPACE.to_owned(),
+    })
+}
+
+/// The Deployment of the operator.
+fn operator_id() -> ObjectId {
+    object::DEPLOYMENT.object(Some(names::OPERATOR_NAMESPACE), names::OPERATOR_DEPLOYMENT)
+}
+
+/// An object as users name it: `DaemonSet openshift-multus/multus`.
+fn named(id: &ObjectId) -> String {
+    match &id.namespace {
+        Some(namespace) => format!("{} {namespace}/{}", id.kind, id.name),
+        None => format!("{} {}", id.kind, id.name),
+    }
+}

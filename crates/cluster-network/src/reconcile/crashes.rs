@@ -1,0 +1,79 @@
+//! Pods that end again and again (§11.2).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::ListParams};
+use kube_kit::{cache::Lookup, client, object::ObjectId};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Reconciler;
+use crate::{failures::Level, messages, workloads::title};
+
+/// How often to look at pods while some are not available: nothing tells that one has ended again.
+const LOOK: Duration = Duration::from_secs(30);
+/// Pods asked for at a time.
+const PAGE: u32 = 500;
+
+impl Reconciler {
+    /// Notes which pods of these workloads end again and again. Returns when to look again.
+    pub(super) async fn note_crashes(&mut self, unavailable: &[ObjectId]) -> Option<Instant> {
+        let now = Instant::now();
+        let mut lines = Vec::new();
+        for id in unavailable {
+            lines.extend(self.crashes(id).await);
+        }
+        let level = Level::PodCrashLoopBackOff;
+        if lines.is_empty() {
+            self.failures.clear(level);
+        } else {
+            self.failures
+                .debounced(level, "CrashLoopBackOff", lines.join("\n"), now);
+        }
+        (!unavailable.is_empty()).then(|| now + LOOK)
+    }
+
+    async fn crashes(&self, id: &ObjectId) -> Vec<String> {
+        let Lookup::Present(workload) = self.cache().lookup(id) else {
+            return Vec::new();
+        };
+        let namespace = id.namespace.as_deref().unwrap_or_default();
+        let pods: Api<Pod> = Api::namespaced(self.applier.client().clone(), namespace);
+        let selected = ListParams::default().labels(&selector(&workload)).limit(PAGE);
+        match pods.list(&selected).await {
+            Ok(pods) => {
+                let crashing = pods.items.iter().filter(|pod| is_crashing(pod));
+                let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default();
+                crashing
+                    .map(|pod| messages::crash_loop(&title(id), &name(pod)))
+                    .collect()
+            }
+            Err(error) => {
+                tracing::warn!(%id, error = client::message(&error), "cannot look at the pods");
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// The labels that a workload selects its pods by.
+fn selector(workload: &Value) -> String {
+    let labels = workload["spec"]["selector"]["matchLabels"].clone();
+    let labels: BTreeMap<String, String> = serde_json::from_value(labels).unwrap_or_default();
+    let labels: Vec<String> = labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    labels.join(",")
+}
+
+fn is_crashing(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let first = status.init_container_statuses.iter().flatten();
+    let mut all = first.chain(status.container_statuses.iter().flatten());
+    all.any(|container| {
+        let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
+        waiting.and_then(|waiting| waiting.reason.as_deref()) == Some("CrashLoopBackOff")
+    })
+}

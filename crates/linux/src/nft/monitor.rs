@@ -1,0 +1,100 @@
+//! Changes of the ruleset.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+};
+
+use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_NETFILTER};
+
+use super::{
+    walk,
+    wire::{field, fields, table, text},
+};
+use crate::{
+    Errno, Error, Feature, Result,
+    route::{RECEIVE_BUFFER, Request, retry},
+};
+
+/// `NFNLGRP_NFTABLES` of `<linux/netfilter/nfnetlink.h>`.
+const GROUP: u32 = 7;
+/// The upper byte of the kinds of messages of nftables (`NFNL_SUBSYS_NFTABLES`), and the kind that tells the number of a
+/// change and no table.
+const SUBSYSTEM: u16 = 10 << 8;
+const NEW_GENERATION: u16 = SUBSYSTEM | 15;
+
+/// Tells that something in the tables of one name was changed, in the namespace in which it was opened: for an event loop,
+/// a descriptor to wait on and [`Monitor::changed`].
+#[derive(Debug)]
+pub struct Monitor {
+    raw: RawSocket,
+    receive: Vec<u8>,
+    name: &'static str,
+}
+
+impl Monitor {
+    /// Starts listening for changes of tables of this name, in whatever family. Read the ruleset after that.
+    pub fn open(name: &'static str) -> Result<Self> {
+        let request = request(name);
+        let failed = |error: io::Error| request.io(&error);
+        let mut raw = RawSocket::new(NETLINK_NETFILTER).map_err(failed)?;
+        raw.bind(&SocketAddr::new(0, 0)).map_err(failed)?;
+        raw.add_membership(GROUP).map_err(failed)?;
+        raw.set_non_blocking(true).map_err(failed)?;
+        Ok(Monitor {
+            raw,
+            receive: Vec::with_capacity(RECEIVE_BUFFER),
+            name,
+        })
+    }
+
+    /// Whether the tables were changed since it was asked last, or may have been because events were lost. Does not wait.
+    pub fn changed(&mut self) -> Result<bool> {
+        let mut changed = false;
+        loop {
+            self.receive.clear();
+            match retry(|| self.raw.recv(&mut self.receive, 0)) {
+                Ok(_) => changed |= self.is_about_it()?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(changed),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => changed = true,
+                Err(error) => return Err(Error::io(request(self.name).doing, self.name, &error)),
+            }
+        }
+    }
+
+    fn is_about_it(&self) -> Result<bool> {
+        let mut found = false;
+        walk(&self.receive, |message| {
+            let kind = message.message_type();
+            // Messages about chains, rules, sets and elements have the table's name in the same attribute.
+            found |= kind & 0xff00 == SUBSYSTEM
+                && kind != NEW_GENERATION
+                && field(fields(message.payload()), table::NAME).is_some_and(|name| text(name) == self.name);
+        })
+        .map_err(|what| request(self.name).unreadable(what))?;
+        Ok(found)
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        #[allow(
+            unsafe_code,
+            reason = "the netlink socket offers its descriptor in the raw form only"
+        )]
+        // SAFETY: the descriptor is open for as long as the socket, which `self` owns, exists.
+        unsafe {
+            BorrowedFd::borrow_raw(self.raw.as_raw_fd())
+        }
+    }
+}
+
+impl AsRawFd for Monitor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.raw.as_raw_fd()
+    }
+}
+
+fn request(name: &'static str) -> Request<'static> {
+    Request::new("listen to changes of table", name).needs(Feature::Nftables)
+}

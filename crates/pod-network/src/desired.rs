@@ -1,0 +1,407 @@
+//! What a node's network has to be like: pure.
+//!
+//! ```text
+//! nodes ──> ranges that nobody else has ──┐
+//! own node, host's links ─────────────────┴─> for each: next hop on the segment, or through the tunnel
+//!                                                 ├─> routes
+//!                                                 ├─> tunnel: Ethernet addresses and hosts
+//!                                                 ├─> masquerading
+//!                                                 └─> MTU of pods
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use linux::link::{Mac, Vxlan};
+
+use crate::{
+    messages::Problem,
+    names::{OVERHEAD_IPV4, OVERHEAD_IPV6, USUAL_MTU},
+    node::Node,
+};
+
+/// What the administrator decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choices {
+    /// Identifier of the VXLAN, 24 bits.
+    pub vxlan_id: u32,
+    /// Its UDP port.
+    pub vxlan_port: u16,
+    /// The ranges of all pods; where none is given, those of the nodes.
+    pub cluster: Vec<IpNet>,
+    /// MTU of pods, bytes; probed without one.
+    pub mtu: Option<u32>,
+}
+
+/// The links of the host that may lead to other nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Host {
+    /// Links with addresses, without the tunnel and the loopback.
+    pub links: Vec<HostLink>,
+}
+
+/// A link of the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct HostLink {
+    /// Its index.
+    pub index: u32,
+    /// Its MTU, bytes.
+    pub mtu: u32,
+    /// Its addresses, each with the length of its subnet's prefix.
+    pub addresses: Vec<IpNet>,
+    /// A default route leads out of it.
+    pub is_default: bool,
+}
+
+impl HostLink {
+    fn has(&self, address: &IpAddr) -> bool {
+        self.addresses.iter().any(|net| net.addr() == *address)
+    }
+
+    fn reaches(&self, address: &IpAddr) -> bool {
+        let mut subnets = self.addresses.iter();
+        subnets.any(|net| net.prefix_len() < net.max_prefix_len() && net.contains(address))
+    }
+}
+
+/// How packets for a range leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hop {
+    /// Through a node on the same segment.
+    Direct {
+        /// Its address.
+        gateway: IpAddr,
+        /// The link to the segment, by its index.
+        link: u32,
+    },
+    /// Through the tunnel.
+    Tunnel {
+        /// The address that the node at its other end has in it.
+        gateway: IpAddr,
+    },
+}
+
+/// The tunnel's device, and whom it knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tunnel {
+    /// Its settings.
+    pub vxlan: Vxlan,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Its MTU, bytes.
+    pub mtu: u32,
+    /// Its addresses: what the host itself sends to pods has them.
+    pub addresses: BTreeSet<IpNet>,
+    /// Ethernet addresses of the other ends, by their addresses in it.
+    pub neighbours: BTreeMap<IpAddr, Mac>,
+    /// Addresses of the nodes that have these Ethernet addresses.
+    pub hosts: BTreeMap<Mac, IpAddr>,
+}
+
+/// Whose packets get the node's address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Masquerade {
+    /// The node's pods.
+    pub pods: BTreeSet<IpNet>,
+    /// Destinations that see the pods' own addresses.
+    pub inside: BTreeSet<IpNet>,
+}
+
+/// What has to be so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Desired {
+    /// Ways to the ranges of other nodes.
+    pub routes: BTreeMap<IpNet, Hop>,
+    /// Present if some node is reached through it.
+    pub tunnel: Option<Tunnel>,
+    /// Masquerading.
+    pub masquerade: Masquerade,
+    /// MTU of new pods, bytes; unknown where no link leads to others.
+    pub mtu: Option<u32>,
+    /// Links that it depends on.
+    pub links: BTreeSet<u32>,
+    /// What is wrong with other nodes. Nothing of it keeps the rest from working.
+    pub problems: BTreeSet<Problem>,
+    /// How many other nodes are reached on the segment, and how many through the tunnel.
+    pub peers: Peers,
+}
+
+/// Other nodes by the way they are reached. One may be among both, with ranges of either family.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peers {
+    /// On the segment.
+    pub direct: usize,
+    /// Through the tunnel.
+    pub tunnel: usize,
+}
+
+/// Decides. `nodes` may or may not have `own` among them.
+pub(crate) fn desired<'a>(
+    nodes: impl IntoIterator<Item = &'a Node>,
+    own: &Node,
+    host: &Host,
+    choices: &Choices,
+) -> Desired {
+    let peers: BTreeSet<&Node> = nodes.into_iter().filter(|node| node.name != own.name).collect();
+    let mut problems = BTreeSet::new();
+    let accepted = accept(&peers, own, choices, &mut problems);
+    let near = Segment::of(own, host);
+    let mut inside: BTreeSet<IpNet> = choices.cluster.iter().map(IpNet::trunc).collect();
+    if choices.cluster.is_empty() {
+        inside.extend(accepted.keys());
+    }
+    let mut ways = Ways::default();
+    for (range, node) in accepted.into_iter().filter(|(_, node)| node.name != own.name) {
+        if ways.direct(range, node, &near) {
+            let addresses = node.addresses.iter().copied();
+            inside.extend(addresses.filter(|it| near.link_to(it).is_some()).map(IpNet::from));
+        } else if let Err(problem) = ways.through_tunnel(range, node, near.underlay) {
+            problems.insert(problem);
+        }
+    }
+
+    let mut links: BTreeSet<u32> = near.uplinks.iter().map(|link| link.index).collect();
+    let defaults = host.links.iter().filter(|link| link.is_default);
+    links.extend(defaults.map(|link| link.index));
+    let leading = host.links.iter().filter(|link| links.contains(&link.index));
+    let least = leading.map(|link| link.mtu).min();
+    let peers = Peers {
+        direct: ways.direct.len(),
+        tunnel: ways.tunneled.len(),
+    };
+    let underlay = near.underlay.filter(|_| !ways.neighbours.is_empty());
+    let less = underlay.as_ref().map_or(0, overhead);
+    let routes = std::mem::take(&mut ways.routes);
+    Desired {
+        tunnel: underlay.map(|underlay| Tunnel {
+            vxlan: Vxlan {
+                id: choices.vxlan_id,
+                port: choices.vxlan_port,
+                local: Some(underlay),
+                learning: false,
+            },
+            mac: mac(&underlay),
+            mtu: near
+                .mtu_at(&underlay)
+                .or(least)
+                .unwrap_or(USUAL_MTU)
+                .saturating_sub(less),
+            addresses: own
+                .ranges
+                .iter()
+                .map(|range| IpNet::from(range.network()))
+                .collect(),
+            neighbours: ways.neighbours,
+            hosts: ways.hosts,
+        }),
+        mtu: choices.mtu.or(least.map(|mtu| mtu.saturating_sub(less))),
+        masquerade: Masquerade {
+            pods: own.ranges.iter().copied().collect(),
+            inside,
+        },
+        routes,
+        links,
+        problems,
+        peers,
+    }
+}
+
+/// Where this node is.
+struct Segment<'a> {
+    /// Links with addresses that other nodes know it by. Links to elsewhere may have subnets that other sites use too.
+    uplinks: Vec<&'a HostLink>,
+    /// Its end of tunnels.
+    underlay: Option<IpAddr>,
+}
+
+impl<'a> Segment<'a> {
+    fn of(own: &Node, host: &'a Host) -> Self {
+        let is_uplink = |link: &&HostLink| own.addresses.iter().any(|address| link.has(address));
+        Self {
+            uplinks: host.links.iter().filter(is_uplink).collect(),
+            underlay: underlay(own),
+        }
+    }
+
+    /// The link to a node of the same segment.
+    fn link_to(&self, address: &IpAddr) -> Option<u32> {
+        let link = self.uplinks.iter().find(|link| link.reaches(address))?;
+        Some(link.index)
+    }
+
+    fn mtu_at(&self, address: &IpAddr) -> Option<u32> {
+        let link = self.uplinks.iter().find(|link| link.has(address))?;
+        Some(link.mtu)
+    }
+}
+
+/// Ways to other nodes.
+#[derive(Default)]
+struct Ways<'a> {
+    routes: BTreeMap<IpNet, Hop>,
+    neighbours: BTreeMap<IpAddr, Mac>,
+    hosts: BTreeMap<Mac, IpAddr>,
+    direct: BTreeSet<&'a str>,
+    tunneled: BTreeSet<&'a str>,
+}
+
+impl<'a> Ways<'a> {
+    /// Adds a way on the segment, if there is one.
+    fn direct(&mut self, range: IpNet, node: &'a Node, near: &Segment<'_>) -> bool {
+        let address = node.address_like(&range.network());
+        let Some((gateway, link)) = address.and_then(|address| Some((address, near.link_to(&address)?)))
+        else {
+            return false;
+        };
+        self.routes.insert(range, Hop::Direct { gateway, link });
+        self.direct.insert(&node.name);
+        true
+    }
+
+    fn through_tunnel(
+        &mut self,
+        range: IpNet,
+        node: &'a Node,
+        underlay: Option<IpAddr>,
+    ) -> Result<(), Problem> {
+        let far = underlay.and_then(|underlay| node.address_like(&underlay));
+        let far = far.ok_or_else(|| Problem::NoAddress {
+            node: node.name.clone(),
+            range,
+        })?;
+        let mac = mac(&far);
+        // Addresses with one digest.
+        if *self.hosts.entry(mac).or_insert(far) != far {
+            return Err(Problem::SameMac {
+                node: node.name.clone(),
+                mac,
+            });
+        }
+        let gateway = range.network();
+        self.neighbours.insert(gateway, mac);
+        self.routes.insert(range, Hop::Tunnel { gateway });
+        self.tunneled.insert(&node.name);
+        Ok(())
+    }
+}
+
+/// The address that tunnels of this node end at. All nodes must agree on its family, so IPv4 goes first wherever there is
+/// some.
+fn underlay(own: &Node) -> Option<IpAddr> {
+    let first = |is_ipv4| own.addresses.iter().copied().find(|it| it.is_ipv4() == is_ipv4);
+    first(true).or_else(|| first(false))
+}
+
+fn overhead(underlay: &IpAddr) -> u32 {
+    if underlay.is_ipv4() {
+        OVERHEAD_IPV4
+    } else {
+        OVERHEAD_IPV6
+    }
+}
+
+/// The Ethernet address in the tunnel of the node with this address: everybody computes it, nobody has to publish it. Of
+/// IPv4 addresses it has all bits, of IPv6 ones a digest.
+pub fn mac(address: &IpAddr) -> Mac {
+    // Locally administered, for one receiver.
+    const FIRST: u8 = 0x0a;
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            Mac([FIRST, 0x57, a, b, c, d])
+        }
+        IpAddr::V6(address) => {
+            // FNV-1a.
+            let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+            for byte in address.octets() {
+                digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+            let digest = (digest ^ digest >> 40).to_be_bytes();
+            let mut mac = [FIRST; 6];
+            mac[1..].copy_from_slice(&digest[3..]);
+            Mac(mac)
+        }
+    }
+}
+
+/// The ranges that are routed, with their nodes. Kubelets write Nodes: one that claims what another has, or an address of a
+/// node, or what is no pod's, must not get others' packets.
+fn accept<'a>(
+    peers: &BTreeSet<&'a Node>,
+    own: &'a Node,
+    choices: &Choices,
+    problems: &mut BTreeSet<Problem>,
+) -> BTreeMap<IpNet, &'a Node> {
+    let mut addresses: BTreeSet<IpAddr> = own.addresses.iter().copied().collect();
+    addresses.extend(peers.iter().flat_map(|node| node.addresses.iter().copied()));
+    let mut accepted: BTreeMap<IpNet, &Node> = BTreeMap::new();
+    let is_outside = |range: &IpNet| {
+        let mut cluster = choices.cluster.iter();
+        !choices.cluster.is_empty() && !cluster.any(|cluster| cluster.contains(range))
+    };
+    for range in &own.ranges {
+        accepted.insert(*range, own);
+        // The others refuse it.
+        if is_outside(range) {
+            problems.insert(Problem::Outside {
+                node: own.name.clone(),
+                range: *range,
+            });
+        }
+    }
+    for node in peers {
+        for text in &node.unreadable {
+            problems.insert(Problem::Unreadable {
+                node: node.name.clone(),
+                text: text.clone(),
+            });
+        }
+        for range in &node.ranges {
+            let refused = |by: &Node| Problem::Taken {
+                node: node.name.clone(),
+                range: *range,
+                by: by.name.clone(),
+            };
+            let problem = if is_outside(range) {
+                Some(Problem::Outside {
+                    node: node.name.clone(),
+                    range: *range,
+                })
+            } else if let Some(address) = addresses.range(range.network()..=range.broadcast()).next() {
+                Some(Problem::HasNode {
+                    node: node.name.clone(),
+                    range: *range,
+                    address: *address,
+                })
+            } else {
+                overlapping(&accepted, range).map(refused)
+            };
+            match problem {
+                Some(problem) => {
+                    problems.insert(problem);
+                }
+                None => {
+                    accepted.insert(*range, node);
+                }
+            }
+        }
+    }
+    accepted
+}
+
+/// Who has a range that overlaps this one. Those that are accepted do not overlap: the one before it and the one after it
+/// are the only candidates.
+fn overlapping<'a>(accepted: &BTreeMap<IpNet, &'a Node>, range: &IpNet) -> Option<&'a Node> {
+    let before = accepted.range(..=range).next_back();
+    let after = accepted.range(range..).next();
+    before
+        .filter(|(other, _)| other.contains(range))
+        .or(after.filter(|(other, _)| range.contains(*other)))
+        .map(|(_, node)| *node)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,398 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn node(name: &str, ranges: &[&str], addresses: &[&str]) -> Node {
+    Node {
+        name: name.to_owned(),
+        ranges: ranges.iter().map(|range| net(range)).collect(),
+        addresses: addresses.iter().map(|address| ip(address)).collect(),
+        ..Node::default()
+    }
+}
+
+fn own() -> Node {
+    node(
+        "own",
+        &["10.1.0.0/24", "fd00:1::/64"],
+        &["192.0.2.1", "2001:db8::1"],
+    )
+}
+
+/// A link to the segment and the gateway.
+fn host() -> Host {
+    Host {
+        links: vec![HostLink {
+            index: 2,
+            mtu: 1500,
+            addresses: vec![net("192.0.2.1/24"), net("2001:db8::1/64")],
+            is_default: true,
+        }],
+    }
+}
+
+fn choices() -> Choices {
+    Choices {
+        vxlan_id: 7765,
+        vxlan_port: 4789,
+        cluster: Vec::new(),
+        mtu: None,
+    }
+}
+
+fn decide(nodes: &[Node]) -> Desired {
+    desired(nodes, &own(), &host(), &choices())
+}
+
+fn direct(gateway: &str) -> Hop {
+    Hop::Direct {
+        gateway: ip(gateway),
+        link: 2,
+    }
+}
+
+fn tunnel(gateway: &str) -> Hop {
+    Hop::Tunnel { gateway: ip(gateway) }
+}
+
+fn shown(desired: &Desired) -> Vec<String> {
+    desired.problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn nodes_of_the_segment_are_the_next_hop_for_their_pods() {
+    let near = node(
+        "near",
+        &["10.1.1.0/24", "fd00:1:0:1::/64"],
+        &["192.0.2.2", "2001:db8::2"],
+    );
+    let desired = decide(&[near, own()]);
+    let routes = [
+        (net("10.1.1.0/24"), direct("192.0.2.2")),
+        (net("fd00:1:0:1::/64"), direct("2001:db8::2")),
+    ];
+    assert_eq!(desired.routes, routes.into());
+    assert_eq!((desired.tunnel, desired.mtu), (None, Some(1500)));
+    assert_eq!(desired.peers, Peers { direct: 1, tunnel: 0 });
+    assert_eq!(desired.links, [2].into());
+    assert!(desired.problems.is_empty());
+}
+
+#[test]
+fn nodes_elsewhere_are_reached_through_the_tunnel() {
+    let far = node(
+        "far",
+        &["10.1.2.0/24", "fd00:1:0:2::/64"],
+        &["198.51.100.9", "2001:db8:9::9"],
+    );
+    let desired = decide(&[far]);
+    let routes = [
+        (net("10.1.2.0/24"), tunnel("10.1.2.0")),
+        (net("fd00:1:0:2::/64"), tunnel("fd00:1:0:2::")),
+    ];
+    assert_eq!(desired.routes, routes.into());
+    let far_mac: Mac = "0a:57:c6:33:64:09".parse().unwrap();
+    assert_eq!(
+        desired.tunnel,
+        Some(Tunnel {
+            vxlan: Vxlan {
+                id: 7765,
+                port: 4789,
+                local: Some(ip("192.0.2.1")),
+                learning: false
+            },
+            mac: "0a:57:c0:00:02:01".parse().unwrap(),
+            mtu: 1450,
+            addresses: [net("10.1.0.0/32"), net("fd00:1::/128")].into(),
+            neighbours: [(ip("10.1.2.0"), far_mac), (ip("fd00:1:0:2::"), far_mac)].into(),
+            hosts: [(far_mac, ip("198.51.100.9"))].into(),
+        })
+    );
+    assert_eq!(desired.mtu, Some(1450));
+    assert_eq!(desired.peers, Peers { direct: 0, tunnel: 1 });
+}
+
+#[test]
+fn the_way_is_chosen_for_each_node_and_each_family() {
+    let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
+    let far = node("far", &["10.1.2.0/24"], &["198.51.100.9"]);
+    // Its IPv6 pods are behind its IPv4 address.
+    let mixed = node("mixed", &["10.1.3.0/24", "fd00:1:0:3::/64"], &["192.0.2.3"]);
+    let desired = decide(&[near, far, mixed]);
+    let routes = [
+        (net("10.1.1.0/24"), direct("192.0.2.2")),
+        (net("10.1.2.0/24"), tunnel("10.1.2.0")),
+        (net("10.1.3.0/24"), direct("192.0.2.3")),
+        (net("fd00:1:0:3::/64"), tunnel("fd00:1:0:3::")),
+    ];
+    assert_eq!(desired.routes, routes.into());
+    assert_eq!(desired.peers, Peers { direct: 2, tunnel: 2 });
+    assert!(desired.problems.is_empty());
+}
+
+#[test]
+fn a_subnet_that_nodes_do_not_know_this_one_by_is_no_segment() {
+    // Another site has the subnet of a local bridge, too.
+    let mut host = host();
+    host.links.push(HostLink {
+        index: 9,
+        mtu: 1400,
+        addresses: vec![net("172.17.0.1/16")],
+        is_default: false,
+    });
+    let far = node("far", &["10.1.2.0/24"], &["172.17.0.7"]);
+    let desired = desired(&[far], &own(), &host, &choices());
+    assert_eq!(desired.routes[&net("10.1.2.0/24")], tunnel("10.1.2.0"));
+    assert_eq!((desired.links, desired.mtu), ([2].into(), Some(1450)));
+}
+
+#[test]
+fn a_second_subnet_of_the_link_is_the_same_segment() {
+    let mut host = host();
+    host.links[0].addresses.push(net("203.0.113.1/24"));
+    let near = node("near", &["10.1.1.0/24"], &["203.0.113.5"]);
+    let desired = desired(&[near], &own(), &host, &choices());
+    assert_eq!(desired.routes[&net("10.1.1.0/24")], direct("203.0.113.5"));
+}
+
+#[test]
+fn nodes_of_ipv6_alone_have_a_tunnel_of_ipv6() {
+    let own = node("own", &["fd00:1::/64"], &["2001:db8::1"]);
+    let far = node("far", &["fd00:1:0:2::/64"], &["2001:db8:9::9"]);
+    let desired = desired(&[far], &own, &host(), &choices());
+    let there = desired.tunnel.unwrap();
+    assert_eq!(there.vxlan.local, Some(ip("2001:db8::1")));
+    assert_eq!((there.mtu, desired.mtu), (1430, Some(1430)));
+    assert_eq!(
+        there.hosts.values().copied().collect::<Vec<_>>(),
+        [ip("2001:db8:9::9")]
+    );
+    // Locally administered, for one receiver, and everybody's own.
+    assert_eq!(there.mac.0[0], 0x0a);
+    assert_ne!(there.mac, *there.hosts.keys().next().unwrap());
+}
+
+#[test]
+fn the_mtu_is_the_least_of_the_links_that_lead_to_others() {
+    let mut host = host();
+    host.links[0].mtu = 9000;
+    host.links[0].is_default = false;
+    host.links.push(HostLink {
+        index: 3,
+        mtu: 1492,
+        addresses: vec![net("203.0.113.1/30")],
+        is_default: true,
+    });
+    let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
+    let far = node("far", &["10.1.2.0/24"], &["198.51.100.9"]);
+    let decide = |nodes: &[Node], choices: &Choices| desired(nodes, &own(), &host, choices);
+    assert_eq!(decide(&[near], &choices()).mtu, Some(1492));
+    let tunneled = decide(std::slice::from_ref(&far), &choices());
+    assert_eq!((tunneled.mtu, tunneled.tunnel.unwrap().mtu), (Some(1442), 8950));
+    let chosen = Choices {
+        mtu: Some(1280),
+        ..choices()
+    };
+    assert_eq!(decide(&[far], &chosen).mtu, Some(1280));
+    assert_eq!(desired(&[], &own(), &Host::default(), &choices()).mtu, None);
+}
+
+#[test]
+fn pods_and_nodes_of_the_segment_see_pods_by_their_own_address() {
+    let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
+    // Routers on the way to its node do not know pods.
+    let far = node("far", &["10.1.2.0/24"], &["198.51.100.9"]);
+    let masquerade = decide(&[near.clone(), far.clone()]).masquerade;
+    assert_eq!(masquerade.pods, [net("10.1.0.0/24"), net("fd00:1::/64")].into());
+    let inside = [
+        "10.1.0.0/24",
+        "10.1.1.0/24",
+        "10.1.2.0/24",
+        "192.0.2.2/32",
+        "fd00:1::/64",
+    ];
+    assert_eq!(masquerade.inside, inside.map(net).into());
+    let chosen = Choices {
+        cluster: vec![net("10.1.0.0/16"), net("fd00:1::/48")],
+        ..choices()
+    };
+    let masquerade = desired(&[near, far], &own(), &host(), &chosen).masquerade;
+    assert_eq!(
+        masquerade.inside,
+        ["10.1.0.0/16", "192.0.2.2/32", "fd00:1::/48"].map(net).into()
+    );
+}
+
+#[test]
+fn nobody_gets_the_packets_of_others_by_claiming_their_ranges() {
+    let old = Node {
+        created: 1,
+        ..node("z-old", &["10.1.1.0/24"], &["192.0.2.2"])
+    };
+    let thief = |ranges: &[&str]| Node {
+        created: 2,
+        ..node("a-thief", ranges, &["192.0.2.66"])
+    };
+    for (claims, text) in [
+        (
+            "10.1.1.0/24",
+            "node a-thief claims the pod range 10.1.1.0/24, which overlaps one of node z-old: no route for it",
+        ),
+        (
+            "10.1.1.7/32",
+            "node a-thief claims the pod range 10.1.1.7/32, which overlaps one of node z-old: no route for it",
+        ),
+        (
+            "10.1.0.0/16",
+            "node a-thief claims the pod range 10.1.0.0/16, which overlaps one of node own: no route for it",
+        ),
+        (
+            "10.1.0.64/26",
+            "node a-thief claims the pod range 10.1.0.64/26, which overlaps one of node own: no route for it",
+        ),
+        (
+            "0.0.0.0/0",
+            "node a-thief claims the pod range 0.0.0.0/0, which contains the node address 192.0.2.1: no route for it",
+        ),
+        (
+            "192.0.2.2/32",
+            "node a-thief claims the pod range 192.0.2.2/32, which contains the node address 192.0.2.2: no route for it",
+        ),
+    ] {
+        let desired = decide(&[old.clone(), thief(&[claims, "10.1.9.0/24"])]);
+        let routes = [
+            (net("10.1.1.0/24"), direct("192.0.2.2")),
+            (net("10.1.9.0/24"), direct("192.0.2.66")),
+        ];
+        assert_eq!(desired.routes, routes.into(), "{claims}");
+        assert_eq!(shown(&desired), [text]);
+    }
+    let chosen = Choices {
+        cluster: vec![net("10.1.0.0/16")],
+        ..choices()
+    };
+    let outside = desired(
+        &[thief(&["203.0.113.0/24"])],
+        &node("own", &["10.1.0.0/24"], &[]),
+        &host(),
+        &chosen,
+    );
+    assert!(outside.routes.is_empty());
+    assert_eq!(
+        shown(&outside),
+        [
+            "node a-thief claims the pod range 203.0.113.0/24, which is outside of --cluster-cidr: no route for it"
+        ]
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_node_is_said_and_the_others_are_reached() {
+    let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
+    let nowhere = node("nowhere", &["10.1.2.0/24"], &[]);
+    let odd = Node {
+        unreadable: vec!["10.1.0.0/33".to_owned()],
+        ..node("odd", &["10.1.3.0/24"], &["192.0.2.3"])
+    };
+    let twin = |name: &str, range: &str| node(name, &[range], &["198.51.100.9"]);
+    let desired = decide(&[
+        near,
+        nowhere,
+        odd,
+        twin("t1", "10.1.4.0/24"),
+        twin("t2", "10.1.5.0/24"),
+    ]);
+    assert_eq!(desired.routes.len(), 4);
+    assert_eq!(
+        shown(&desired),
+        [
+            "pods of node nowhere in 10.1.2.0/24 can't be reached: the node has no InternalIP that this node can send to",
+            "node odd: \"10.1.0.0/33\" is no pod range or address, left aside",
+        ]
+    );
+}
+
+fn any_net() -> impl Strategy<Value = IpNet> {
+    // Few bits, so that overlaps are frequent.
+    prop_oneof![
+        (0_u32..64, 24_u8..=32).prop_map(|(bits, length)| {
+            let address = std::net::Ipv4Addr::from(0x0a01_0000 | bits << 6);
+            IpNet::new(address.into(), length).unwrap().trunc()
+        }),
+        (0_u128..16, 60_u8..=72).prop_map(|(bits, length)| {
+            let address = std::net::Ipv6Addr::from(0xfd00_u128 << 112 | bits << 62);
+            IpNet::new(address.into(), length).unwrap().trunc()
+        }),
+    ]
+}
+
+fn any_address() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        (0_u8..20).prop_map(|n| IpAddr::from([192, 0, 2, n])),
+        (0_u8..20).prop_map(|n| IpAddr::from([198, 51, 100, n])),
+        (0_u16..20).prop_map(|n| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n])),
+        (0_u8..4).prop_map(|n| IpAddr::from([10, 1, 3, n])),
+    ]
+}
+
+prop_compose! {
+    fn any_node()(
+        created in 0_i64..4,
+        name in "[a-h]",
+        ranges in prop::collection::vec(any_net(), 0..3),
+        addresses in prop::collection::vec(any_address(), 0..3),
+    ) -> Node {
+        Node { created, name, ranges, addresses, unreadable: Vec::new() }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_nodes_claim_routes_never_overlap_nor_take_own_pods_and_nodes(
+        nodes in prop::collection::vec(any_node(), 0..12),
+    ) {
+        let own = own();
+        let decided = desired(&nodes, &own, &host(), &choices());
+        let ranges: Vec<_> = decided.routes.keys().collect();
+        for (at, range) in ranges.iter().enumerate() {
+            for other in ranges[at + 1..].iter().copied().chain(&own.ranges) {
+                prop_assert!(!range.contains(other) && !other.contains(*range), "{range} and {other}");
+            }
+            for address in nodes.iter().chain([&own]).flat_map(|node| &node.addresses) {
+                prop_assert!(!range.contains(address) || nodes.iter().all(|node| node.name == own.name));
+            }
+        }
+        // What is routed into the tunnel is known there, and nothing else.
+        let into: BTreeSet<_> = decided
+            .routes
+            .values()
+            .filter_map(|hop| match hop {
+                Hop::Tunnel { gateway } => Some(*gateway),
+                Hop::Direct { .. } => None,
+            })
+            .collect();
+        let tunnel = decided.tunnel.as_ref();
+        let known: BTreeSet<_> = tunnel.map(|it| it.neighbours.keys().copied().collect()).unwrap_or_default();
+        prop_assert_eq!(into, known);
+        for mac in tunnel.iter().flat_map(|it| it.neighbours.values()) {
+            prop_assert!(tunnel.is_some_and(|it| it.hosts.contains_key(mac)));
+        }
+        // The order in which Nodes are listed does not matter.
+        let mut turned = nodes.clone();
+        turned.reverse();
+        let mut distinct: Vec<_> = nodes.iter().map(|node| &node.name).collect();
+        distinct.sort();
+        distinct.dedup();
+        if distinct.len() == nodes.len() {
+            prop_assert_eq!(desired(&turned, &own, &host(), &choices()), decided);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::desired::{Masquerade, Peers};
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn mac(last: u8) -> Mac {
+    Mac([0x0a, 0x57, 192, 0, 2, last])
+}
+
+const VXLAN: Vxlan = Vxlan {
+    id: 7765,
+    port: 4789,
+    local: None,
+    learning: false,
+};
+
+fn tunnel() -> Tunnel {
+    Tunnel {
+        vxlan: VXLAN,
+        mac: mac(1),
+        mtu: 1450,
+        addresses: [net("10.1.0.0/32")].into(),
+        neighbours: [(ip("10.1.2.0"), mac(9))].into(),
+        hosts: [(mac(9), ip("198.51.100.9"))].into(),
+    }
+}
+
+fn direct() -> Hop {
+    Hop::Direct {
+        gateway: ip("192.0.2.2"),
+        link: 2,
+    }
+}
+
+fn through() -> Hop {
+    Hop::Tunnel {
+        gateway: ip("10.1.2.0"),
+    }
+}
+
+fn desired(routes: &[(&str, Hop)], tunnel: Option<Tunnel>) -> Desired {
+    Desired {
+        routes: routes.iter().map(|(range, hop)| (net(range), *hop)).collect(),
+        tunnel,
+        masquerade: Masquerade::default(),
+        mtu: None,
+        links: BTreeSet::new(),
+        problems: BTreeSet::new(),
+        peers: Peers::default(),
+    }
+}
+
+fn both() -> Desired {
+    desired(
+        &[("10.1.1.0/24", direct()), ("10.1.2.0/24", through())],
+        Some(tunnel()),
+    )
+}
+
+/// Takes the steps as the kernel does.
+fn apply(seen: &mut Seen, change: &Change) {
+    let on_tunnel = |seen: &Seen| seen.tunnel.as_ref().unwrap().index;
+    let route = |seen: &Seen, range: &IpNet, hop: &Hop| {
+        let (gateway, link) = match hop {
+            Hop::Direct { gateway, link } => (*gateway, *link),
+            Hop::Tunnel { gateway } => (*gateway, on_tunnel(seen)),
+        };
+        Route {
+            gateway: Some(gateway),
+            link: Some(link),
+            protocol: Some(ROUTE_PROTOCOL),
+            priority: range.addr().is_ipv6().then_some(1024),
+            ..Route::to(*range)
+        }
+    };
+    match change {
+        Change::DeleteRoute(gone) => {
+            let at = seen
+                .routes
+                .iter()
+                .position(|route| route == gone)
+                .expect("it is there");
+            seen.routes.remove(at);
+        }
+        Change::DeleteTunnel => {
+            let index = on_tunnel(seen);
+            seen.routes.retain(|route| route.link != Some(index));
+            seen.tunnel = None;
+        }
+        Change::CreateTunnel { vxlan, mac, mtu } => {
+            assert_eq!(seen.tunnel, None);
+            seen.tunnel = Some(SeenTunnel {
+                index: 77,
+                vxlan: Some(*vxlan),
+                mac: Some(*mac),
+                mtu: *mtu,
+                is_up: false,
+                addresses: BTreeSet::new(),
+                neighbours: BTreeMap::new(),
+                hosts: BTreeSet::new(),
+            });
+        }
+        Change::AddRoute(range, hop) => {
+            assert!(!seen.routes.iter().any(|route| route.dst == *range), "{range}");
+            seen.routes.push(route(seen, range, hop));
+        }
+        Change::ReplaceRoute(range, hop) => {
+            let new = route(seen, range, hop);
+            let old = seen
+                .routes
+                .iter_mut()
+                .find(|route| route.dst == *range)
+                .expect("it is there");
+            assert_eq!(
+                old.protocol,
+                Some(ROUTE_PROTOCOL),
+                "an administrator's route is replaced"
+            );
+            *old = new;
+        }
+        change => {
+            let tunnel = seen.tunnel.as_mut().expect("the tunnel");
+            match change {
+                Change::SetTunnel { mtu } => (tunnel.mtu, tunnel.is_up) = (*mtu, true),
+                Change::AddAddress(net) => assert!(tunnel.addresses.insert(*net)),
+                Change::DeleteAddress(net) => assert!(tunnel.addresses.remove(net)),
+                Change::SetHost(entry) => {
+                    tunnel.hosts.retain(|(mac, _)| *mac != entry.mac);
+                    tunnel.hosts.insert((entry.mac, entry.host));
+                }
+                Change::DeleteHost(entry) => assert!(tunnel.hosts.remove(&(entry.mac, entry.host))),
+                Change::SetNeighbour(ip, mac) => drop(tunnel.neighbours.insert(*ip, *mac)),
+                Change::DeleteNeighbour(ip) => assert!(tunnel.neighbours.remove(ip).is_some()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn settle(desired: &Desired, seen: &mut Seen) -> Vec<String> {
+    let (changes, _) = difference(desired, seen);
+    for change in &changes {
+        apply(seen, change);
+    }
+    changes.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn everything_is_made_in_an_order_that_works_and_then_nothing_is_done() {
+    let mut seen = Seen::default();
+    assert_eq!(
+        settle(&both(), &mut seen),
+        [
+            "create weft.vxlan, id 7765 port 4789",
+            "set weft.vxlan up with MTU 1450",
+            "add address 10.1.0.0/32",
+            "set 0a:57:c0:00:02:09 at 198.51.100.9",
+            "set neighbour 10.1.2.0 to 0a:57:c0:00:02:09",
+            "add route 10.1.1.0/24 via 192.0.2.2",
+            "add route 10.1.2.0/24 via 10.1.2.0 through weft.vxlan",
+        ]
+    );
+    assert!(settle(&both(), &mut seen).is_empty());
+}
+
+#[test]
+fn a_node_that_goes_takes_its_routes_along_and_the_last_one_the_tunnel() {
+    let mut seen = Seen::default();
+    settle(&both(), &mut seen);
+    let mut two = both();
+    two.routes.insert(net("10.1.3.0/24"), direct());
+    settle(&two, &mut seen);
+    assert_eq!(
+        settle(&both(), &mut seen),
+        ["remove route 10.1.3.0/24 via 192.0.2.2"]
+    );
+    assert_eq!(
+        settle(&desired(&[], None), &mut seen),
+        [
+            "remove route 10.1.1.0/24 via 192.0.2.2",
+            "remove route 10.1.2.0/24 via 10.1.2.0",
+            "remove weft.vxlan"
+        ]
+    );
+    assert_eq!(seen, Seen::default());
+}
+
+#[test]
+fn a_route_is_led_another_way_without_a_gap() {
+    let mut seen = Seen::default();
+    settle(&both(), &mut seen);
+    let elsewhere = Hop::Direct {
+        gateway: ip("192.0.2.7"),
+        link: 2,
+    };
+    let moved = desired(
+        &[("10.1.1.0/24", elsewhere), ("10.1.2.0/24", through())],
+        Some(tunnel()),
+    );
+    assert_eq!(
+        settle(&moved, &mut seen),
+        ["replace route 10.1.1.0/24 via 192.0.2.7"]
+    );
+}
+
+#[test]
+fn routes_of_others_stay_and_are_named() {
+    let theirs = |dst: &str, protocol| Route {
+        gateway: Some(ip("192.0.2.99")),
+        link: Some(2),
+        protocol: Some(protocol),
+        ..Route::to(net(dst))
+    };
+    let metric = Route {
+        priority: Some(50),
+        ..theirs("10.1.4.0/24", 4)
+    };
+    let mut seen = Seen {
+        routes: vec![theirs("10.1.1.0/24", 4), theirs("10.1.3.0/24", 3), metric],
+        tunnel: None,
+    };
+    let before = seen.routes.clone();
+    let wanted = desired(&[("10.1.1.0/24", direct())], None);
+    let (changes, problems) = difference(&wanted, &seen);
+    assert!(changes.is_empty(), "{changes:?}");
+    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        ["somebody else's route leads to the pod range 10.1.1.0/24: it stays, and ours is not added"]
+    );
+    // With another metric it stands beside ours.
+    let (changes, problems) = difference(&desired(&[("10.1.4.0/24", direct())], None), &seen);
+    assert!(changes.len() == 1 && problems.is_empty(), "{changes:?}");
+    settle(&desired(&[], None), &mut seen);
+    assert_eq!(seen.routes, before);
+}
+
+#[test]
+fn what_was_changed_on_the_tunnel_is_put_right() {
+    let mut seen = Seen::default();
+    settle(&both(), &mut seen);
+    let there = seen.tunnel.as_mut().unwrap();
+    there.is_up = false;
+    there.addresses = [net("10.9.9.9/32")].into();
+    there.hosts = [(mac(9), ip("198.51.100.66")), (mac(8), ip("198.51.100.8"))].into();
+    there.neighbours = [(ip("10.1.2.0"), mac(7)), (ip("10.1.9.0"), mac(9))].into();
+    let broken = seen.clone();
+    settle(&both(), &mut seen);
+    assert_ne!(seen, broken);
+    assert!(settle(&both(), &mut seen).is_empty());
+    assert_eq!(seen.tunnel.as_ref().unwrap().neighbours, tunnel().neighbours);
+}
+
+#[test]
+fn a_tunnel_with_other_settings_is_made_anew_with_its_routes() {
+    let mut seen = Seen::default();
+    settle(&both(), &mut seen);
+    let other = Tunnel {
+        vxlan: Vxlan { port: 8472, ..VXLAN },
+        ..tunnel()
+    };
+    let wanted = Desired {
+        tunnel: Some(other),
+        ..both()
+    };
+    let steps = settle(&wanted, &mut seen);
+    assert_eq!(
+        steps[..2],
+        ["remove weft.vxlan", "create weft.vxlan, id 7765 port 8472"]
+    );
+    assert_eq!(
+        steps.last().unwrap(),
+        "add route 10.1.2.0/24 via 10.1.2.0 through weft.vxlan"
+    );
+    assert!(settle(&wanted, &mut seen).is_empty());
+}
+
+#[test]
+fn a_link_of_another_kind_under_the_tunnels_name_is_not_touched() {
+    let foreign = SeenTunnel {
+        index: 5,
+        vxlan: None,
+        mac: Some(mac(5)),
+        mtu: 1500,
+        is_up: false,
+        addresses: [net("192.0.2.5/24")].into(),
+        neighbours: BTreeMap::new(),
+        hosts: BTreeSet::new(),
+    };
+    let seen = Seen {
+        routes: Vec::new(),
+        tunnel: Some(foreign),
+    };
+    let (changes, _) = difference(&both(), &seen);
+    assert!(
+        matches!(
+            changes[..],
+            [
+                Change::CreateTunnel { .. },
+                Change::AddRoute(_, Hop::Direct { .. })
+            ]
+        ),
+        "{changes:?}"
+    );
+    assert!(difference(&desired(&[], None), &seen).0.is_empty());
+}
+
+fn any_hop() -> impl Strategy<Value = Hop> {
+    prop_oneof![
+        (1_u8..4, 1_u32..3).prop_map(|(n, link)| Hop::Direct {
+            gateway: IpAddr::from([192, 0, 2, n]),
+            link
+        }),
+        (0_u8..4).prop_map(|n| Hop::Tunnel {
+            gateway: IpAddr::from([10, 1, n, 0])
+        }),
+    ]
+}
+
+fn any_desired() -> impl Strategy<Value = Desired> {
+    let routes = prop::collection::btree_map(0_u8..6, any_hop(), 0..6);
+    (routes, 1_u8..3, prop::bool::ANY).prop_map(|(routes, own, port)| {
+        let routes: BTreeMap<_, _> = routes
+            .into_iter()
+            .map(|(n, hop)| (IpNet::new(IpAddr::from([10, 1, n, 0]), 24).unwrap(), hop))
+            .collect();
+        let gateways = routes.values().filter_map(|hop| match hop {
+            Hop::Tunnel { gateway } => Some(*gateway),
+            Hop::Direct { .. } => None,
+        });
+        let neighbours: BTreeMap<_, _> = gateways.map(|gateway| (gateway, mac(9))).collect();
+        let tunnel = (!neighbours.is_empty()).then(|| Tunnel {
+            vxlan: Vxlan {
+                port: if port { 8472 } else { 4789 },
+                ..VXLAN
+            },
+            mac: mac(own),
+            neighbours,
+            ..super::tests::tunnel()
+        });
+        Desired {
+            routes,
+            tunnel,
+            ..desired(&[], None)
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn from_any_state_it_takes_one_turn_and_a_kill_at_any_step_loses_nothing(
+        first in any_desired(), second in any_desired(), killed in 0_usize..12,
+    ) {
+        let mut seen = Seen::default();
+        settle(&first, &mut seen);
+        // The daemon is killed after some of its steps.
+        let (changes, _) = difference(&second, &seen);
+        for change in changes.iter().take(killed) {
+            apply(&mut seen, change);
+        }
+        settle(&second, &mut seen);
+        prop_assert!(settle(&second, &mut seen).is_empty());
+        let mut fresh = Seen::default();
+        settle(&second, &mut fresh);
+        let sorted = |seen: &Seen| {
+            let mut routes: Vec<_> = seen.routes.iter().map(|route| format!("{route:?}")).collect();
+            routes.sort();
+            (routes, seen.tunnel.clone())
+        };
+        prop_assert_eq!(sorted(&seen), sorted(&fresh));
+    }
+}

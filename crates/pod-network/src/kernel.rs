@@ -1,0 +1,283 @@
+//! The edge to the kernel: looks at the host, and carries changes out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use linux::{
+    address::{Address, Family},
+    link::{KindState, Link, LinkChange, LinkKind, LinkRef, LinkSpec},
+    netns::NetNs,
+    nft,
+    route::Socket,
+    routes::{MAIN_TABLE, Route},
+    sysctl::Key,
+};
+
+use crate::{
+    desired::{Hop, Host, HostLink, Masquerade},
+    difference::{Change, Seen, SeenTunnel},
+    masquerade,
+    names::{ROUTE_PROTOCOL, TUNNEL},
+};
+
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// Sockets to the kernel. They belong to the namespace in which they were opened.
+#[derive(Debug)]
+pub struct Kernel {
+    namespace: NetNs,
+    routing: Socket,
+    rules: nft::Socket,
+}
+
+/// What a look at the host has found.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    /// Links that may lead to other nodes.
+    pub host: Host,
+    /// Routes and tunnel.
+    pub seen: Seen,
+}
+
+impl Kernel {
+    /// Opens the sockets in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// The kernel's, such as one without nftables.
+    pub fn open() -> linux::Result<Self> {
+        Ok(Self {
+            namespace: NetNs::current()?,
+            routing: Socket::open()?,
+            rules: nft::Socket::open()?,
+        })
+    }
+
+    /// Looks at links, addresses and routes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn look(&mut self) -> linux::Result<View> {
+        let links = self.routing.links()?;
+        let addresses = self.routing.all_addresses()?;
+        let mut routes = Vec::new();
+        for family in FAMILIES {
+            routes.extend(self.routing.routes(family)?);
+        }
+        routes.retain(|route| route.table == Some(MAIN_TABLE));
+        let tunnel = match links.iter().find(|link| link.name == TUNNEL) {
+            Some(link) => Some(self.tunnel(link, &addresses)?),
+            None => None,
+        };
+        Ok(View {
+            host: host(&links, &addresses, &routes),
+            seen: Seen { routes, tunnel },
+        })
+    }
+
+    fn tunnel(&mut self, link: &Link, addresses: &[Address]) -> linux::Result<SeenTunnel> {
+        let vxlan = match link.kind_state {
+            KindState::Vxlan(vxlan) => Some(vxlan),
+            _ => None,
+        };
+        let (mut neighbours, mut hosts) = (BTreeMap::new(), BTreeSet::new());
+        if vxlan.is_some() {
+            for family in FAMILIES {
+                let known = self.routing.neighbours(link, family)?;
+                let permanent = known.into_iter().filter(|neighbour| neighbour.permanent);
+                neighbours.extend(permanent.filter_map(|neighbour| Some((neighbour.ip, neighbour.mac?))));
+            }
+            let known = self.routing.forwardings(link)?;
+            hosts.extend(known.into_iter().map(|entry| (entry.mac, entry.host)));
+        }
+        let own = addresses.iter().filter(|it| it.link == link.index && it.global);
+        Ok(SeenTunnel {
+            index: link.index,
+            vxlan,
+            mac: link.mac,
+            mtu: link.mtu,
+            is_up: link.is_up(),
+            addresses: own.map(|address| address.net).collect(),
+            neighbours,
+            hosts,
+        })
+    }
+
+    /// Takes one step.
+    ///
+    /// # Errors
+    /// The kernel's. What is already as it shall be, because somebody was faster, is none.
+    pub(crate) fn apply(&mut self, change: &Change) -> linux::Result<()> {
+        let done = self.attempt(change);
+        match (change, done) {
+            (
+                Change::DeleteRoute(_)
+                | Change::DeleteTunnel
+                | Change::DeleteAddress(_)
+                | Change::DeleteHost(_)
+                | Change::DeleteNeighbour(_),
+                Err(error),
+            ) if error.is_not_found() => Ok(()),
+            (Change::AddAddress(_), Err(error)) if error.is_exists() => Ok(()),
+            (_, done) => done,
+        }
+    }
+
+    fn attempt(&mut self, change: &Change) -> linux::Result<()> {
+        let socket = &mut self.routing;
+        match change {
+            Change::DeleteRoute(route) => socket.delete_route(&Route {
+                protocol: Some(ROUTE_PROTOCOL),
+                ..*route
+            }),
+            Change::DeleteTunnel => socket.delete_link_by_name(TUNNEL),
+            Change::CreateTunnel { vxlan, mac, mtu } => socket.create_link(&LinkSpec {
+                mtu: Some(*mtu),
+                mac: Some(*mac),
+                ..LinkSpec::new(TUNNEL, LinkKind::Vxlan(*vxlan))
+            }),
+            Change::SetTunnel { mtu } => {
+                let change = LinkChange {
+                    up: Some(true),
+                    mtu: Some(*mtu),
+                    ..LinkChange::default()
+                };
+                let link = tunnel(socket)?;
+                socket.change_link(link, "set link up", &change)
+            }
+            Change::AddAddress(net) => {
+                let link = tunnel(socket)?;
+                socket.add_own_address(link, *net)
+            }
+            Change::DeleteAddress(net) => {
+                let link = tunnel(socket)?;
+                socket.delete_address(link, *net)
+            }
+            Change::SetHost(entry) => {
+                let link = tunnel(socket)?;
+                socket.set_forwarding(link, *entry)
+            }
+            Change::DeleteHost(entry) => {
+                let link = tunnel(socket)?;
+                socket.delete_forwarding(link, *entry)
+            }
+            Change::SetNeighbour(ip, mac) => {
+                let link = tunnel(socket)?;
+                socket.set_neighbour(link, *ip, *mac)
+            }
+            Change::DeleteNeighbour(ip) => {
+                let link = tunnel(socket)?;
+                socket.delete_neighbour(link, *ip)
+            }
+            Change::AddRoute(range, hop) => {
+                let route = route(socket, *range, hop)?;
+                socket.add_only_route(&route)
+            }
+            Change::ReplaceRoute(range, hop) => {
+                let route = route(socket, *range, hop)?;
+                socket.replace_route(&route)
+            }
+        }
+    }
+
+    /// Makes the packet rules what they have to be. Whether something had to be written.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn masquerade(&mut self, wanted: &Masquerade) -> linux::Result<bool> {
+        masquerade::ensure(&mut self.rules, wanted)
+    }
+
+    /// Lets the host pass packets of the families of these ranges on.
+    ///
+    /// # Errors
+    /// The kernel's: in a container without privileges the settings can't be written.
+    pub(crate) fn forward(&self, ranges: &[IpNet]) -> linux::Result<()> {
+        // Entering a namespace takes a right that reading its settings does not.
+        if NetNs::current()?.same_as(&self.namespace) {
+            forward(ranges)
+        } else {
+            self.namespace.run(|| forward(ranges))?
+        }
+    }
+
+    /// Removes routes, tunnel and packet rules of ours. What fails does not keep the rest from going.
+    pub fn clear(&mut self) -> Vec<linux::Error> {
+        let mut errors = Vec::new();
+        match self.look() {
+            Ok(view) => {
+                let ours = |route: &&Route| route.protocol == Some(ROUTE_PROTOCOL);
+                let routes = view.seen.routes.iter().filter(ours).copied();
+                let mut changes: Vec<_> = routes.map(Change::DeleteRoute).collect();
+                let is_ours = view.seen.tunnel.is_some_and(|tunnel| tunnel.vxlan.is_some());
+                changes.extend(is_ours.then_some(Change::DeleteTunnel));
+                errors.extend(changes.iter().filter_map(|change| self.apply(change).err()));
+            }
+            Err(error) => errors.push(error),
+        }
+        errors.extend(masquerade::remove(&mut self.rules).err());
+        errors
+    }
+}
+
+fn forward(ranges: &[IpNet]) -> linux::Result<()> {
+    for (is_ipv4, steps) in [
+        (true, &["net", "ipv4", "ip_forward"][..]),
+        (false, &["net", "ipv6", "conf", "all", "forwarding"][..]),
+    ] {
+        if !ranges.iter().any(|range| range.addr().is_ipv4() == is_ipv4) {
+            continue;
+        }
+        let key = Key::new(steps)?;
+        if key.read()? != "1" {
+            key.write("1")?;
+        }
+    }
+    Ok(())
+}
+
+fn host(links: &[Link], addresses: &[Address], routes: &[Route]) -> Host {
+    let leads_anywhere = |link: &Link| {
+        let mut defaults = routes.iter().filter(|route| route.dst.prefix_len() == 0);
+        defaults.any(|route| route.link == Some(link.index))
+    };
+    let links = links
+        .iter()
+        .filter(|link| !link.is_loopback() && link.name != TUNNEL && link.is_up());
+    Host {
+        links: links
+            .map(|link| HostLink {
+                index: link.index,
+                mtu: link.mtu,
+                addresses: addresses
+                    .iter()
+                    .filter(|address| address.link == link.index && address.global && !address.duplicate)
+                    .map(|address| address.net)
+                    .collect(),
+                is_default: leads_anywhere(link),
+            })
+            .filter(|link| link.is_default || !link.addresses.is_empty())
+            .collect(),
+    }
+}
+
+fn tunnel(socket: &mut Socket) -> linux::Result<LinkRef<'static>> {
+    let link = socket.link_by_name(TUNNEL)?;
+    Ok(LinkRef {
+        index: link.index,
+        name: TUNNEL,
+    })
+}
+
+fn route(socket: &mut Socket, range: IpNet, hop: &Hop) -> linux::Result<Route> {
+    let (gateway, link, onlink) = match hop {
+        Hop::Direct { gateway, link } => (*gateway, *link, false),
+        Hop::Tunnel { gateway } => (*gateway, tunnel(socket)?.index, true),
+    };
+    Ok(Route {
+        gateway: Some(gateway),
+        link: Some(link),
+        protocol: Some(ROUTE_PROTOCOL),
+        onlink,
+        ..Route::to(range)
+    })
+}

@@ -1,0 +1,81 @@
+//! Figures of the daemon.
+
+use kube_kit::metrics::Process;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use crate::desired::Peers;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Way {
+    way: &'static str,
+}
+
+/// Figures. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    peers: Family<Way, Gauge>,
+    routes: Gauge,
+    problems: Gauge,
+    mtu: Gauge,
+    repairs: Counter,
+    errors: Counter,
+}
+
+impl Metrics {
+    /// Adds them to a registry, with those of the process.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "weft_pod_network_peers",
+            "Other nodes, by the way their pods are reached: direct on the same segment, or vxlan",
+            self.peers.clone(),
+        );
+        registry.register(
+            "weft_pod_network_routes",
+            "Routes to pod ranges of other nodes",
+            self.routes.clone(),
+        );
+        registry.register(
+            "weft_pod_network_problems",
+            "Pod ranges of other nodes that are not reached, or not by a route of this daemon; the log names them",
+            self.problems.clone(),
+        );
+        registry.register(
+            "weft_pod_network_mtu_bytes",
+            "MTU that new pods get",
+            self.mtu.clone(),
+        );
+        registry.register(
+            "weft_pod_network_repairs",
+            "Changes that put right what somebody else had changed on the host",
+            self.repairs.clone(),
+        );
+        registry.register(
+            "weft_pod_network_errors",
+            "Changes that the kernel or the file system refused",
+            self.errors.clone(),
+        );
+        Process.register(registry);
+    }
+
+    pub(crate) fn reached(&self, peers: Peers, routes: usize, problems: usize, mtu: Option<u32>) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        for (way, count) in [("direct", peers.direct), ("vxlan", peers.tunnel)] {
+            self.peers.get_or_create(&Way { way }).set(number(count));
+        }
+        self.routes.set(number(routes));
+        self.problems.set(number(problems));
+        self.mtu.set(mtu.unwrap_or_default().into());
+    }
+
+    pub(crate) fn repaired(&self, changes: usize) {
+        self.repairs.inc_by(u64::try_from(changes).unwrap_or_default());
+    }
+
+    pub(crate) fn failed(&self) {
+        self.errors.inc();
+    }
+}

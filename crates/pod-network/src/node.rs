@@ -1,0 +1,145 @@
+//! Nodes of the cluster, as far as their network is concerned.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use kube_kit::kube::core::Object;
+use serde::Deserialize;
+
+use crate::names::INTERNAL_IP;
+
+/// A node. Nodes compare by age: of two that claim the same range the older has it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Node {
+    /// When it was registered, seconds since 1970.
+    pub created: i64,
+    /// Its name.
+    pub name: String,
+    /// The ranges of its pods' addresses (`spec.podCIDRs`).
+    pub ranges: Vec<IpNet>,
+    /// Its own addresses, of type `InternalIP`.
+    pub addresses: Vec<IpAddr>,
+    /// Ranges and addresses that can't be read, as they are written.
+    pub unreadable: Vec<String>,
+}
+
+/// A Node as the API server tells it, without what nobody here reads.
+pub(crate) type Told = Object<Spec, Status>;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Spec {
+    #[serde(rename = "podCIDR")]
+    pod_cidr: Option<String>,
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    addresses: Option<Vec<Address>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    r#type: String,
+    address: String,
+}
+
+impl Node {
+    /// What matters of a Node.
+    pub(crate) fn of(told: Told) -> Self {
+        let created = told.metadata.creation_timestamp;
+        let mut node = Node {
+            created: created.map(|at| at.0.as_second()).unwrap_or_default(),
+            name: told.metadata.name.unwrap_or_default(),
+            ..Node::default()
+        };
+        let Spec { pod_cidr, pod_cidrs } = told.spec;
+        let ranges = pod_cidrs.filter(|ranges| !ranges.is_empty());
+        for text in ranges.unwrap_or_else(|| pod_cidr.into_iter().collect()) {
+            match text.parse::<IpNet>() {
+                Ok(range) => node.ranges.push(range.trunc()),
+                Err(_) => node.unreadable.push(text),
+            }
+        }
+        let addresses = told.status.and_then(|status| status.addresses);
+        for Address { r#type, address } in addresses.into_iter().flatten() {
+            if r#type != INTERNAL_IP {
+                continue;
+            }
+            match address.parse() {
+                Ok(address) => node.addresses.push(address),
+                Err(_) => node.unreadable.push(address),
+            }
+        }
+        node
+    }
+
+    /// Its address of the family that `like` is of.
+    pub(crate) fn address_like(&self, like: &IpAddr) -> Option<IpAddr> {
+        let addresses = self.addresses.iter();
+        addresses
+            .copied()
+            .find(|address| address.is_ipv4() == like.is_ipv4())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(spec: &Value, status: &Value) -> Node {
+        let told = json!({
+            "apiVersion": "v1", "kind": "Node", "spec": spec, "status": status,
+            "metadata": { "name": "n1", "creationTimestamp": "2026-01-02T03:04:05Z" },
+        });
+        Node::of(serde_json::from_value(told).unwrap())
+    }
+
+    #[test]
+    fn ranges_and_internal_addresses_are_read() {
+        let node = node(
+            &json!({ "podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "fd00:1::/64"], "taints": [] }),
+            &json!({ "addresses": [
+                { "type": "Hostname", "address": "n1" }, { "type": "ExternalIP", "address": "203.0.113.1" },
+                { "type": "InternalIP", "address": "192.0.2.1" }, { "type": "InternalIP", "address": "2001:db8::1" },
+            ]}),
+        );
+        assert_eq!((node.created, node.name.as_str()), (1_767_323_045, "n1"));
+        assert_eq!(
+            node.ranges,
+            ["10.1.0.0/24", "fd00:1::/64"].map(|r| r.parse().unwrap())
+        );
+        assert_eq!(
+            node.addresses,
+            ["192.0.2.1", "2001:db8::1"].map(|a| a.parse::<IpAddr>().unwrap())
+        );
+        assert!(node.unreadable.is_empty());
+    }
+
+    #[test]
+    fn a_node_from_before_dual_stack_has_its_one_range() {
+        assert_eq!(
+            node(&json!({ "podCIDR": "10.1.0.0/24" }), &json!({})).ranges,
+            ["10.1.0.0/24".parse().unwrap()]
+        );
+        for spec in [json!({}), json!({ "podCIDRs": [] }), json!({ "podCIDRs": null })] {
+            assert!(node(&spec, &json!({ "addresses": null })).ranges.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_kept_apart() {
+        let node = node(
+            &json!({ "podCIDRs": ["10.1.0.0/33", "10.2.0.7/24"] }),
+            &json!({ "addresses": [{ "type": "InternalIP", "address": "n1.example" }] }),
+        );
+        assert_eq!(node.ranges, ["10.2.0.0/24".parse().unwrap()]);
+        assert_eq!(node.unreadable, ["10.1.0.0/33", "n1.example"]);
+    }
+}

@@ -1,0 +1,216 @@
+//! Nodes come, change and go; the API server goes and comes; the host is changed.
+
+use std::fs;
+
+use linux::nft;
+use pod_network::names::{TABLE, TUNNEL};
+use serde_json::json;
+use stage::until;
+
+use crate::host::{ACCOUNT, NODES, Stage};
+
+const A: (&[&str], &[&str]) = (&["10.1.0.0/24", "fd00:1::/64"], &["192.0.2.1", "2001:db8:1::1"]);
+const B: (&[&str], &[&str]) = (
+    &["10.1.1.0/24", "fd00:1:0:1::/64"],
+    &["192.0.2.2", "2001:db8:1::2"],
+);
+const TO_B: [&str; 2] = ["10.1.1.0/24 via 192.0.2.2", "fd00:1:0:1::/64 via 2001:db8:1::2"];
+
+#[test]
+fn routes_follow_nodes_that_come_move_and_go() {
+    let Some(mut stage) = Stage::take("routes follow nodes") else {
+        return;
+    };
+    stage.register("a", A.0, A.1);
+    stage.register("b", B.0, B.1);
+    let _daemon = stage.daemon();
+    stage.wait_until_ready(true);
+    assert_eq!(stage.routes(), TO_B);
+    let configuration = stage
+        .configuration()
+        .expect("it is written before the daemon is ready");
+    assert_eq!(configuration["plugins"][0]["mtu"], 1500);
+    assert_eq!(
+        configuration["plugins"][0]["ipam"]["ranges"],
+        json!([[{ "subnet": "10.1.0.0/24" }], [{ "subnet": "fd00:1::/64" }]])
+    );
+
+    stage.register("c", &["10.1.2.0/24"], &["198.51.100.3"]);
+    stage.wait_for_routes(&[TO_B[0], "10.1.2.0/24 via 10.1.2.0", TO_B[1]]);
+    until("an MTU that fits the tunnel", || {
+        let configuration = stage.configuration().expect("it stays");
+        let mtu = configuration["plugins"][0]["mtu"].clone();
+        if mtu == 1450 {
+            Ok(())
+        } else {
+            Err(format!("{mtu}"))
+        }
+    });
+    // It moves to this segment, and the tunnel is not needed any more.
+    stage.report_addresses("c", &["192.0.2.3"]);
+    stage.wait_for_routes(&[TO_B[0], "10.1.2.0/24 via 192.0.2.3", TO_B[1]]);
+    until("the end of the tunnel", || {
+        match stage.socket.find_link(TUNNEL).unwrap() {
+            None => Ok(()),
+            Some(link) => Err(format!("{link:?}")),
+        }
+    });
+    stage.delete(&format!("{NODES}/b"));
+    stage.wait_for_routes(&["10.1.2.0/24 via 192.0.2.3"]);
+}
+
+#[test]
+fn a_node_without_a_range_says_so_and_waits() {
+    let Some(mut stage) = Stage::take("a node without a range") else {
+        return;
+    };
+    let _daemon = stage.daemon();
+    stage.wait_for_event("Warning NoPodCIDR Node/a x1: there is no node a: waiting for it to be registered");
+    stage.register("a", &[], A.1);
+    stage.register("b", B.0, B.1);
+    stage.wait_for_event(
+        "Warning NoPodCIDR Node/a x1: node a has no spec.podCIDRs: pods get no network before it has.",
+    );
+    assert!(!stage.readiness.is_ready());
+    assert_eq!((stage.routes(), stage.configuration()), (Vec::new(), None));
+    let spec = json!({ "spec": { "podCIDR": A.0[0], "podCIDRs": A.0 } });
+    stage.patch(&format!("{NODES}/a"), &spec).accepted();
+    stage.wait_until_ready(true);
+    assert_eq!(stage.routes(), TO_B);
+}
+
+#[test]
+fn without_the_api_server_everything_stays_and_then_catches_up() {
+    let Some(mut stage) = Stage::take("the API server is away") else {
+        return;
+    };
+    stage.register("a", A.0, A.1);
+    stage.register("b", B.0, B.1);
+    let daemon = stage.daemon();
+    stage.wait_until_ready(true);
+    stage.way.cut();
+    // The daemon is killed meanwhile, and starts without an API server.
+    daemon.kill();
+    let configuration = stage.configuration();
+    let daemon = stage.daemon();
+    stage.delete(&format!("{NODES}/b"));
+    stage.register("d", &["10.1.4.0/24"], &["192.0.2.4"]);
+    assert_eq!(
+        (stage.routes().as_slice(), stage.configuration()),
+        (&TO_B.map(str::to_owned)[..], configuration)
+    );
+    assert!(!stage.readiness.is_ready(), "it does not know the Nodes");
+    stage.way.open();
+    stage.wait_for_routes(&["10.1.4.0/24 via 192.0.2.4"]);
+    stage.wait_until_ready(true);
+    // SIGTERM leaves everything.
+    drop(daemon);
+    assert_eq!(stage.routes(), ["10.1.4.0/24 via 192.0.2.4"]);
+    assert!(stage.configuration().is_some());
+}
+
+#[test]
+fn what_somebody_breaks_on_the_host_is_put_right_by_its_event() {
+    let Some(mut stage) = Stage::take("repairs by events") else {
+        return;
+    };
+    stage.register("a", A.0, A.1);
+    stage.register("b", B.0, B.1);
+    stage.register("c", &["10.1.2.0/24"], &["198.51.100.3"]);
+    let _daemon = stage.daemon();
+    stage.wait_until_ready(true);
+    let all = [TO_B[0], "10.1.2.0/24 via 10.1.2.0", TO_B[1]];
+    assert_eq!(stage.routes(), all);
+
+    let routes = stage.socket.routes(linux::address::Family::V4).unwrap();
+    let ours = routes
+        .iter()
+        .find(|route| route.dst.to_string() == "10.1.1.0/24")
+        .unwrap();
+    stage.socket.delete_route(ours).unwrap();
+    stage.wait_for_routes(&all);
+    stage.socket.delete_link_by_name(TUNNEL).unwrap();
+    stage.wait_for_routes(&all);
+    let eth0 = stage.eth0.clone();
+    stage.socket.set_down(&eth0).unwrap();
+    stage.socket.set_up(&eth0).unwrap();
+    // The kernel takes IPv6 addresses off a link that goes down.
+    let _ = stage
+        .socket
+        .add_own_address(&eth0, "2001:db8:1::1/64".parse().unwrap());
+    stage.wait_for_routes(&all);
+
+    let mut rules = stage.namespace.run(nft::Socket::open).unwrap().unwrap();
+    let mut flush = nft::Transaction::new();
+    flush.delete_table(TABLE);
+    rules.commit(&flush).unwrap();
+    until("the packet rules", || match rules.chains(TABLE).unwrap().len() {
+        2 => Ok(()),
+        other => Err(format!("{other} chains")),
+    });
+    fs::remove_file(stage.conflist()).unwrap();
+    until("the configuration", || stage.configuration().ok_or("not there"));
+    fs::write(stage.conflist(), "{}").unwrap();
+    until("the configuration", || match stage.configuration() {
+        Some(found) if found["name"] == "weft" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[test]
+fn another_network_on_the_node_is_named_and_not_touched() {
+    let Some(mut stage) = Stage::take("two networks") else {
+        return;
+    };
+    stage.register("a", A.0, A.1);
+    let other = stage.file("05-other.conflist");
+    let text = r#"{"cniVersion":"1.0.0","name":"other","plugins":[{"type":"bridge"}]}"#;
+    fs::write(&other, text).unwrap();
+    let _daemon = stage.daemon();
+    stage.wait_for_event(&format!(
+        "Warning OtherPodNetwork Node/a x1: pods on this node get the network of {}, which sorts before {}",
+        other.display(),
+        stage.conflist().display()
+    ));
+    assert!(!stage.readiness.is_ready());
+    assert_eq!(fs::read_to_string(&other).unwrap(), text);
+    fs::remove_file(&other).unwrap();
+    stage.wait_until_ready(true);
+    // Multus delegates to the next.
+    fs::write(
+        stage.file("00-multus.conf"),
+        r#"{"type":"multus-shim","name":"m"}"#,
+    )
+    .unwrap();
+    stage.register("b", B.0, B.1);
+    stage.wait_for_routes(&TO_B);
+    assert!(stage.readiness.is_ready());
+    fs::write(&other, text).unwrap();
+    stage.wait_until_ready(false);
+}
+
+#[test]
+fn at_rest_nothing_is_asked_and_nothing_written() {
+    let Some(mut stage) = Stage::take("a daemon at rest") else {
+        return;
+    };
+    stage.register("a", A.0, A.1);
+    stage.register("b", B.0, B.1);
+    let _daemon = stage.daemon();
+    stage.wait_until_ready(true);
+    let mark = stage.mark();
+    let written = fs::metadata(stage.conflist()).unwrap().modified().unwrap();
+    for _ in 0..20 {
+        stage.heartbeat("a");
+        stage.heartbeat("b");
+    }
+    // Once this is done, all of that was seen.
+    stage.register("d", &["10.1.4.0/24"], &["192.0.2.4"]);
+    stage.wait_for_routes(&[TO_B[0], "10.1.4.0/24 via 192.0.2.4", TO_B[1]]);
+    let requests = stage.requests_of(ACCOUNT, mark);
+    assert!(requests.is_empty(), "{requests:#?}");
+    assert_eq!(
+        fs::metadata(stage.conflist()).unwrap().modified().unwrap(),
+        written
+    );
+}

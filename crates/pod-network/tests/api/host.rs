@@ -1,0 +1,216 @@
+//! A node: a network namespace with one link, a directory of configurations, and Nodes of the API.
+
+use std::{fs, net::SocketAddr, ops::Deref, os::fd::AsFd as _, path::PathBuf};
+
+use k8s_openapi::jiff;
+use kube_kit::{kube::Client, serve::Readiness};
+use linux::{
+    address::Family,
+    link::{Link, VethSpec},
+    netns::NetNs,
+    route::Socket,
+    routes::Route,
+};
+use pod_network::{Choices, Metrics, OnHost, Settings, keep, names::ROUTE_PROTOCOL};
+use serde_json::{Value, json};
+use stage::{Admin, Server, Task, until};
+
+use crate::way::Way;
+
+pub(crate) const NODES: &str = "/api/v1/nodes";
+/// As it is deployed.
+const MANIFEST: &str = include_str!("../../../../deploy/pod-network/pod-network.yaml");
+pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:weft-pod-network";
+
+/// Everything of the manifest but the workload.
+fn install(admin: &Admin) {
+    let objects = MANIFEST
+        .split("---\n")
+        .filter(|object| !object.contains("kind: DaemonSet"));
+    admin
+        .kubectl()
+        .apply(&objects.collect::<Vec<_>>().join("---\n"))
+        .expect("rights");
+}
+
+fn empty(admin: &Admin) {
+    admin.delete(NODES);
+    admin.delete("/api/v1/namespaces/default/events");
+}
+
+/// An API server, and a host beside it.
+pub(crate) struct Stage {
+    server: Server,
+    pub(crate) namespace: NetNs,
+    pub(crate) socket: Socket,
+    pub(crate) eth0: Link,
+    /// The other end of the link.
+    _outside: NetNs,
+    folder: tempfile::TempDir,
+    pub(crate) readiness: Readiness,
+    pub(crate) way: Way,
+}
+
+impl Deref for Stage {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl Stage {
+    /// `None`, said aloud, without the right to make namespaces.
+    pub(crate) fn take(name: &str) -> Option<Self> {
+        let (Ok(namespace), Ok(outside)) = (NetNs::create_anonymous(), NetNs::create_anonymous()) else {
+            println!("skipped: {name} needs root to make network namespaces");
+            return None;
+        };
+        let mut socket = namespace.run(Socket::open).unwrap().unwrap();
+        let spec = VethSpec {
+            name: "eth0",
+            mac: None,
+            mtu: None,
+            peer_name: "peer",
+            peer_ns: Some(outside.as_fd()),
+        };
+        socket.create_veth(&spec).unwrap();
+        let eth0 = socket.link_by_name("eth0").unwrap();
+        for address in ["192.0.2.1/24", "2001:db8:1::1/64"] {
+            socket.add_own_address(&eth0, address.parse().unwrap()).unwrap();
+        }
+        socket.set_up(&eth0).unwrap();
+        let server = Server::take(install, empty);
+        let way = Way::to(address(&server));
+        Some(Self {
+            server,
+            namespace,
+            socket,
+            eth0,
+            _outside: outside,
+            folder: tempfile::tempdir().unwrap(),
+            readiness: Readiness::new(),
+            way,
+        })
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn conflist(&self) -> PathBuf {
+        self.file("10-weft.conflist")
+    }
+
+    /// The configuration, if it is there.
+    pub(crate) fn configuration(&self) -> Option<Value> {
+        let text = fs::read(self.conflist()).ok()?;
+        Some(serde_json::from_slice(&text).expect("whole JSON"))
+    }
+
+    /// Starts the daemon of node `a`.
+    pub(crate) fn daemon(&mut self) -> Task {
+        self.readiness = Readiness::new();
+        let settings = Settings {
+            node: "a".to_owned(),
+            conflist: self.conflist(),
+            network: "weft".to_owned(),
+            choices: Choices {
+                vxlan_id: 7765,
+                vxlan_port: 4789,
+                cluster: Vec::new(),
+                mtu: None,
+            },
+        };
+        let on_host = self.namespace.run(OnHost::open).unwrap().unwrap();
+        let (readiness, kubeconfig) = (self.readiness.clone(), self.kubeconfig().to_owned());
+        let way = self.way.address;
+        Task::start(async move |shutdown| {
+            let mut config = stage::config(&kubeconfig, Some(ACCOUNT)).await;
+            config.cluster_url = format!("https://{way}").parse().unwrap();
+            let client = Client::try_from(config).unwrap();
+            tokio::select! {
+                outcome = keep(settings, client, on_host, readiness, Metrics::default()) => outcome.unwrap(),
+                () = shutdown.wait() => {}
+            }
+        })
+    }
+
+    /// Registers a node, as a kubelet and the controller manager do.
+    pub(crate) fn register(&self, name: &str, ranges: &[&str], addresses: &[&str]) {
+        let mut spec = json!({});
+        if let Some(first) = ranges.first() {
+            spec = json!({ "podCIDR": first, "podCIDRs": ranges });
+        }
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name }, "spec": spec });
+        self.create(NODES, &node);
+        self.report_addresses(name, addresses);
+    }
+
+    pub(crate) fn report_addresses(&self, name: &str, addresses: &[&str]) {
+        let addresses: Vec<_> = addresses
+            .iter()
+            .map(|address| json!({ "type": "InternalIP", "address": address }))
+            .collect();
+        self.report(&format!("{NODES}/{name}"), &json!({ "addresses": addresses }));
+    }
+
+    /// What kubelets report every few minutes.
+    pub(crate) fn heartbeat(&self, name: &str) {
+        let now = jiff::Timestamp::now().to_string();
+        let conditions = json!([{ "type": "Ready", "status": "True", "lastHeartbeatTime": now }]);
+        self.report(&format!("{NODES}/{name}"), &json!({ "conditions": conditions }));
+    }
+
+    /// The daemon's routes, in words.
+    pub(crate) fn routes(&mut self) -> Vec<String> {
+        let mut all = self.socket.routes(Family::V4).unwrap();
+        all.extend(self.socket.routes(Family::V6).unwrap());
+        let ours = all.iter().filter(|route| route.protocol == Some(ROUTE_PROTOCOL));
+        let mut shown: Vec<_> = ours.map(Route::to_string).collect();
+        shown.sort();
+        shown
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for_routes(&mut self, expected: &[&str]) {
+        until("the routes", || match self.routes() {
+            found if found == expected => Ok(()),
+            found => Err(format!("expected {expected:?}, found {found:?}")),
+        });
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_until_ready(&self, ready: bool) {
+        until("readiness", || match self.readiness.is_ready() {
+            found if found == ready => Ok(()),
+            found => Err(format!("ready: {found}")),
+        });
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for_event(&self, beginning: &str) {
+        until("an event", || {
+            let events = self.events("default");
+            if events.iter().any(|event| event.starts_with(beginning)) {
+                Ok(())
+            } else {
+                Err(format!("no {beginning} in {events:#?}"))
+            }
+        });
+    }
+}
+
+fn address(server: &Server) -> SocketAddr {
+    let url = server.kubectl().run([
+        "config",
+        "view",
+        "--minify",
+        "--output=jsonpath={.clusters[0].cluster.server}",
+    ]);
+    let url = url.expect("a kubeconfig");
+    url.trim()
+        .trim_start_matches("https://")
+        .parse()
+        .expect("an address")
+}

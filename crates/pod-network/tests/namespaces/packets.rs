@@ -1,0 +1,226 @@
+//! Who reaches whom, by which way, and with which address.
+
+use linux::netns::NetNs;
+use pod_network::{Node, Peers};
+
+use crate::world::{Host, Segment, World, exchange, in_a_world, udp};
+
+const NEAR: [&str; 2] = ["192.0.2.254/24", "2001:db8:1::fe/64"];
+const FAR: [&str; 2] = ["198.51.100.254/24", "2001:db8:2::fe/64"];
+
+/// Two nodes on one segment, and one on another.
+struct Cluster {
+    near: Segment,
+    hosts: Vec<Host>,
+}
+
+fn cluster(world: &mut World) -> Cluster {
+    let near = world.segment("near", &NEAR);
+    let far = world.segment("far", &FAR);
+    let hosts = vec![
+        world.node(
+            &near,
+            "a",
+            &["192.0.2.1/24", "2001:db8:1::1/64"],
+            &["10.1.0.0/24", "fd00:1::/64"],
+        ),
+        world.node(
+            &near,
+            "b",
+            &["192.0.2.2/24", "2001:db8:1::2/64"],
+            &["10.1.1.0/24", "fd00:1:0:1::/64"],
+        ),
+        world.node(
+            &far,
+            "c",
+            &["198.51.100.3/24", "2001:db8:2::3/64"],
+            &["10.1.2.0/24", "fd00:1:0:2::/64"],
+        ),
+    ];
+    Cluster { near, hosts }
+}
+
+fn nodes(hosts: &[Host]) -> Vec<Node> {
+    hosts.iter().map(|host| host.node.clone()).collect()
+}
+
+#[test]
+fn pods_reach_each_other_on_the_segment_and_through_the_tunnel_in_both_families() {
+    in_a_world("pods of three nodes", |world| {
+        let mut hosts = cluster(world).hosts;
+        let all = nodes(&hosts);
+        for host in &mut hosts {
+            let arranged = host.arrange(&all);
+            assert!(arranged.problems.is_empty(), "{arranged:#?}");
+            let peers = match host.node.name.as_str() {
+                "c" => Peers { direct: 0, tunnel: 2 },
+                _ => Peers { direct: 1, tunnel: 1 },
+            };
+            assert_eq!((arranged.peers, arranged.mtu), (peers, Some(1450)));
+            let again = host.arrange(&all);
+            assert!(again.changes.is_empty(), "nothing to do: {:#?}", again.changes);
+        }
+        let pods: Vec<_> = hosts.iter_mut().map(|host| host.pod(7)).collect();
+        for is_ipv4 in [true, false] {
+            let sockets: Vec<_> = pods
+                .iter()
+                .map(|pod| udp(&pod.ns, pod.address(is_ipv4), 7000))
+                .collect();
+            for (from, sender) in sockets.iter().enumerate() {
+                for receiver in sockets
+                    .iter()
+                    .enumerate()
+                    .filter(|(to, _)| *to != from)
+                    .map(|(_, it)| it)
+                {
+                    let seen = exchange(sender, receiver);
+                    assert_eq!(
+                        seen,
+                        pods[from].address(is_ipv4),
+                        "pods see each other's own address"
+                    );
+                }
+            }
+            // What the hosts themselves send is answered, too.
+            for host in &hosts {
+                let any = if is_ipv4 { "0.0.0.0" } else { "::" };
+                let sender = udp(&host.ns, any.parse().unwrap(), 7001);
+                for receiver in &sockets {
+                    exchange(&sender, receiver);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_leaves_the_cluster_has_the_address_of_the_node_and_nodes_of_the_segment_see_pods() {
+    in_a_world("masquerading", |world| {
+        let mut hosts = cluster(world).hosts;
+        let all = nodes(&hosts);
+        for host in &mut hosts {
+            host.arrange(&all);
+        }
+        let pod = hosts[0].pod(7);
+        let router = NetNs::current().unwrap();
+        for (is_ipv4, outside) in [(true, "192.0.2.254"), (false, "2001:db8:1::fe")] {
+            let sender = udp(&pod.ns, pod.address(is_ipv4), 7000);
+            let address_of = |host: &Host| {
+                let mut addresses = host.node.addresses.iter().copied();
+                addresses.find(|address| address.is_ipv4() == is_ipv4).unwrap()
+            };
+            let outside = udp(&router, outside.parse().unwrap(), 7000);
+            assert_eq!(
+                exchange(&sender, &outside),
+                address_of(&hosts[0]),
+                "outside of the cluster"
+            );
+            let near = udp(&hosts[1].ns, address_of(&hosts[1]), 7002);
+            assert_eq!(
+                exchange(&sender, &near),
+                pod.address(is_ipv4),
+                "a node of the segment"
+            );
+            let own = udp(&hosts[0].ns, address_of(&hosts[0]), 7002);
+            assert_eq!(
+                exchange(&sender, &own),
+                pod.address(is_ipv4),
+                "the pod's own node"
+            );
+            // The router between them would not find back to a pod.
+            let far = udp(&hosts[2].ns, address_of(&hosts[2]), 7002);
+            assert_eq!(exchange(&sender, &far), address_of(&hosts[0]), "a node elsewhere");
+        }
+    });
+}
+
+#[test]
+fn a_node_that_leaves_takes_its_routes_along_and_one_that_comes_is_reached() {
+    in_a_world("nodes come and go", |world| {
+        let Cluster { near, mut hosts } = cluster(world);
+        let administrator = "10.99.0.0/24";
+        let foreign = linux::routes::Route {
+            gateway: Some("192.0.2.2".parse().unwrap()),
+            link: Some(hosts[0].eth0.index),
+            protocol: Some(4),
+            ..linux::routes::Route::to(administrator.parse().unwrap())
+        };
+        hosts[0].socket.add_route(&foreign).unwrap();
+        let before = hosts[0].routes();
+        let all = nodes(&hosts);
+        hosts[0].arrange(&all);
+        assert!(hosts[0].tunnel().is_some());
+        let without_c = &all[..2];
+        let gone = hosts[0].arrange(without_c);
+        assert_eq!((gone.ranges.len(), gone.mtu), (2, Some(1500)), "{gone:#?}");
+        assert!(hosts[0].tunnel().is_none(), "nobody is behind it");
+
+        let mut new = world.node(&near, "d", &["192.0.2.4/24"], &["10.1.3.0/24"]);
+        let all: Vec<_> = without_c.iter().cloned().chain([new.node.clone()]).collect();
+        for host in hosts.iter_mut().take(2).chain([&mut new]) {
+            host.arrange(&all);
+        }
+        let (one, other) = (hosts[0].pod(7), new.pod(7));
+        exchange(
+            &udp(&one.ns, one.address(true), 7000),
+            &udp(&other.ns, other.address(true), 7000),
+        );
+        // A restart after everybody left: a fresh look alone finds what was ours.
+        let own = hosts[0].node.clone();
+        hosts[0].kernel = hosts[0].ns.run(pod_network::Kernel::open).unwrap().unwrap();
+        hosts[0].arrange(&[own]);
+        let left: Vec<_> = hosts[0]
+            .routes()
+            .into_iter()
+            .filter(|route| route.contains("proto 87"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+        assert!(before.iter().any(|route| route.starts_with(administrator)));
+        assert!(
+            hosts[0]
+                .routes()
+                .iter()
+                .any(|route| route.starts_with(administrator))
+        );
+    });
+}
+
+#[test]
+fn removal_leaves_the_node_as_it_was() {
+    in_a_world("removal", |world| {
+        let mut hosts = cluster(world).hosts;
+        let all = nodes(&hosts);
+        let before = hosts[0].routes();
+        hosts[0].arrange(&all);
+        assert_ne!(hosts[0].routes(), before);
+        for _ in 0..2 {
+            assert_eq!(hosts[0].kernel.clear(), []);
+            assert_eq!(hosts[0].routes(), before);
+            assert!(hosts[0].tunnel().is_none());
+            let mut rules = hosts[0].ns.run(linux::nft::Socket::open).unwrap().unwrap();
+            assert!(rules.chains(pod_network::names::TABLE).unwrap().is_empty());
+        }
+    });
+}
+
+#[test]
+fn nodes_of_ipv6_alone_reach_each_other_through_the_tunnel() {
+    in_a_world("IPv6 alone", |world| {
+        let near = world.segment("near", &NEAR[1..]);
+        let far = world.segment("far", &FAR[1..]);
+        let mut hosts = [
+            world.node(&near, "a", &["2001:db8:1::1/64"], &["fd00:1::/64"]),
+            world.node(&far, "c", &["2001:db8:2::3/64"], &["fd00:1:0:2::/64"]),
+        ];
+        let all = nodes(&hosts);
+        for host in &mut hosts {
+            assert_eq!(host.arrange(&all).mtu, Some(1430));
+        }
+        let [one, other] = hosts.each_mut().map(|host| host.pod(7));
+        let seen = exchange(
+            &udp(&one.ns, one.address(false), 7000),
+            &udp(&other.ns, other.address(false), 7000),
+        );
+        assert_eq!(seen, one.address(false));
+    });
+}
