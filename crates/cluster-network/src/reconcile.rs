@@ -2,10 +2,9 @@
 
 mod carry_out;
 mod crashes;
-mod report;
+mod tell;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use api::cluster_network::{config, operator};
 use kube_kit::{
@@ -23,6 +22,7 @@ use crate::{
     names::manager,
     observe::{self, Stored},
     plan::{Input, Plan, Rejection},
+    report,
     settings::Settings,
 };
 
@@ -74,6 +74,11 @@ impl Reconciler {
         self.failures = Failures::debounced_for(debounce);
     }
 
+    /// Notes what the parts have to say that work beside this one.
+    pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>) {
+        self.failures.reported(reports, Instant::now());
+    }
+
     /// Sets the watches that are refused, fail or are stale. Returns whether that is news.
     pub fn set_blocked(&mut self, blocked: Vec<Blocked>) -> bool {
         let news = blocked != self.blocked;
@@ -88,11 +93,6 @@ impl Reconciler {
     /// Whether a watch is refused, fails or is stale.
     pub fn is_blocked(&self) -> bool {
         !self.blocked.is_empty()
-    }
-
-    /// Takes over what the parts say that work beside the main loop.
-    pub fn take(&mut self, reports: &BTreeMap<Level, crate::report::Failure>) {
-        self.failures.take(reports, Instant::now());
     }
 
     /// When to look again, although nothing changes.

@@ -4,7 +4,20 @@ use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 
-pub use crate::failures::Level;
+/// A part that can fail by itself, in the order in which failures are told.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Level {
+    /// The cluster's proxy.
+    ProxyConfig,
+    /// Bundles of authorities in `ConfigMaps` of others.
+    InjectorConfig,
+    /// Certificates of `OperatorPKI`s.
+    PkiConfig,
+    /// Signing requests of nodes.
+    CertificateSigner,
+    /// Labels that follow the platform.
+    InfrastructureConfig,
+}
 
 /// Why a part is degraded.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -107,12 +107,6 @@ pub(super) fn pod_network(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     if let Some(container) = containers.first_mut() {
         container["args"] = network;
     }
-    let loopback = containers
-        .iter_mut()
-        .find(|container| container["name"] == "loopback");
-    if let Some(command) = loopback.and_then(|container| container["command"].get_mut(5)) {
-        *command = json!(context.facts.cni.bin);
-    }
     Ok(objects)
 }
 

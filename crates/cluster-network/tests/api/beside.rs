@@ -37,7 +37,7 @@ fn parts_beside_the_loop_work_with_the_shipped_rights() {
     stage.apply(&map("default", "wants", labels, ""));
     let mark = stage.mark();
     let _task = stage.task_as(ACCOUNT, |client, shutdown| async move {
-        beside::run(client, &Reports::default(), &shutdown).await;
+        beside::run(&client, &Reports::default(), &shutdown).await;
     });
     stage.wait_for(
         "the bundle",
