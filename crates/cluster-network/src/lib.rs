@@ -11,6 +11,7 @@
 //! Everything above `reconcile` is pure: values in, a plan out.
 
 pub mod additional_networks;
+pub mod beside;
 pub mod canonical;
 pub mod cidr;
 pub mod cli;
@@ -29,6 +30,7 @@ pub mod names;
 pub mod objects;
 pub mod observe;
 pub mod operator_config;
+pub mod ovn;
 pub mod pki;
 pub mod plan;
 pub mod pools;
@@ -51,9 +53,6 @@ use kube_kit::{client, process, serve, shutdown::Shutdown};
 
 use controller::Operator;
 use settings::Settings;
-
-/// The system's bundle of authorities, where the image has one.
-const SYSTEM_BUNDLE: &str = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem";
 
 /// Where a pod finds its namespace.
 const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -130,20 +129,11 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     let work = async {
         let api_server = controller::api_server(&client, &settings).await;
         let operator = Operator::start(client.clone(), settings, api_server);
-        let (reports, bundle) = (operator.reports(), SYSTEM_BUNDLE.into());
+        let reports = operator.reports();
         // Beside each other, in one thread.
         tokio::join!(
             Box::pin(operator.run(&shutdown, &readiness)),
-            Box::pin(proxy::controller::run(
-                client.clone(),
-                bundle,
-                &reports,
-                &shutdown
-            )),
-            Box::pin(trust::controller::run(client.clone(), &reports, &shutdown)),
-            Box::pin(pki::controller::run(client.clone(), &reports, &shutdown)),
-            Box::pin(signer::controller::run(client.clone(), &reports, &shutdown)),
-            Box::pin(ingress::controller::run(client.clone(), &shutdown)),
+            beside::run(&client, &reports, &shutdown),
         );
     };
     tokio::select! {

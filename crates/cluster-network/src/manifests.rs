@@ -68,7 +68,13 @@ pub fn files(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error
 /// When one can't be generated.
 pub fn definitions() -> Result<Vec<Value>, Error> {
     use api::cluster_network::{cluster_operator, config, operator};
-    let definitions = [config::crd()?, operator::crd()?, cluster_operator::crd()?];
+    let definitions = [
+        config::crd()?,
+        operator::crd()?,
+        cluster_operator::crd()?,
+        api::connectivity_check::crd()?,
+        api::operator_pki::crd()?,
+    ];
     let value = |definition| {
         serde_json::to_value(definition).map_err(|error| Error::Yaml {
             file: FILES[0],

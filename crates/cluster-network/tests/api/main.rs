@@ -3,6 +3,8 @@
 //! There are no nodes and no controllers: statuses are written by the tests, and nobody collects garbage.
 
 #[cfg(test)]
+mod beside;
+#[cfg(test)]
 mod certificates;
 #[cfg(test)]
 mod configuration;

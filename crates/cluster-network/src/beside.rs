@@ -1,0 +1,27 @@
+//! The parts of the operator that work beside its main loop, each with watches of its own.
+
+use connectivity::generator;
+use kube::Client;
+use kube_kit::shutdown::Shutdown;
+
+use crate::proxy::controller::SYSTEM_BUNDLE;
+use crate::report::Reports;
+use crate::{ingress, pki, proxy, signer, trust};
+
+/// Works until the end is wished for.
+pub async fn run(client: &Client, reports: &Reports, shutdown: &Shutdown) {
+    let client = || client.clone();
+    tokio::join!(
+        Box::pin(generator::controller::run(client(), shutdown)),
+        Box::pin(proxy::controller::run(
+            client(),
+            SYSTEM_BUNDLE.into(),
+            reports,
+            shutdown
+        )),
+        Box::pin(trust::controller::run(client(), reports, shutdown)),
+        Box::pin(pki::controller::run(client(), reports, shutdown)),
+        Box::pin(signer::controller::run(client(), reports, shutdown)),
+        Box::pin(ingress::controller::run(client(), shutdown)),
+    );
+}

@@ -1,0 +1,205 @@
+//! The configuration file of OVN-Kubernetes (§7.4).
+
+use std::fmt::Display;
+
+use api::cluster_network::operator::NetworkSpec;
+
+use crate::facts::Facts;
+
+#[cfg(test)]
+mod tests;
+
+/// Where nodes answer those who check whether they can carry egress addresses, unless the environment says otherwise.
+pub const EGRESS_HEALTH_PORT: u16 = 9107;
+/// Number of our autonomous system, where nobody says another one.
+const AS_NUMBER: u32 = 64512;
+
+/// What the file is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// The operator's configuration, with its defaults.
+    pub spec: &'a NetworkSpec,
+    /// What is known about the cluster.
+    pub facts: &'a Facts,
+    /// Whether datagrams are aggregated.
+    pub udp_aggregation: bool,
+    /// Port at which nodes answer who checks them for egress addresses.
+    pub egress_health_port: u16,
+}
+
+/// A file that is being written: sections of keys, with an empty line between two of them.
+#[derive(Debug, Default)]
+struct Ini(String);
+
+impl Ini {
+    fn section(&mut self, name: &str) -> &mut Self {
+        if !self.0.is_empty() {
+            self.0.push('\n');
+        }
+        self.0 += &format!("[{name}]\n");
+        self
+    }
+
+    fn key(&mut self, key: &str, value: impl Display) -> &mut Self {
+        self.0 += &format!("{key}={value}\n");
+        self
+    }
+
+    fn text(&mut self, key: &str, value: impl Display) -> &mut Self {
+        self.0 += &format!("{key}=\"{value}\"\n");
+        self
+    }
+}
+
+/// Writes the file.
+pub fn ini(input: &Input<'_>) -> String {
+    let Input { spec, facts, .. } = input;
+    let ovn = spec.default_network.ovn_kubernetes_config.clone();
+    let ovn = ovn.unwrap_or_default();
+    let mut ini = Ini::default();
+    default(&mut ini, input);
+    kubernetes(&mut ini, spec, facts);
+    features(&mut ini, input);
+    let via_host = ovn
+        .gateway_config
+        .as_ref()
+        .is_some_and(|gateway| gateway.routing_via_host);
+    ini.section("gateway")
+        .key("mode", if via_host { "local" } else { "shared" })
+        .key("nodeport", true);
+    if let Some(no_overlay) = &ovn.no_overlay_config
+        && ovn.transport == NO_OVERLAY
+    {
+        ini.section("no-overlay")
+            .key("outbound-snat", no_overlay.outbound_snat.to_lowercase())
+            .key("routing", no_overlay.routing.to_lowercase());
+    }
+    if let Some(bgp) = &ovn.bgp_managed_config {
+        ini.section("bgp-managed")
+            .key("frr-namespace", "openshift-frr-k8s")
+            .key("as-number", bgp.as_number.unwrap_or(AS_NUMBER))
+            .key("topology", "full-mesh");
+    }
+    ini.section("logging")
+        .key("libovsdblogfile", "/var/log/ovnkube/libovsdb.log")
+        .key("logfile-maxsize", 100)
+        .key("logfile-maxbackups", 5)
+        .key("logfile-maxage", 0);
+    if let Some(hybrid) = &ovn.hybrid_overlay_config {
+        ini.section("hybridoverlay").key("enabled", true);
+        if let Some(network) = hybrid.hybrid_cluster_network.first() {
+            ini.text("cluster-subnets", &network.cidr);
+        }
+        if let Some(port) = hybrid.hybrid_overlay_vxlan_port {
+            ini.text("hybrid-overlay-vxlan-port", port);
+        }
+    }
+    if facts.control_plane_nodes == 1 {
+        // Nobody else could take over, so that there is time.
+        ini.section("clustermgrha")
+            .key("election-lease-duration", 137)
+            .key("election-renew-deadline", 107)
+            .key("election-retry-period", 26);
+    }
+    ini.0
+}
+
+/// Transport without tunnels.
+const NO_OVERLAY: &str = "NoOverlay";
+
+fn default(ini: &mut Ini, input: &Input<'_>) {
+    let spec = input.spec;
+    let ovn = spec.default_network.ovn_kubernetes_config.clone();
+    let ovn = ovn.unwrap_or_default();
+    let network = spec
+        .migration
+        .as_ref()
+        .and_then(|migration| migration.mtu.as_ref());
+    let network = network.and_then(|mtu| mtu.network.as_ref());
+    let mtus = network.and_then(|change| Some((change.from?, change.to?)));
+    ini.section("default");
+    match mtus {
+        Some((from, to)) => {
+            ini.text("mtu", from.max(to)).text("routable-mtu", from.min(to));
+        }
+        None => {
+            ini.text("mtu", ovn.mtu.unwrap_or_default());
+        }
+    }
+    let subnets: Vec<_> = spec
+        .cluster_network
+        .iter()
+        .map(|network| format!("{}/{}", network.cidr, network.host_prefix))
+        .collect();
+    ini.text("cluster-subnets", subnets.join(","));
+    if ovn.transport == NO_OVERLAY {
+        ini.text("transport", "no-overlay");
+    }
+    ini.text("encap-port", ovn.geneve_port.unwrap_or_default())
+        .key("enable-lflow-cache", true)
+        .key("lflow-cache-limit-kb", 1_048_576)
+        .key("enable-udp-aggregation", input.udp_aggregation)
+        .text(
+            "udn-allowed-default-services",
+            "default/kubernetes,openshift-dns/dns-default",
+        );
+}
+
+fn kubernetes(ini: &mut Ini, spec: &NetworkSpec, facts: &Facts) {
+    let host = &facts.api_server.host;
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.clone()
+    };
+    let ovn = spec.default_network.ovn_kubernetes_config.as_ref();
+    ini.section("kubernetes")
+        .text("service-cidrs", spec.service_network.join(","))
+        .text("ovn-config-namespace", crate::names::OVN_NAMESPACE)
+        .text(
+            "apiserver",
+            format_args!("https://{host}:{}", facts.api_server.port),
+        )
+        .text("host-network-namespace", "openshift-host-network");
+    if ovn.is_some_and(|ovn| ovn.hybrid_overlay_config.is_some()) {
+        ini.text("no-hostsubnet-nodes", "kubernetes.io/os=windows");
+    }
+    ini.text("platform-type", &facts.platform)
+        .text("healthz-bind-address", "0.0.0.0:10256")
+        .text("dns-service-namespace", "openshift-dns")
+        .text("dns-service-name", "dns-default");
+}
+
+fn features(ini: &mut Ini, input: &Input<'_>) {
+    const FIRST: [&str; 4] = [
+        "enable-egress-ip",
+        "enable-egress-firewall",
+        "enable-egress-qos",
+        "enable-egress-service",
+    ];
+    const SECOND: [&str; 5] = [
+        "enable-multi-network",
+        "enable-network-segmentation",
+        "enable-preconfigured-udn-addresses",
+        "enable-admin-network-policy",
+        "enable-multi-external-gateway",
+    ];
+    /// Feature gates, and the key that each switches on.
+    const GATES: [(&str, &str); 2] = [
+        ("DNSNameResolver", "enable-dns-name-resolver"),
+        ("NetworkConnect", "enable-network-connect"),
+    ];
+    ini.section("ovnkubernetesfeature");
+    for key in FIRST {
+        ini.key(key, true);
+    }
+    ini.key("egressip-node-healthcheck-port", input.egress_health_port);
+    for key in SECOND {
+        ini.key(key, true);
+    }
+    for (gate, key) in GATES {
+        if input.facts.gate(gate) {
+            ini.key(key, true);
+        }
+    }
+}
