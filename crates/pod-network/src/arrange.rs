@@ -7,6 +7,7 @@ use crate::{
     desired::{Choices, Peers, desired},
     difference::difference,
     kernel::Kernel,
+    messages::Problem,
     node::Node,
 };
 
@@ -19,6 +20,8 @@ pub struct Arranged {
     pub failures: Vec<linux::Error>,
     /// What is wrong with other nodes, or stands in the way of their routes.
     pub problems: BTreeSet<String>,
+    /// Which nodes have no address yet: mostly for moments.
+    pub waiting: BTreeSet<String>,
     /// Ranges of other nodes that are reached.
     pub ranges: BTreeSet<IpNet>,
     /// Links that this depends on, by index.
@@ -43,9 +46,13 @@ pub fn arrange(
     let view = kernel.look()?;
     let desired = desired(nodes, own, &view.host, choices);
     let (steps, obstacles) = difference(&desired, &view.seen);
-    let problems = desired.problems.iter().chain(&obstacles);
+    let all = desired.problems.iter().chain(&obstacles);
+    let (waiting, problems): (Vec<_>, Vec<_>) =
+        all.partition(|problem| matches!(problem, Problem::NoAddressYet { .. }));
+    let words = |problems: Vec<&Problem>| problems.into_iter().map(ToString::to_string).collect();
     let mut arranged = Arranged {
-        problems: problems.map(ToString::to_string).collect(),
+        problems: words(problems),
+        waiting: words(waiting),
         ranges: desired.routes.keys().copied().collect(),
         links: desired.links,
         peers: desired.peers,

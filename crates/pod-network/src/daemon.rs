@@ -89,6 +89,7 @@ pub async fn keep(
         readiness,
         metrics,
         said: BTreeSet::new(),
+        waiting: BTreeSet::new(),
         interest: Interest::default(),
         stands: false,
         settings,
@@ -188,6 +189,8 @@ struct Daemon {
     metrics: Metrics,
     /// What was said already and still holds.
     said: BTreeSet<Notice>,
+    /// Nodes without an address, as the log was told.
+    waiting: BTreeSet<String>,
     interest: Interest,
     /// Routes and packet rules stood once: from then on the configuration is kept, whatever fails.
     stands: bool,
@@ -249,6 +252,10 @@ impl Daemon {
             self.metrics.failed();
             tracing::error!("{failure}");
         }
+        for text in arranged.waiting.difference(&self.waiting) {
+            tracing::info!("{text}");
+        }
+        self.waiting.clone_from(&arranged.waiting);
         self.interest = Interest {
             links: arranged.links.clone(),
             ranges: arranged.ranges.clone(),
@@ -277,7 +284,7 @@ impl Daemon {
         self.metrics.reached(
             arranged.peers,
             arranged.ranges.len(),
-            arranged.problems.len(),
+            arranged.problems.len() + arranged.waiting.len(),
             arranged.mtu,
         );
         let mut notices: BTreeSet<Notice> = arranged

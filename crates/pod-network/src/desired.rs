@@ -268,9 +268,13 @@ impl<'a> Ways<'a> {
         underlay: Option<IpAddr>,
     ) -> Result<(), Problem> {
         let far = underlay.and_then(|underlay| node.address_like(&underlay));
-        let far = far.ok_or_else(|| Problem::NoAddress {
-            node: node.name.clone(),
-            range,
+        let far = far.ok_or_else(|| {
+            let (name, range) = (node.name.clone(), range);
+            if node.addresses.is_empty() {
+                Problem::NoAddressYet { node: name, range }
+            } else {
+                Problem::NoAddress { node: name, range }
+            }
         })?;
         let mac = mac(&far);
         // Addresses with one digest.

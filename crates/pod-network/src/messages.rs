@@ -15,6 +15,13 @@ pub(crate) enum Problem {
         /// The range that has no route.
         range: IpNet,
     },
+    /// It has no address at all, as one that was just registered.
+    NoAddressYet {
+        /// The node.
+        node: String,
+        /// The range that has no route.
+        range: IpNet,
+    },
     /// An older node has the range.
     Taken {
         /// The node.
@@ -67,6 +74,10 @@ impl fmt::Display for Problem {
             Problem::NoAddress { node, range } => write!(
                 f,
                 "pods of node {node} in {range} can't be reached: the node has no InternalIP that this node can send to"
+            ),
+            Problem::NoAddressYet { node, range } => write!(
+                f,
+                "pods of node {node} in {range} can't be reached yet: the node has no InternalIP"
             ),
             Problem::Taken { node, range, by } => write!(
                 f,

@@ -180,6 +180,7 @@ fn nodes_of_ipv6_alone_have_a_tunnel_of_ipv6() {
     assert_ne!(there.mac, *there.hosts.keys().next().unwrap());
 }
 
+// cluster-network#85
 #[test]
 fn the_mtu_is_the_least_of_the_links_that_lead_to_others() {
     let mut host = host();
@@ -202,6 +203,9 @@ fn the_mtu_is_the_least_of_the_links_that_lead_to_others() {
         ..choices()
     };
     assert_eq!(decide(&[far], &chosen).mtu, Some(1280));
+    let own_v6 = node("own", &["fd00:1::/64"], &["2001:db8::1"]);
+    let far_v6 = node("far", &["fd00:1:0:2::/64"], &["2001:db8:9::9"]);
+    assert_eq!(desired(&[far_v6], &own_v6, &host, &choices()).mtu, Some(1422));
     assert_eq!(desired(&[], &own(), &Host::default(), &choices()).mtu, None);
 }
 
@@ -231,6 +235,7 @@ fn pods_and_nodes_of_the_segment_see_pods_by_their_own_address() {
     );
 }
 
+// cluster-network#78
 #[test]
 fn nobody_gets_the_packets_of_others_by_claiming_their_ranges() {
     let old = Node {
@@ -298,6 +303,7 @@ fn nobody_gets_the_packets_of_others_by_claiming_their_ranges() {
 fn what_is_wrong_with_a_node_is_said_and_the_others_are_reached() {
     let near = node("near", &["10.1.1.0/24"], &["192.0.2.2"]);
     let nowhere = node("nowhere", &["10.1.2.0/24"], &[]);
+    let v6 = node("v6", &["10.1.6.0/24"], &["2001:db8::6"]);
     let odd = Node {
         unreadable: vec!["10.1.0.0/33".to_owned()],
         ..node("odd", &["10.1.3.0/24"], &["192.0.2.3"])
@@ -306,6 +312,7 @@ fn what_is_wrong_with_a_node_is_said_and_the_others_are_reached() {
     let desired = decide(&[
         near,
         nowhere,
+        v6,
         odd,
         twin("t1", "10.1.4.0/24"),
         twin("t2", "10.1.5.0/24"),
@@ -314,7 +321,8 @@ fn what_is_wrong_with_a_node_is_said_and_the_others_are_reached() {
     assert_eq!(
         shown(&desired),
         [
-            "pods of node nowhere in 10.1.2.0/24 can't be reached: the node has no InternalIP that this node can send to",
+            "pods of node v6 in 10.1.6.0/24 can't be reached: the node has no InternalIP that this node can send to",
+            "pods of node nowhere in 10.1.2.0/24 can't be reached yet: the node has no InternalIP",
             "node odd: \"10.1.0.0/33\" is no pod range or address, left aside",
         ]
     );

@@ -16,6 +16,7 @@ const B: (&[&str], &[&str]) = (
 );
 const TO_B: [&str; 2] = ["10.1.1.0/24 via 192.0.2.2", "fd00:1:0:1::/64 via 2001:db8:1::2"];
 
+// cluster-network#76
 #[test]
 fn routes_follow_nodes_that_come_move_and_go() {
     let Some(mut stage) = Stage::take("routes follow nodes") else {
@@ -59,6 +60,7 @@ fn routes_follow_nodes_that_come_move_and_go() {
     stage.wait_for_routes(&["10.1.2.0/24 via 192.0.2.3"]);
 }
 
+// cluster-network#79
 #[test]
 fn a_node_without_a_range_says_so_and_waits() {
     let Some(mut stage) = Stage::take("a node without a range") else {
@@ -79,6 +81,7 @@ fn a_node_without_a_range_says_so_and_waits() {
     assert_eq!(stage.routes(), TO_B);
 }
 
+// cluster-network#83
 #[test]
 fn without_the_api_server_everything_stays_and_then_catches_up() {
     let Some(mut stage) = Stage::take("the API server is away") else {
@@ -109,6 +112,7 @@ fn without_the_api_server_everything_stays_and_then_catches_up() {
     assert!(stage.configuration().is_some());
 }
 
+// cluster-network#81
 #[test]
 fn what_somebody_breaks_on_the_host_is_put_right_by_its_event() {
     let Some(mut stage) = Stage::take("repairs by events") else {
@@ -122,6 +126,7 @@ fn what_somebody_breaks_on_the_host_is_put_right_by_its_event() {
     let all = [TO_B[0], "10.1.2.0/24 via 10.1.2.0", TO_B[1]];
     assert_eq!(stage.routes(), all);
 
+    let mark = stage.mark();
     let routes = stage.socket.routes(linux::address::Family::V4).unwrap();
     let ours = routes
         .iter()
@@ -155,8 +160,11 @@ fn what_somebody_breaks_on_the_host_is_put_right_by_its_event() {
         Some(found) if found["name"] == "weft" => Ok(()),
         other => Err(format!("{other:?}")),
     });
+    let requests = stage.requests_of(ACCOUNT, mark);
+    assert!(requests.is_empty(), "{requests:#?}");
 }
 
+// cluster-network#80
 #[test]
 fn another_network_on_the_node_is_named_and_not_touched() {
     let Some(mut stage) = Stage::take("two networks") else {
@@ -189,6 +197,7 @@ fn another_network_on_the_node_is_named_and_not_touched() {
     stage.wait_until_ready(false);
 }
 
+// cluster-network#86
 #[test]
 fn at_rest_nothing_is_asked_and_nothing_written() {
     let Some(mut stage) = Stage::take("a daemon at rest") else {

@@ -120,6 +120,7 @@ impl Stream {
     }
 }
 
+// cluster-network#82
 #[test]
 fn no_packet_is_lost_wherever_the_daemon_is_killed() {
     in_a_world("kills under traffic", |world| {

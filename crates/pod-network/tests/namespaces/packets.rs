@@ -44,6 +44,7 @@ fn nodes(hosts: &[Host]) -> Vec<Node> {
     hosts.iter().map(|host| host.node.clone()).collect()
 }
 
+// cluster-network#75
 #[test]
 fn pods_reach_each_other_on_the_segment_and_through_the_tunnel_in_both_families() {
     in_a_world("pods of three nodes", |world| {
@@ -93,6 +94,7 @@ fn pods_reach_each_other_on_the_segment_and_through_the_tunnel_in_both_families(
     });
 }
 
+// cluster-network#77
 #[test]
 fn what_leaves_the_cluster_has_the_address_of_the_node_and_nodes_of_the_segment_see_pods() {
     in_a_world("masquerading", |world| {
@@ -134,6 +136,7 @@ fn what_leaves_the_cluster_has_the_address_of_the_node_and_nodes_of_the_segment_
     });
 }
 
+// cluster-network#76
 #[test]
 fn a_node_that_leaves_takes_its_routes_along_and_one_that_comes_is_reached() {
     in_a_world("nodes come and go", |world| {
@@ -185,6 +188,7 @@ fn a_node_that_leaves_takes_its_routes_along_and_one_that_comes_is_reached() {
     });
 }
 
+// cluster-network#84
 #[test]
 fn removal_leaves_the_node_as_it_was() {
     in_a_world("removal", |world| {
@@ -193,8 +197,16 @@ fn removal_leaves_the_node_as_it_was() {
         let before = hosts[0].routes();
         hosts[0].arrange(&all);
         assert_ne!(hosts[0].routes(), before);
+        let folder = tempfile::tempdir().unwrap();
+        let conflist = folder.path().join("10-weft.conflist");
+        std::fs::write(&conflist, "{}").unwrap();
         for _ in 0..2 {
-            assert_eq!(hosts[0].kernel.clear(), []);
+            hosts[0]
+                .ns
+                .run(|| pod_network::remove(&conflist))
+                .unwrap()
+                .unwrap();
+            assert!(!conflist.exists());
             assert_eq!(hosts[0].routes(), before);
             assert!(hosts[0].tunnel().is_none());
             let mut rules = hosts[0].ns.run(linux::nft::Socket::open).unwrap().unwrap();

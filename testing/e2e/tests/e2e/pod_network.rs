@@ -161,6 +161,7 @@ fn server(node: &str) -> Value {
     server
 }
 
+// cluster-network#84
 #[test]
 fn a_cluster_without_a_network_gets_one_that_survives_its_daemons() {
     let (Ok(image), Ok(archive)) = (
@@ -303,7 +304,9 @@ fn remove(own: &Own, image: &str) {
     own.apply("remove.yaml", image);
     own.kubectl(&ROLLED_OUT);
     for node in NODES {
-        let list = format!("ip route show proto 87; ls {CONFIG} 2>/dev/null || :");
+        let list = format!(
+            "ip route show proto 87; ip link show weft.vxlan 2>/dev/null; ls {CONFIG} 2>/dev/null || :"
+        );
         let left = own.node(node, &["sh", "-c", &list]);
         assert_eq!(left.trim(), "", "{node}");
         let rules = own.node(node, &["nft", "list", "tables"]);
