@@ -144,7 +144,11 @@ impl Results {
     /// Whether specs passed, and nothing failed.
     pub fn is_success(&self) -> bool {
         let passed = self.specs.iter().any(|spec| spec.outcome == Outcome::Passed);
-        passed && self.around.is_empty() && self.failed().next().is_none()
+        passed && !self.has_failures()
+    }
+
+    pub(crate) fn has_failures(&self) -> bool {
+        !self.around.is_empty() || self.failed().next().is_some()
     }
 
     fn failed(&self) -> impl Iterator<Item = (&Spec, &str, &str)> {

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use cluster::kubernetes::Suite;
@@ -85,7 +85,7 @@ impl Run<'_> {
         if !report.is_file() {
             let output = fs::read_to_string(self.log()).unwrap_or_default();
             return Err(Error::NoReport {
-                status,
+                status: status.to_string(),
                 log: self.log(),
                 output: run::tail(&output),
             });
@@ -97,13 +97,18 @@ impl Run<'_> {
                 .around
                 .push(format!("{missing} specs were not run to their end ({status})"));
         }
+        if !status.success() && !results.has_failures() {
+            results
+                .around
+                .push(format!("the tests failed without saying why ({status})"));
+        }
         results.specs.extend(left_out);
         results.specs.sort_by(|one, two| one.name.cmp(&two.name));
         Ok(results)
     }
 
     /// Runs the program to its end, counting specs in what it prints.
-    fn watch(&self, all: usize, progress: &mut dyn Progress) -> Result<String> {
+    fn watch(&self, all: usize, progress: &mut dyn Progress) -> Result<ExitStatus> {
         let path = self.log();
         let log = File::create(&path).at("create", &path)?;
         let copy = log.try_clone().at("write", &path)?;
@@ -123,7 +128,7 @@ impl Run<'_> {
             count.read(&fresh);
             progress.tick(&count.shown(all));
             if let Some(status) = ended {
-                return Ok(status.to_string());
+                return Ok(status);
             }
             std::thread::sleep(PERIOD);
         }
