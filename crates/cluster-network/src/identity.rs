@@ -51,7 +51,6 @@ mod tests {
 
     #[test]
     fn webhook_waits_for_all_that_it_stands_on() {
-        // cluster-network#74
         for bits in 0..8_u8 {
             let has = |bit: u8| bits & (1 << bit) != 0;
             let server = Server {

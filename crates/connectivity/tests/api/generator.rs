@@ -101,11 +101,9 @@ fn checks_follow_what_there_is() {
         "No targets available"
     );
     target(&stage, "10.244.1.7", "node2.example.com");
-    let check = stage.wait_for(
-        TARGET,
-        &format!("{}/{TARGET}", checks()),
-        Option::<&Value>::cloned,
-    );
+    let check = stage.wait_for(TARGET, &format!("{}/{TARGET}", checks()), |check| {
+        Some(check?.clone())
+    });
     assert_eq!(
         check["spec"],
         json!({ "sourcePod": POD, "targetEndpoint": "10.244.1.7:8080" })
