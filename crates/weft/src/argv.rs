@@ -173,6 +173,33 @@ mod tests {
     }
 
     #[test]
+    fn cluster_network_operator_has_commands_of_its_own() {
+        assert_eq!(
+            rewritten(&[
+                "/usr/bin/cluster-network-operator",
+                "start",
+                "--listen=0.0.0.0:9104"
+            ])[1..],
+            ["cluster-network-operator", "start", "--listen=0.0.0.0:9104"]
+        );
+        assert_eq!(
+            rewritten(&[
+                "/usr/bin/cluster-network-operator",
+                "probe-mtu",
+                "--namespace=ns",
+                "--name=mtu"
+            ])[1..],
+            [
+                "cluster-network-operator",
+                "probe-mtu",
+                "--namespace=ns",
+                "--name=mtu"
+            ]
+        );
+    }
+
+    #[allow(clippy::too_many_lines, reason = "a line or more for each program")]
+    #[test]
     fn established_names_mean_their_command() {
         assert_eq!(
             rewritten(&["/usr/bin/bridge-marker", "-node-name", "n"])[1..],
