@@ -1,6 +1,8 @@
-//! `weft network plan` and `weft network status`: what the operator would do, by its own code, and how the network is.
+//! `weft network plan`, `status` and `manifests`: what the operator would do, by its own code, how the network is, and
+//! what installs the operator.
 //! Nothing is ever written to a cluster.
 
+mod manifests;
 mod plan;
 mod status;
 
@@ -14,6 +16,7 @@ use kube_kit::{
 use serde_json::Value;
 use tokio::time::Instant;
 
+pub use manifests::{Args as ManifestsArgs, answer as manifests};
 pub use plan::{Args as PlanArgs, answer as plan};
 pub use status::{Args as StatusArgs, answer as status};
 

@@ -25,6 +25,10 @@ pub struct Install<'a> {
     pub version: &'a str,
     /// When images are pulled.
     pub pull_policy: &'a str,
+    /// Image of kube-proxy; empty where none is to be deployed.
+    pub kube_proxy_image: &'a str,
+    /// Name or address of the API server and its port, where there are no services yet.
+    pub api_server: Option<(&'a str, &'a str)>,
 }
 
 /// An installation could not be rendered: a defect of the operator's own files.
@@ -105,18 +109,38 @@ pub fn operator(install: &Install<'_>) -> Result<Vec<Value>, Error> {
             let container = &mut object["spec"]["template"]["spec"]["containers"][0];
             container["image"] = json!(install.image);
             container["imagePullPolicy"] = json!(install.pull_policy);
-            let variables = container["env"].as_array_mut();
-            for variable in variables.into_iter().flatten() {
-                match variable["name"].as_str() {
-                    Some(names::env::OWN_IMAGE) => variable["value"] = json!(install.image),
-                    Some(names::env::VERSION) => variable["value"] = json!(install.version),
-                    Some(names::env::PULL_POLICY) => variable["value"] = json!(install.pull_policy),
-                    _ => {}
-                }
+            if let Some(variables) = container["env"].as_array_mut() {
+                tell(variables, install);
             }
         }
     }
     Ok(objects)
+}
+
+/// Tells the operator what the installation says.
+fn tell(variables: &mut Vec<Value>, install: &Install<'_>) {
+    for (name, value) in [
+        (names::env::OWN_IMAGE, install.image),
+        (names::env::VERSION, install.version),
+        (names::env::PULL_POLICY, install.pull_policy),
+        (names::env::KUBE_PROXY_IMAGE, install.kube_proxy_image),
+    ] {
+        for variable in variables.iter_mut().filter(|variable| variable["name"] == name) {
+            variable["value"] = json!(value);
+        }
+    }
+    let Some((host, port)) = install.api_server else {
+        return;
+    };
+    // For itself, and for what it deploys.
+    for (name, value) in [
+        (names::API_HOST, host),
+        (names::API_PORT, port),
+        (names::env::API_HOST, host),
+        (names::env::API_PORT, port),
+    ] {
+        variables.push(json!({ "name": name, "value": value }));
+    }
 }
 
 /// Everything that may be rendered, whatever is asked for.

@@ -15,6 +15,8 @@ pub(crate) struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Question {
+    /// Print what installs the operator that gives a cluster its network
+    Manifests(cluster_network::cli::ManifestsArgs),
     /// Show what a configuration would change, and what of it is unsafe
     Plan(cluster_network::cli::PlanArgs),
     /// Show how the network is, and what is wrong with it
@@ -26,6 +28,7 @@ enum Question {
 /// Prints the answer, and tells by the exit code how it went.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let answer = match &args.question {
+        Question::Manifests(args) => cluster_network::cli::manifests(args),
         Question::Plan(args) => cluster_network::cli::plan(args),
         Question::Status(args) => cluster_network::cli::status(args),
         Question::Check(args) => connectivity::cli::answer(args),

@@ -6,6 +6,8 @@ const INSTALL: Install<'_> = Install {
     image: "registry.example/weft:v0.1.0",
     version: "0.1.0",
     pull_policy: "IfNotPresent",
+    kube_proxy_image: "",
+    api_server: None,
 };
 
 #[test]

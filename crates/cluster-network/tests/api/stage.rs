@@ -50,6 +50,8 @@ fn install(admin: &Admin) {
         image: "registry.example/weft:v1",
         version: VERSION,
         pull_policy: "IfNotPresent",
+        kube_proxy_image: "",
+        api_server: None,
     };
     for object in manifests::operator(&install).expect("objects") {
         if object["kind"] != "Deployment" {

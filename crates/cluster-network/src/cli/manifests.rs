@@ -1,0 +1,111 @@
+//! `weft network manifests`: what installs the operator.
+
+use kube_kit::connection::Answer;
+
+use crate::manifests::{self, Install};
+
+/// What `weft network manifests --help` says last.
+const EXAMPLES: &str = "\
+Examples:
+  weft network manifests --image registry.example/weft:v1 \\
+    --kube-proxy-image registry.k8s.io/kube-proxy:v1.34.4 | kubectl apply -f -
+
+Then apply a cluster configuration, such as deploy/cluster-network/example.cr.yaml.";
+
+/// Arguments of `weft network manifests`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Image of the operator, and of what it deploys
+    #[arg(long, value_name = "REF")]
+    image: String,
+    /// Image of kube-proxy, where it is to be deployed
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    kube_proxy_image: String,
+    /// Address of the API server, where there are no services yet
+    #[arg(long, value_name = "HOST:PORT")]
+    api_server: Option<String>,
+    /// When images are pulled
+    #[arg(long, value_name = "POLICY", default_value = "IfNotPresent")]
+    pull_policy: String,
+}
+
+/// Answers the question, and prints nothing.
+pub fn answer(args: &Args) -> Answer {
+    let api_server = args.api_server.as_deref().map(|address| address.rsplit_once(':'));
+    let api_server = match api_server {
+        Some(None) => return failed("--api-server is not HOST:PORT"),
+        Some(Some(parts)) => Some(parts),
+        None => None,
+    };
+    let install = Install {
+        image: &args.image,
+        version: env!("CARGO_PKG_VERSION"),
+        pull_policy: &args.pull_policy,
+        kube_proxy_image: &args.kube_proxy_image,
+        api_server,
+    };
+    match manifests::files(&install) {
+        Ok(files) => {
+            // The example is for people.
+            let texts = files.into_iter().filter(|(name, _)| *name != manifests::FILES[2]);
+            let texts: Vec<String> = texts.map(|(_, text)| text).collect();
+            Answer {
+                text: texts.join("---\n"),
+                ..Answer::default()
+            }
+        }
+        Err(error) => failed(&error.to_string()),
+    }
+}
+
+fn failed(error: &str) -> Answer {
+    Answer {
+        remarks: format!("error: {error}\n"),
+        code: 2,
+        ..Answer::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Args, answer};
+
+    #[test]
+    fn operator_is_told_what_the_flags_say() {
+        let args = Args {
+            image: "registry.example/weft:v7".to_owned(),
+            kube_proxy_image: "registry.example/kube-proxy:v7".to_owned(),
+            api_server: Some("192.0.2.1:6443".to_owned()),
+            pull_policy: "Always".to_owned(),
+        };
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&answer(&args).text).expect("YAML");
+        let deployment = objects
+            .iter()
+            .find(|object| object["kind"] == "Deployment")
+            .expect("a Deployment");
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["image"], "registry.example/weft:v7");
+        let variables = container["env"].as_array().expect("variables");
+        for (name, value) in [
+            ("NETWORK_OPERATOR_IMAGE", "registry.example/weft:v7"),
+            ("KUBE_PROXY_IMAGE", "registry.example/kube-proxy:v7"),
+            ("IMAGE_PULL_POLICY", "Always"),
+            ("KUBERNETES_SERVICE_HOST", "192.0.2.1"),
+            ("APISERVER_OVERRIDE_HOST", "192.0.2.1"),
+            ("APISERVER_OVERRIDE_PORT", "6443"),
+        ] {
+            assert!(
+                variables.contains(&json!({ "name": name, "value": value })),
+                "{name}: {variables:?}"
+            );
+        }
+        let wrong = Args {
+            api_server: Some("192.0.2.1".to_owned()),
+            ..args
+        };
+        assert_eq!(answer(&wrong).code, 2);
+    }
+}
