@@ -173,6 +173,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "some lines for each name")]
     fn established_names_mean_their_command() {
         assert_eq!(
             rewritten(&["/usr/bin/bridge-marker", "-node-name", "n"])[1..],
