@@ -198,7 +198,7 @@ mod tests {
         );
     }
 
-    #[allow(clippy::too_many_lines, reason = "a line or more for each program")]
+    #[allow(clippy::too_many_lines, reason = "some lines for each name")]
     #[test]
     fn established_names_mean_their_command() {
         assert_eq!(
