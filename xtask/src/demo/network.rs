@@ -10,8 +10,11 @@ use super::{commands, prepare};
 use crate::image;
 use crate::install::{apply, example, wait_for};
 
-/// Two pods of [`PODS`] with a Service before each.
+/// Two pods with a Service before each.
 const PODS: &str = "cluster-network-pods.yaml";
+/// What endpoints on nodes are called, with the node behind it; and one that is asked for by a name.
+const TARGET: &str = "network-check-target-";
+const NAMED: &str = "network-check-target-service-cluster";
 
 pub(super) fn show(_: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     let options = Options {
@@ -139,29 +142,56 @@ fn visit(kubectl: &Kubectl, steps: &mut Steps, from: &str, to: &str) -> anyhow::
     };
     for address in [&visit.address, &visit.service] {
         cluster::wait::until(&format!("an answer of {address}"), super::PATIENCE, || {
-            let url = format!("http://{address}:8080/");
-            let answer = kubectl.run(["exec", from, "--", "wget", "-q", "-T", "5", "-O", "-", &url]);
+            let ask = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 8080");
+            let answer = kubectl.run(["exec", from, "--", "sh", "-c", &ask]);
             let answer = answer.map_err(|error| error.to_string())?;
-            if answer.trim() == to { Ok(()) } else { Err(answer) }
+            if answer.lines().next_back() == Some(to) {
+                Ok(())
+            } else {
+                Err(answer)
+            }
         })?;
     }
     Ok(visit)
 }
 
-/// What `weft network check` prints once everything is reachable.
+/// What `weft network check` prints once everything is reachable that needs no DNS: this cluster has none.
 fn reached(built: &image::Built, kubectl: &Kubectl, steps: &mut Steps) -> anyhow::Result<String> {
     let check = || {
         let mut weft = Command::new(&built.weft);
         weft.args(["network", "check"])
             .env("KUBECONFIG", kubectl.kubeconfig());
-        run::output(&mut weft).map_err(|error| {
-            let text = error.to_string();
-            steps.tick(text.lines().last().unwrap_or_default());
-            text
-        })
+        // The exit code tells of the name, too.
+        let output = weft.output().map_err(|error| error.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        is_reached(&text)
+            .map(|()| text)
+            .inspect_err(|missing| steps.tick(missing))
     };
     cluster::wait::until("all endpoints to be reachable", super::PATIENCE, check)
         .context("some endpoints are out of reach")
+}
+
+/// Whether there are results, and none of them is bad but that of the name.
+fn is_reached(check: &str) -> Result<(), String> {
+    let (mut reached, mut missing) = (0, Vec::new());
+    for line in check.lines() {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("ok"), Some(endpoint)) => reached += usize::from(endpoint.starts_with(TARGET)),
+            (Some("FAIL" | "?"), Some(endpoint)) if endpoint != NAMED => missing.push(endpoint),
+            _ => {}
+        }
+    }
+    // There is a target on each node.
+    if reached >= 2 && missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
+            "{reached} nodes are reached, and not {}",
+            missing.join(", ")
+        ))
+    }
 }
 
 fn story(before: &str, after: &str, visits: &[Visit], check: &str) -> String {
@@ -182,7 +212,10 @@ fn story(before: &str, after: &str, visits: &[Visit], check: &str) -> String {
             "{from} was answered by {to} on the other node, at {address} and by its Service at {service}\n"
         ));
     }
-    text.push_str(&format!("\nweft network check:\n\n{}", indented(check)));
+    text.push_str(&format!(
+        "\nweft network check, in a cluster without DNS:\n\n{}",
+        indented(check)
+    ));
     text
 }
 
@@ -190,6 +223,26 @@ fn story(before: &str, after: &str, visits: &[Visit], check: &str) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn endpoints_are_reached_when_only_the_name_is_not() {
+        let text = |more: &str| {
+            format!(
+                "node02: 3 of 4 endpoints reachable\n  ok    network-check-target-node01  10.244.1.2:8080  456µs\n  \
+                 ok    network-check-target-node02  10.244.2.2:8080  456µs\n{more}\n1 of 4 is not known to be reachable.\n"
+            )
+        };
+        let named = "  FAIL  network-check-target-service-cluster  network-check-target:80  since";
+        assert_eq!(is_reached(&text(named)), Ok(()));
+        let other = is_reached(&text(
+            "  FAIL  kubernetes-default-service-cluster-0  10.96.0.1:443  since",
+        ));
+        assert_eq!(
+            other.unwrap_err(),
+            "2 nodes are reached, and not kubernetes-default-service-cluster-0"
+        );
+        assert!(is_reached("there are no checks\n").is_err());
+    }
 
     #[test]
     fn nodes_are_ready_when_there_are_some_and_each_is() {
