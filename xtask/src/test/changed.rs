@@ -20,8 +20,7 @@ const E2E: &str = "e2e";
 /// not named here affect all of them when they are part of the product, and none otherwise.
 const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ("operator", &["operator::", "transitions::"]),
-    ("kubemacpool", &["mac_pool::"]),
-    ("kubevirt-ipam", &[]),
+    ("kubemacpool", &["mac_pool::", "native_pods::"]),
     ("weft-nmstate", &["node_network"]),
     ("dynamic-networks", &["hot_plug::"]),
     ("markers", &["attach::"]),
@@ -58,8 +57,10 @@ const ON_CLUSTERS: &[(&str, &[&str])] = &[
     ),
     ("dhcp", &["dhcp::", "native_pods::"]),
     ("pod-network", &["pod_network::"]),
-    ("secondary-dns", &["virtual_machines::"]),
-    ("kubevirt-ipam", &["virtual_machines::"]),
+    ("cluster-network", &["pod_network::"]),
+    ("connectivity", &["pod_network::"]),
+    ("secondary-dns", &["native_pods::", "virtual_machines::"]),
+    ("kubevirt-ipam", &["native_pods::", "virtual_machines::"]),
     ("macvtap", &["native_pods::"]),
     ("ovsdb", &["native_pods::"]),
     ("cni", &["attach::", "crash::", "hot_plug::", "storm::"]),
@@ -70,14 +71,16 @@ const ON_CLUSTERS: &[(&str, &[&str])] = &[
 ];
 /// The package of the tests with virtual machines, and packages of the product that they stand on.
 const KUBEVIRT: &str = "kubevirt";
-const UNDER_KUBEVIRT: [&str; 8] = [
+const UNDER_KUBEVIRT: [&str; 10] = [
     "cni",
     "dynamic-networks",
     "kubemacpool",
+    "kubevirt-ipam",
     "kubevirt-stand-ins",
     "multus",
     "operator",
     "plugins",
+    "secondary-dns",
     "webhook",
 ];
 /// Packages of the product that all tests on clusters stand on.
@@ -93,8 +96,14 @@ const EVERYTHING: [&str; 6] = [
 ];
 /// Files that belong to no package, and the package whose tests read them.
 const READERS: [(&str, &[&str]); 3] = [
-    ("deploy/", &["operator", "api", E2E]),
-    ("examples/", &["operator", "multus", "weft-nmstate"]),
+    (
+        "deploy/",
+        &["operator", "api", "cluster-network", "pod-network", E2E],
+    ),
+    (
+        "examples/",
+        &["operator", "multus", "weft-nmstate", KUBEVIRT, E2E],
+    ),
     ("docs/", &["operator"]),
 ];
 
