@@ -133,10 +133,12 @@ impl Own {
     }
 }
 
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 fn deployed(manifest: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../deploy/pod-network")
-        .join(manifest)
+    repository().join("deploy/pod-network").join(manifest)
 }
 
 fn plain(name: &str, node: &str) -> Value {
@@ -182,7 +184,10 @@ fn a_cluster_without_a_network_gets_one_that_survives_its_daemons() {
     let addresses = pods_talk(&own);
     daemons_die_under_traffic(&own, &addresses[0]);
     assert_eq!(["server", "client"].map(|pod| own.pod_ip(pod)), addresses);
+    // Without a network the runtime can't end them.
+    own.kubectl(&["delete", "pod", "server", "client"]);
     remove(&own, &image);
+    operator_brings_it(&own, &image);
 }
 
 /// From nothing to nodes that are ready.
@@ -314,6 +319,52 @@ fn remove(own: &Own, image: &str) {
     }
     own.wait("the nodes to notice", || {
         (own.ready() == [false, false]).then_some(())
+    });
+}
+
+/// The cluster network operator makes the same of nodes without a network, and checks it.
+fn operator_brings_it(own: &Own, image: &str) {
+    own.kubectl(&["-n", "kube-system", "delete", "daemonset", "weft-pod-network"]);
+    let began = Instant::now();
+    for manifest in ["definitions.yaml", "operator.yaml"] {
+        let path = repository().join("deploy/cluster-network").join(manifest);
+        let text = fs::read_to_string(path).unwrap();
+        let apply = ["apply", "--server-side", "--filename", "-"];
+        let mut apply = own.0.kubectl().command(apply);
+        run::output_with_input(&mut apply, text.replace(PLACEHOLDER, image).as_bytes()).unwrap();
+    }
+    let network = repository().join("examples/cluster-network.yaml");
+    own.wait("the kinds to be known", || {
+        own.0.kubectl().apply_file(&network).ok()
+    });
+    own.wait("the operator to be Available", || {
+        let operator = own.0.kubectl().get(["clusteroperator", "network"]).ok()??;
+        let is = |kind: &str, status: &str| {
+            let mut conditions = operator["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.any(|condition| condition["type"] == kind && condition["status"] == status)
+        };
+        (is("Available", "True") && is("Progressing", "False") && is("Degraded", "False")).then_some(())
+    });
+    assert_eq!(own.ready(), [true, true]);
+    println!(
+        "measured: operator Available after {} ms",
+        began.elapsed().as_millis()
+    );
+    pods_talk(own);
+    own.wait("checks that reach the API server and its service", || {
+        let checks = own
+            .0
+            .kubectl()
+            .json(["get", "podnetworkconnectivitychecks", "--all-namespaces"]);
+        let checks = checks.ok()?;
+        let is_reached = |check: &&Value| {
+            let name = check["metadata"]["name"].as_str().unwrap_or_default();
+            let mut conditions = check["status"]["conditions"].as_array().into_iter().flatten();
+            name.contains("-to-kubernetes-")
+                && conditions.any(|it| it["type"] == "Reachable" && it["status"] == "True")
+        };
+        let reached = checks["items"].as_array()?.iter().filter(is_reached).count();
+        (reached == 2).then_some(())
     });
 }
 
