@@ -40,10 +40,10 @@ pub struct Pool(Vec<IpNet>);
 pub struct Overlap(IpNet, IpNet);
 
 impl Pool {
-    /// Adds a block, unless it has addresses in common with one that is in already.
+    /// Adds a block, unless it overlaps another one of the pool.
     ///
     /// # Errors
-    /// When it has; then the pool stays as it is.
+    /// When it overlaps one; then the pool stays as it is.
     pub fn add(&mut self, net: IpNet) -> Result<(), Overlap> {
         let net = net.trunc();
         let overlaps = |older: &&IpNet| older.contains(&net.addr()) || net.contains(&older.addr());
@@ -65,7 +65,7 @@ pub struct Families {
 }
 
 impl Families {
-    /// The families of blocks; what is no block has none.
+    /// The address families of blocks. A text that is no block has none.
     pub fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut families = Self::default();
         for net in texts.into_iter().filter_map(|text| parse(text).ok()) {

@@ -62,7 +62,7 @@ async fn observe(client: &Client, settings: &Settings) -> Result<Cache, Error> {
     Ok(cache)
 }
 
-/// What the operator in the cluster is told, or, without one, what one would be told.
+/// Settings of the operator in the cluster; without one, the default settings.
 fn settings(operator: Option<&Value>) -> Settings {
     let containers = operator.and_then(|it| it.pointer("/spec/template/spec/containers/0"));
     let variables = containers.and_then(|container| container["env"].as_array());

@@ -238,11 +238,21 @@ async fn follow(
 
 async fn follow_claims(watch: &mut Watch<Name, Vec<IpAddr>>, state: &Mutex<State>, changed: &Notify) {
     while let Some(change) = watch.next().await {
-        let (Change::Applied(claim) | Change::Deleted(claim)) = change else {
-            continue;
-        };
-        if lock(state).claimed(&claim) {
-            changed.notify_one();
+        match change {
+            Change::Applied(claim) | Change::Deleted(claim) => {
+                if lock(state).claimed(&claim) {
+                    changed.notify_one();
+                }
+            }
+            Change::Invalid(Name { namespace, name }, error) => {
+                tracing::warn!(
+                    namespace,
+                    name,
+                    error,
+                    "a claim is not understood, its addresses stay"
+                );
+            }
+            Change::Synced => {}
         }
     }
 }

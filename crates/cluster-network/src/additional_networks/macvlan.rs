@@ -9,7 +9,7 @@ use crate::cidr;
 /// Type of IPAM with addresses that are written down.
 pub(super) const STATIC: &str = "Static";
 
-/// Notes what is wrong with a configuration.
+/// Collects the errors of a configuration.
 pub(super) fn check(config: &SimpleMacvlanConfig, errors: &mut Vec<String>) {
     let mode = config.mode.as_str();
     if !["", "Bridge", "Private", "VEPA", "Passthru"].contains(&mode) {

@@ -1,4 +1,4 @@
-//! `weft network status`: how the network is, and what is wrong with it.
+//! `weft network status`: conditions of the network, its workloads and their failures.
 
 use api::cluster_network::operator::{Condition, NetworkStatus};
 use kube_kit::{
