@@ -23,6 +23,8 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Value of that label.
 pub const MANAGER: &str = "cnao-operator";
+/// Its value for what the operator of node network state deploys.
+pub const NODE_STATE_MANAGER: &str = "nmstate-operator";
 
 /// The nodes of the cluster.
 pub const NODES: [&str; 2] = ["node01", "node02"];

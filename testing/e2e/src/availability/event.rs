@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{MANAGED_BY, MANAGER, OPERATOR};
+use crate::{MANAGED_BY, MANAGER, NODE_STATE_MANAGER, OPERATOR};
 
 /// An event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Configuration {
     pub available: bool,
     /// The last transition time of that condition, in whole seconds; empty without the condition.
     pub since: String,
+    /// Whether node network state is a part of it.
+    pub node_state: bool,
 }
 
 /// State of a `DaemonSet` or a `Deployment`.
@@ -50,6 +52,8 @@ pub struct Workload {
     pub generation: i64,
     /// The first thing that its roll-out still waits for.
     pub unfinished: Option<String>,
+    /// Whether the operator of node network state deploys it.
+    pub of_node_state: bool,
 }
 
 impl Event {
@@ -76,15 +80,21 @@ impl Event {
                     ending,
                     available: available.is_some_and(|condition| condition["status"] == "True"),
                     since: since.unwrap_or_default().to_owned(),
+                    node_state: !object["spec"]["nmstate"].is_null(),
                 }))
             }
             "DaemonSet" | "Deployment" if name == OPERATOR => {
                 News::Operator(exists && unfinished(kind, object).is_none())
             }
-            "DaemonSet" | "Deployment" if metadata["labels"][MANAGED_BY] == MANAGER => {
+            "DaemonSet" | "Deployment" => {
+                let manager = metadata["labels"][MANAGED_BY].as_str()?;
+                if ![MANAGER, NODE_STATE_MANAGER].contains(&manager) {
+                    return None;
+                }
                 let state = || Workload {
                     generation,
                     unfinished: unfinished(kind, object),
+                    of_node_state: manager == NODE_STATE_MANAGER,
                 };
                 News::Workload(format!("{kind} {name}"), (exists && !ending).then(state))
             }
@@ -198,6 +208,7 @@ mod tests {
             json!({ "type": "Available", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z" });
         let config = json!({
             "kind": "NetworkAddonsConfig", "metadata": { "name": "cluster", "generation": 3 },
+            "spec": { "nmstate": {} },
             "status": { "conditions": [{ "type": "Degraded", "status": "False" }, condition] },
         });
         let expected = Configuration {
@@ -205,6 +216,7 @@ mod tests {
             ending: false,
             available: true,
             since: "2026-01-02T03:04:05Z".to_owned(),
+            node_state: true,
         };
         assert_eq!(
             sent("MODIFIED", config.clone(), Value::Null),
@@ -221,11 +233,18 @@ mod tests {
         let made = Workload {
             generation: 1,
             unfinished: Some("generation 1, observed 0".to_owned()),
+            of_node_state: false,
+        };
+        let handler = Workload {
+            of_node_state: true,
+            ..made.clone()
         };
         let news = |state| Some(News::Workload("DaemonSet multus".to_owned(), state));
         assert_eq!(sent("ADDED", set.clone(), ours.clone()), news(Some(made)));
         assert_eq!(sent("DELETED", set.clone(), ours.clone()), news(None));
         assert_eq!(sent("ADDED", set.clone(), json!({})), None, "without the label");
+        let theirs = json!({ MANAGED_BY: NODE_STATE_MANAGER });
+        assert_eq!(sent("ADDED", set.clone(), theirs), news(Some(handler)));
         let mut ending = set;
         ending["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
         assert_eq!(sent("MODIFIED", ending, ours), news(None));

@@ -111,7 +111,11 @@ fn read(output: ChildStdout, began: Instant, notes: &Mutex<Notes>) {
         }
         notes.events.extend(event);
     }
-    lock(notes).ended = true;
+    let mut notes = lock(notes);
+    if !std::mem::replace(&mut notes.ended, true) {
+        let seconds = began.elapsed().as_secs();
+        println!("the record of Available ends after {seconds} s, with its first watch that ended");
+    }
 }
 
 fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
