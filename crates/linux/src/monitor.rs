@@ -1,5 +1,7 @@
 //! Events of the kernel, so that nothing has to be polled by time.
 
+mod filter;
+
 use std::{
     collections::VecDeque,
     io,
@@ -138,6 +140,15 @@ impl LinkMonitor {
             subscription,
             waiting: VecDeque::new(),
         })
+    }
+
+    /// Starts listening for changes of links of one kind, such as `bridge`: no other event wakes the process. An event that
+    /// leaves the kind out is dropped too.
+    pub fn open_for_kind(kind: &str) -> Result<Self> {
+        let monitor = Self::open()?;
+        filter::attach(&monitor, kind)
+            .map_err(|error| Error::io("filter events of links of kind", kind, &error))?;
+        Ok(monitor)
     }
 
     /// The next event that is there already, without waiting. Call until `None` before waiting for the

@@ -40,6 +40,27 @@ fn named(link: &Link, name: &str) -> bool {
 }
 
 #[test]
+fn monitor_of_one_kind_is_woken_by_links_of_that_kind_alone() {
+    alone("link events of a kind", || {
+        let mut monitor = LinkMonitor::open_for_kind("bridge").unwrap();
+        let mut here = Socket::open().unwrap();
+        let pod = neighbourhood(&mut here, "vethevent");
+        let br = bridge(&mut here, "br0");
+        here.set_master(&pod.outer, br.index).unwrap();
+        here.delete_link_by_name("vethevent").unwrap();
+        here.delete_link_by_name("br0").unwrap();
+        loop {
+            match monitor.next_before(Some(far_deadline())).unwrap().unwrap() {
+                LinkEvent::Changed(link) => assert!(named(&link, "br0"), "{link:?}"),
+                LinkEvent::Gone(link) => break assert!(named(&link, "br0"), "{link:?}"),
+                LinkEvent::Lost => panic!("few events are not lost"),
+            }
+        }
+        assert_eq!(monitor.pending().unwrap(), None);
+    });
+}
+
+#[test]
 fn links_that_come_change_and_go_are_reported() {
     alone("link events", || {
         let mut monitor = LinkMonitor::open().unwrap();

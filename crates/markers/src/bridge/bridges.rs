@@ -24,7 +24,7 @@ impl Bridges {
     /// When the kernel refuses.
     pub fn open() -> linux::Result<Self> {
         // Listening begins before listing, so that no change is missed in between.
-        let monitor = LinkMonitor::open()?;
+        let monitor = LinkMonitor::open_for_kind(BRIDGE)?;
         let mut socket = Socket::open()?;
         let known = Known::of(socket.links()?);
         Ok(Self {
