@@ -236,8 +236,13 @@ fn limit(
 
 /// Redirects the frames that the host's end receives. A redirection to a link that is gone is replaced.
 fn redirect(host: &mut Socket, port: &Link, ifb: &Link) -> linux::Result<()> {
-    end_redirection(host, port, 0)?;
-    host.redirect_received(port, ifb.index)
+    match host.redirect_received(port, ifb.index) {
+        Err(error) if error.is_exists() => {
+            end_redirection(host, port, 0)?;
+            host.redirect_received(port, ifb.index)
+        }
+        redirected => redirected,
+    }
 }
 
 /// Ends the redirection to link `to`, to one that is gone, or by an ADD that was killed before it had its filter.
