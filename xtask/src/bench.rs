@@ -23,7 +23,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Memory of Weft's processes on the demo's cluster, sizes of the image and its programs
-    Footprint,
+    Footprint(footprint::Args),
     /// ADD and DEL of Weft's CNI plugins, compared with Debian's and with the bare kernel; needs root
     Cni(cni::Args),
     /// ADD and DEL through multus, compared with calling the plugin directly; its memory; needs root
@@ -44,7 +44,7 @@ enum Command {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
-        Command::Footprint => footprint::run(),
+        Command::Footprint(args) => footprint::run(args),
         Command::Cni(args) => cni::run(args),
         Command::Attach(args) => attach::run(args),
         Command::Pods(args) => pods::run(args),

@@ -15,8 +15,9 @@ pub(crate) const BRIDGE: &str = "br1";
 const OPERATOR: &str = "cluster-network-addons-operator";
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// The example with multus and Linux bridges, and the one with all that virtual machines use.
+/// The example with multus and Linux bridges, the one with all that virtual machines use, and the one with every component.
 pub(crate) const CONFIG: &str = "network-addons-config.yaml";
+pub(crate) const CONFIG_OF_ALL: &str = "network-addons-config-all.yaml";
 pub(crate) const CONFIG_FOR_MACHINES: &str = "network-addons-config-vms.yaml";
 
 /// A file below `examples/`.

@@ -31,6 +31,8 @@ use std::thread;
 
 use anyhow::Context;
 
+pub(crate) use self::guest::folder as machine_folder;
+
 use self::changed::Affected;
 use self::libtest::Outcome;
 use self::load::Load;

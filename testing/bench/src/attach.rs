@@ -211,6 +211,9 @@ pub(crate) fn measure(
     for case in cases.iter().filter(|case| is_wanted(case.name)) {
         arena.measure(case, &mut stage, steps)?;
     }
+    if let Some(own) = arena.api.status_writes()? {
+        println!("\n{own}");
+    }
     if is_wanted(MEMORY) {
         println!("\n{}", arena.memory(&mut stage, steps)?);
     }

@@ -55,7 +55,8 @@ struct Args {
     #[arg(long)]
     ours: PathBuf,
     /// Directory of the plugins to measure against, Debian's by default: with links to another `weft-cni` in it,
-    /// two builds are compared. Copy both programs first: how a file lies in the page cache makes 5 % of a start
+    /// two builds are compared. Copy both programs first: how a file lies in the page cache makes 5 % of a start.
+    /// No package is brought in then: plugins find `nft` and `iptables` by PATH
     #[arg(long, value_name = "DIR")]
     theirs: Option<PathBuf>,
     /// Pairs of attachments a case, one by each
@@ -84,25 +85,28 @@ fn main() -> ExitCode {
 
 fn measure(args: &Args) -> anyhow::Result<()> {
     let mut steps = Steps::new();
-    let packages = Packages::ensure(&Home::from_env()?, &mut steps)?;
+    let packages = match args.theirs {
+        Some(_) => None,
+        None => Some(Packages::ensure(&Home::from_env()?, &mut steps)?),
+    };
+    let environment = environment(packages.as_ref());
     let scratch = Scratch::new()?;
     let arena = Arena {
         ours: Plugins {
             dir: links(&args.ours, scratch.path())?,
-            environment: environment(&packages),
+            environment: environment.clone(),
         },
         theirs: Plugins {
-            dir: args
-                .theirs
-                .clone()
-                .unwrap_or_else(|| packages.file("usr/lib/cni")),
-            environment: environment(&packages),
+            dir: established(args, packages.as_ref()),
+            environment,
         },
-        nft: packages.file("usr/sbin/nft"),
+        nft: packages
+            .as_ref()
+            .map_or_else(|| "nft".into(), |packages| packages.file("usr/sbin/nft")),
         scratch: scratch.path().to_owned(),
         pairs: args.pairs,
     };
-    println!("{}", facts(args, &packages)?);
+    println!("{}", facts(args, packages.as_ref())?);
     if let Some(weft) = &args.attach {
         let pairs = usize::try_from(args.pairs).unwrap_or(usize::MAX);
         let programs = attach::Programs {
@@ -132,6 +136,12 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Directory of the plugins to measure against.
+fn established(args: &Args, packages: Option<&Packages>) -> PathBuf {
+    let of_package = packages.map(|packages| packages.file("usr/lib/cni"));
+    args.theirs.clone().or(of_package).unwrap_or_default()
+}
+
 /// A directory where `program` has the names of the plugins.
 fn links(program: &Path, scratch: &Path) -> anyhow::Result<PathBuf> {
     let program = program
@@ -146,19 +156,20 @@ fn links(program: &Path, scratch: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// What plugins need to run `nft` and `iptables`, wherever these are. Both sides get it.
-fn environment(packages: &Packages) -> Vec<(&'static str, OsString)> {
+fn environment(packages: Option<&Packages>) -> Vec<(&'static str, OsString)> {
     let system = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
-    let unpacked = packages.unpacked();
-    let own = unpacked.map(|root| [root.join("usr/sbin"), root.join("usr/bin")]);
+    let own = packages
+        .and_then(Packages::unpacked)
+        .map(|root| [root.join("usr/sbin"), root.join("usr/bin")]);
     let path = own.into_iter().flatten().chain(system);
     let mut environment = vec![("PATH", std::env::join_paths(path).unwrap_or_default())];
-    let variables = packages.variables().into_iter();
-    environment.extend(variables.map(|(name, value)| (name, value.into())));
+    let variables = packages.map(Packages::variables).unwrap_or_default();
+    environment.extend(variables.into_iter().map(|(name, value)| (name, value.into())));
     environment
 }
 
 /// What the figures depend on.
-fn facts(args: &Args, packages: &Packages) -> anyhow::Result<String> {
+fn facts(args: &Args, packages: Option<&Packages>) -> anyhow::Result<String> {
     let kernel = rustix::system::uname();
     let cores = std::thread::available_parallelism().context("cannot count processors")?;
     let size = fs::metadata(&args.ours)
@@ -168,7 +179,9 @@ fn facts(args: &Args, packages: &Packages) -> anyhow::Result<String> {
         Some(dir) => dir.display().to_string(),
         None => format!(
             "{PACKAGE} {}",
-            version(packages).unwrap_or_else(|| "of unknown version".to_owned())
+            packages
+                .and_then(version)
+                .unwrap_or_else(|| "of unknown version".to_owned())
         ),
     };
     Ok(format!(

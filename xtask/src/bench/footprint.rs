@@ -1,12 +1,27 @@
 //! `cargo xtask bench footprint`: memory of all programs on the nodes, and their sizes.
 
-use anyhow::bail;
-use cluster::{Cluster, Steps};
+use std::time::Duration;
 
-use super::memory::{Memory, processes};
+use anyhow::{Context, bail};
+use cluster::{Cluster, Progress, Steps, run};
+
+use super::memory::{Memory, processes, processor_time, programs};
 use crate::{image, install, manifests};
 
-pub(crate) fn run() -> anyhow::Result<()> {
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Deploy every component, on the cluster of `cargo xtask demo --vms`: some need KubeVirt's definitions
+    #[arg(long)]
+    all: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let config = if args.all {
+        install::CONFIG_OF_ALL
+    } else {
+        install::CONFIG
+    };
     let mut steps = Steps::new();
     let cluster = Cluster::from_env()?;
     if !cluster.is_up() {
@@ -15,12 +30,77 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let built = image::build(&mut steps)?;
     // A demo runs a development build.
     manifests::write(&built)?;
-    install::install(&cluster, &built, install::CONFIG, &mut steps)?;
+    install::install(&cluster, &built, config, &mut steps)?;
     println!("\n{}", built.sizes());
+    let mut control_plane = Memory::default();
     for node in cluster.nodes() {
-        println!("{}", memory_table(node, &processes(&cluster, node)));
+        let processes = processes(&cluster, node);
+        println!("{}", memory_table(node, &processes));
+        for (_, memory) in processes.iter().filter(|(name, _)| is_control_plane(name)) {
+            control_plane.add(*memory);
+        }
     }
+    println!(
+        "control plane together: {} KiB Pss, {} of them anonymous",
+        control_plane.pss, control_plane.anonymous
+    );
+    let node = cluster
+        .nodes()
+        .first()
+        .copied()
+        .context("the cluster has no node")?;
+    steps.step(&format!("{LINKS} pairs of links come and go on {node}"));
+    let times = times_of_links(&cluster, node)?;
+    drop(steps);
+    println!("{}", times_table(node, &times));
     Ok(())
+}
+
+/// Pairs of links that come and go, as with the start and end of a pod, and that no component has to do with.
+const LINKS: u32 = 200;
+
+/// The time that each program of a node spends on [`LINKS`].
+fn times_of_links(cluster: &Cluster, node: &str) -> anyhow::Result<Vec<(String, Duration)>> {
+    let before: Vec<_> = programs(cluster, node)
+        .into_iter()
+        .map(|(name, pid)| (name, pid, processor_time(pid)))
+        .collect();
+    let script = format!(
+        "for number in $(seq {LINKS}); do\n\
+         ip link add bench0 type veth peer name bench1\nip link delete bench0\ndone"
+    );
+    run::output(&mut cluster.node_command(node, ["sh", "-euc", &script])?)?;
+    let spent = before
+        .into_iter()
+        .map(|(name, pid, before)| (name, processor_time(pid).saturating_sub(before)));
+    Ok(spent.collect())
+}
+
+fn times_table(node: &str, times: &[(String, Duration)]) -> String {
+    let mut text = format!("\n{:<34}{:>32}\n", node, "processor us for a pair of links");
+    for (name, time) in times {
+        let each = time.as_secs_f64() * 1e6 / f64::from(LINKS);
+        text.push_str(&format!("  {name:<32}{each:>32.1}\n"));
+    }
+    text
+}
+
+/// Last words of the names of programs that a cluster has a fixed number of, whatever its number of nodes.
+const CONTROL_PLANE: [&str; 8] = [
+    "cert-manager",
+    "kubemacpool",
+    "kubevirt-ipam",
+    "metrics",
+    "monitor",
+    "operator",
+    "secondary-dns",
+    "webhook",
+];
+
+fn is_control_plane(name: &str) -> bool {
+    name.rsplit(' ')
+        .next()
+        .is_some_and(|last| CONTROL_PLANE.contains(&last))
 }
 
 fn memory_table(node: &str, processes: &[(String, Memory)]) -> String {
@@ -37,11 +117,8 @@ fn memory_table(node: &str, processes: &[(String, Memory)]) -> String {
     };
     for (name, memory) in processes {
         line(name, *memory);
-        // The operator runs on one node of a cluster, whatever its size.
-        if !name.ends_with(" operator") {
-            sum.pss += memory.pss;
-            sum.rss += memory.rss;
-            sum.anonymous += memory.anonymous;
+        if !is_control_plane(name) {
+            sum.add(*memory);
         }
     }
     line("node daemons together", sum);
@@ -66,6 +143,12 @@ mod tests {
             )],
         );
         assert!(table.lines().all(|line| line.len() <= 80), "{table}");
+        let times = times_table(
+            "node01",
+            &[("weft bridge-marker".to_owned(), Duration::from_millis(2))],
+        );
+        assert!(times.lines().all(|line| line.len() <= 80), "{times}");
+        assert!(times.trim_end().ends_with(" 10.0"), "{times}");
         assert!(
             table.lines().last().unwrap().trim().starts_with("node daemons"),
             "{table}"

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use cluster::Cluster;
 
@@ -11,6 +12,14 @@ pub(super) struct Memory {
     pub(super) pss: u64,
     pub(super) rss: u64,
     pub(super) anonymous: u64,
+}
+
+impl Memory {
+    pub(super) fn add(&mut self, other: Self) {
+        self.pss += other.pss;
+        self.rss += other.rss;
+        self.anonymous += other.anonymous;
+    }
 }
 
 /// Reads `/proc/PID/smaps_rollup`.
@@ -37,6 +46,16 @@ pub(super) fn processes(cluster: &Cluster, node: &str) -> Vec<(String, Memory)> 
         memory(&rollup.unwrap_or_default())
     };
     programs.map(|(name, pid)| (name, memory(pid))).collect()
+}
+
+/// Time that all threads of a process had on processors, as far as `/proc/PID/task/TID/schedstat` says, in nanoseconds.
+pub(super) fn processor_time(pid: i32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let times = threads.flatten().filter_map(|thread| {
+        let stat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        stat.split_whitespace().next()?.parse().ok()
+    });
+    times.map(Duration::from_nanos).sum()
 }
 
 /// Processes of ours on a node: what they are, and their numbers, sorted.

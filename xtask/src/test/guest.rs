@@ -36,7 +36,7 @@ pub(super) fn run(
     progress: &mut dyn Progress,
     show: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Reader> {
-    let dir = paths::target().join(format!("{FOLDER}{}", Process::current()?));
+    let dir = folder()?;
     let mut reader = Reader::default();
     let began = Instant::now();
     let ended = vm.run(boot, &dir, progress, &mut |line| {
@@ -58,6 +58,11 @@ pub(super) fn run(
         );
     }
     Ok(reader)
+}
+
+/// The folder of a machine that this process runs. A later run removes it where this one can't.
+pub(crate) fn folder() -> anyhow::Result<PathBuf> {
+    Ok(paths::target().join(format!("{FOLDER}{}", Process::current()?)))
 }
 
 /// Removes the folders of machines whose process is gone.

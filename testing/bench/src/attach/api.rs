@@ -36,8 +36,11 @@ pub(super) struct Api {
     pub(super) kubeconfig: PathBuf,
     /// UIDs of the pods.
     pub(super) uids: Vec<String>,
-    _server: Option<ApiServer>,
+    server: Option<ApiServer>,
 }
+
+/// Labels of the API server's metric for writes of a pod's status.
+const STATUS_WRITES: [&str; 3] = ["resource=\"pods\"", "subresource=\"status\"", "verb=\"PUT\""];
 
 impl Api {
     /// The stand-in, which runs until the process ends. `network` is the configuration of the second network, `dir` the
@@ -55,7 +58,7 @@ impl Api {
         Ok(Self {
             kubeconfig,
             uids: (0..PODS).map(pod_uid).collect(),
-            _server: None,
+            server: None,
         })
     }
 
@@ -86,9 +89,35 @@ impl Api {
         Ok(Self {
             kubeconfig: server.kubeconfig().to_owned(),
             uids: uids.collect::<anyhow::Result<_>>()?,
-            _server: Some(server),
+            server: Some(server),
         })
     }
+
+    /// The time that a real API server took for writes of status since its start, in its own words.
+    pub(super) fn status_writes(&self) -> anyhow::Result<Option<String>> {
+        let Some(server) = &self.server else {
+            return Ok(None);
+        };
+        let metrics = server.kubectl().run(["get", "--raw", "/metrics"])?;
+        let count = total(&metrics, "apiserver_request_duration_seconds_count");
+        let seconds = total(&metrics, "apiserver_request_duration_seconds_sum");
+        let text = || {
+            format!(
+                "the API server took {:.2} ms for each of {count} writes of a status",
+                seconds * 1e3 / count
+            )
+        };
+        Ok((count > 0.0).then(text))
+    }
+}
+
+/// The sum of a metric over all series of [`STATUS_WRITES`].
+fn total(metrics: &str, name: &str) -> f64 {
+    let lines = metrics.lines().filter(|line| line.starts_with(name));
+    let lines = lines.filter(|line| STATUS_WRITES.iter().all(|label| line.contains(label)));
+    lines
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
 }
 
 fn nad(network: &Value) -> Value {
@@ -206,5 +235,23 @@ fn get(path: &str, nad: &Value) -> (&'static str, String) {
                 "message": "not found" })
             .to_string(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn total_adds_up_writes_of_the_status_of_pods() {
+        let metrics = "\
+            # TYPE apiserver_request_duration_seconds histogram\n\
+            apiserver_request_duration_seconds_sum{resource=\"pods\",subresource=\"status\",verb=\"PUT\"} 1.5\n\
+            apiserver_request_duration_seconds_sum{dry_run=\"\",resource=\"pods\",subresource=\"status\",verb=\"PUT\"} 0.5\n\
+            apiserver_request_duration_seconds_sum{resource=\"nodes\",subresource=\"status\",verb=\"PUT\"} 4\n\
+            apiserver_request_duration_seconds_count{resource=\"pods\",subresource=\"status\",verb=\"PUT\"} 7\n";
+        let is = |name, expected: f64| (total(metrics, name) - expected).abs() < 1e-9;
+        assert!(is("apiserver_request_duration_seconds_sum", 2.0));
+        assert!(is("apiserver_request_duration_seconds_count", 7.0));
     }
 }
