@@ -12,6 +12,7 @@
 
 mod addresses;
 mod claims;
+mod components;
 mod life;
 mod machine;
 mod migration;

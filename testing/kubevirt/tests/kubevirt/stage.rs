@@ -1,7 +1,9 @@
 //! The cluster with the product and KubeVirt on it, and a namespace of a test's own.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -41,18 +43,12 @@ impl Stage {
         Some(stage)
     }
 
-    /// Has the operator deploy what virtual machines use. Nothing happens when that is so already.
+    /// Has the operator deploy every component. Nothing happens when that is so already.
     fn configure(&self) {
-        let spec = json!({
-            "multus": {}, "linuxBridge": {}, "imagePullPolicy": "IfNotPresent", "kubeMacPool": {},
-            "multusDynamicNetworks": { "hostCRISocketPath": "/run/containerd/containerd.sock" },
-            "kubevirtIpamController": {}, "kubeSecondaryDNS": { "service": {} },
-        });
-        let config = json!({
-            "apiVersion": "networkaddonsoperator.network.kubevirt.io/v1", "kind": "NetworkAddonsConfig",
-            "metadata": { "name": "cluster" }, "spec": spec,
-        });
-        self.kubectl.apply(&config.to_string()).unwrap();
+        let file =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/network-addons-config-all.yaml");
+        let config = fs::read_to_string(file).unwrap();
+        self.kubectl.apply(&config).unwrap();
         let of_deployment = ["replicas", "updatedReplicas", "availableReplicas"];
         let of_daemon_set = [
             "desiredNumberScheduled",
