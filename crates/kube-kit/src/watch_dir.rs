@@ -6,9 +6,18 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Room for some ten events; more are read next.
 const BUFFER: usize = 4096;
+/// How often a directory that was removed or renamed is looked for at its path.
+const LOST_PAUSE: Duration = Duration::from_secs(5);
+/// Events after which a directory is not watched under its path any more.
+const LOSS: EventMask = EventMask::DELETE_SELF
+    .union(EventMask::MOVE_SELF)
+    .union(EventMask::UNMOUNT)
+    .union(EventMask::IGNORED);
 
 /// What happened to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +26,7 @@ pub enum Change {
     Written,
     /// It was removed or renamed.
     Gone,
-    /// Events were lost: anything may have happened to any file.
+    /// Events were lost, or a directory was removed, renamed or is back: anything may have happened to any file.
     Unknown,
 }
 
@@ -35,6 +44,9 @@ pub struct DirWatcher {
     events: EventStream<Vec<u8>>,
     /// A directory that is reached by two paths has one descriptor: every path counts.
     dirs: HashMap<WatchDescriptor, Vec<PathBuf>>,
+    /// Directories that were removed or renamed, and are watched again once there is one at the path. That is never seen
+    /// through a mount of the directory, as in a pod: the mount keeps the one that it was made for.
+    lost: Vec<PathBuf>,
 }
 
 impl DirWatcher {
@@ -43,6 +55,7 @@ impl DirWatcher {
         Ok(Self {
             events: Inotify::init()?.into_event_stream(vec![0; BUFFER])?,
             dirs: HashMap::new(),
+            lost: Vec::new(),
         })
     }
 
@@ -53,6 +66,8 @@ impl DirWatcher {
             | WatchMask::MOVED_TO
             | WatchMask::MOVED_FROM
             | WatchMask::DELETE
+            | WatchMask::DELETE_SELF
+            | WatchMask::MOVE_SELF
             | WatchMask::ONLYDIR;
         let descriptor = self.events.watches().add(dir, mask)?;
         let paths = self.dirs.entry(descriptor).or_default();
@@ -65,16 +80,50 @@ impl DirWatcher {
     /// Waits for the next changes. Cancel-safe: nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> io::Result<Vec<Event>> {
         loop {
-            let Some(event) = self.events.next().await else {
+            if self.renew() {
+                return Ok(vec![unknown()]);
+            }
+            let event = if self.lost.is_empty() {
+                self.events.next().await
+            } else {
+                match timeout(LOST_PAUSE, self.events.next()).await {
+                    Ok(event) => event,
+                    Err(_) => continue,
+                }
+            };
+            let Some(event) = event else {
                 // The stream has no end of its own.
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
             let event = event?;
+            if event.mask.intersects(LOSS)
+                && let Some(paths) = self.dirs.remove(&event.wd)
+            {
+                // One that was renamed is still watched, under a path that is not its own any more.
+                let _ = self.events.watches().remove(event.wd);
+                self.lost.extend(paths);
+                return Ok(vec![unknown()]);
+            }
             let changes = changes(&self.dirs, &event.wd, event.mask, event.name);
             if !changes.is_empty() {
                 return Ok(changes);
             }
         }
+    }
+
+    /// Watches lost directories again whose paths have one; whether there was one.
+    fn renew(&mut self) -> bool {
+        let lost = std::mem::take(&mut self.lost);
+        let before = lost.len();
+        self.lost = lost.into_iter().filter(|dir| self.add(dir).is_err()).collect();
+        self.lost.len() < before
+    }
+}
+
+fn unknown() -> Event {
+    Event {
+        path: PathBuf::new(),
+        change: Change::Unknown,
     }
 }
 
@@ -85,10 +134,7 @@ fn changes(
     name: Option<OsString>,
 ) -> Vec<Event> {
     if mask.contains(EventMask::Q_OVERFLOW) {
-        return vec![Event {
-            path: PathBuf::new(),
-            change: Change::Unknown,
-        }];
+        return vec![unknown()];
     }
     let change = if mask.intersects(EventMask::MOVED_FROM | EventMask::DELETE) {
         Change::Gone
@@ -106,4 +152,55 @@ fn changes(
             change,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    /// The next changes.
+    async fn next(watcher: &mut DirWatcher) -> Vec<Event> {
+        timeout(DEADLINE, watcher.next()).await.expect("changes").unwrap()
+    }
+
+    // multus#124
+    #[tokio::test(start_paused = true)]
+    async fn directory_that_is_removed_or_renamed_is_watched_again_at_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("net.d");
+        fs::create_dir(&dir).unwrap();
+        let mut watcher = DirWatcher::new().unwrap();
+        watcher.add(&dir).unwrap();
+        let moved = folder.path().join("moved");
+        for is_renamed in [false, true] {
+            if is_renamed {
+                fs::rename(&dir, &moved).unwrap();
+            } else {
+                fs::remove_dir(&dir).unwrap();
+            }
+            assert_eq!(next(&mut watcher).await, [unknown()], "it is gone");
+            assert!(
+                timeout(DEADLINE, watcher.next()).await.is_err(),
+                "nothing happened"
+            );
+            fs::create_dir(&dir).unwrap();
+            assert_eq!(next(&mut watcher).await, [unknown()], "it is back");
+            if moved.exists() {
+                fs::write(moved.join("of another path"), "").unwrap();
+            }
+            fs::write(dir.join("a"), "").unwrap();
+            let written = Event {
+                path: dir.join("a"),
+                change: Change::Written,
+            };
+            assert_eq!(next(&mut watcher).await, [written]);
+            // Created, then closed.
+            next(&mut watcher).await;
+            fs::remove_file(dir.join("a")).unwrap();
+            next(&mut watcher).await;
+        }
+    }
 }

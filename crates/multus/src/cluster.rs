@@ -11,14 +11,14 @@ use cni::names::{DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, RESOURCE_NAME_
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube_kit::events::Kind;
-use kube_kit::path::{self, NotAName};
-use kube_kit::pod::{self, PodBody};
+use kube_kit::path::NotAName;
+use kube_kit::pod::PodBody;
 use kube_kit::watch::{self, Name, Options, Store, Watch};
 use serde::Deserialize;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 pub use live::Live;
 
@@ -164,7 +164,6 @@ pub enum WriteError {
 
 /// The cluster behind the API server.
 pub struct Cluster {
-    client: Client,
     live: Live,
     pods: Watch<Name, Pod>,
     nads: Watch<Name, Nad>,
@@ -183,13 +182,8 @@ impl Cluster {
         let nads =
             watch::start_named::<WatchedNad, _>(kube::Api::all(client.clone()), &Options::all(), Nad::from)
                 .quiet();
-        let live = Live::new(client.clone(), node);
-        Self {
-            client,
-            live,
-            pods,
-            nads,
-        }
+        let live = Live::new(client, node);
+        Self { live, pods, nads }
     }
 
     /// What the watch knows of pods.
@@ -203,15 +197,15 @@ impl Cluster {
     }
 
     /// Asks again and again whenever the API server refuses us, until it does not any more. Never ends.
-    pub async fn outlast_refusals(&self, node: Option<&str>) {
+    pub async fn outlast_refusals(&self) {
         loop {
             self.live.refusal.raised().await;
             tracing::error!(
-                "the API server refuses this daemon (401): it answers DEL alone until it is accepted again or replaced"
+                "the API server refuses this daemon (401 or 403): it answers DEL alone until it is accepted again or replaced"
             );
             loop {
                 sleep(REFUSED_PAUSE).await;
-                if self.access(REFUSED_PATIENCE, node).await != Access::Unknown {
+                if self.live.access(REFUSED_PATIENCE).await == Access::Kept {
                     break;
                 }
             }
@@ -221,16 +215,8 @@ impl Cluster {
     }
 
     /// Whether the API server still lets us in.
-    pub async fn access(&self, patience: Duration, node: Option<&str>) -> Access {
-        let fields = node
-            .map(|node| format!("&fieldSelector={}", path::query(&format!("spec.nodeName={node}"))))
-            .unwrap_or_default();
-        let path = format!("/api/v1/pods?limit=1{fields}");
-        match timeout(patience, pod::get(&self.client, &path)).await {
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Access::Forbidden,
-            Ok(Err(kube::Error::Api(status))) if status.code == 401 => Access::Unknown,
-            _ => Access::Kept,
-        }
+    pub async fn access(&self, patience: Duration) -> Access {
+        self.live.access(patience).await
     }
 }
 

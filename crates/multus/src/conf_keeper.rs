@@ -20,12 +20,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long to wait for the default network's readiness file.
 pub const READINESS_WAIT: Duration = Duration::from_secs(45);
 /// How long to wait for a usable primary configuration.
 pub const PRIMARY_WAIT: Duration = Duration::from_secs(120);
+/// How long after a failed watch the directories are read.
+const UNWATCHED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Why there is no configuration to keep.
 #[derive(Debug, thiserror::Error)]
@@ -143,14 +145,7 @@ impl ConfKeeper {
     /// Keeps the file until the default network is lost. Never ends otherwise.
     pub async fn keep(&mut self) -> Ended {
         loop {
-            let events = match self.watcher.next().await {
-                Ok(events) => events,
-                Err(error) => {
-                    // Reading from inotify fails only when the kernel is out of memory. What was written stays valid.
-                    tracing::error!(%error, "CNI directories are no longer watched");
-                    futures::future::pending().await
-                }
-            };
+            let events = or_anything(self.watcher.next()).await;
             for event in events {
                 if let Some(ended) = self.follow(&event) {
                     return ended;
@@ -244,9 +239,22 @@ pub(crate) async fn wait_for<T>(watcher: &mut DirWatcher, mut look: impl FnMut()
         if let Some(found) = look() {
             return found;
         }
-        if let Err(error) = watcher.next().await {
-            tracing::error!(%error, "CNI directories are no longer watched");
-            futures::future::pending::<()>().await;
+        or_anything(watcher.next()).await;
+    }
+}
+
+/// The next changes. Reading from inotify fails only when the kernel is out of memory: then the directories are read after
+/// a pause, as if anything had changed, and the next call asks the kernel again.
+async fn or_anything(changes: impl Future<Output = io::Result<Vec<Event>>>) -> Vec<Event> {
+    match changes.await {
+        Ok(events) => events,
+        Err(error) => {
+            tracing::error!(%error, "cannot watch CNI directories, reading them in {UNWATCHED_PAUSE:?}");
+            sleep(UNWATCHED_PAUSE).await;
+            vec![Event {
+                path: PathBuf::new(),
+                change: Change::Unknown,
+            }]
         }
     }
 }
@@ -454,5 +462,36 @@ mod tests {
         };
         copy_provided(&config).unwrap();
         assert_eq!(fs::read_to_string(node.file("70-multus.conf")).unwrap(), "{}");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn failed_watch_leads_to_a_look_after_a_pause() {
+        // multus#124
+        let begun = tokio::time::Instant::now();
+        let failed = std::future::ready(Err(io::ErrorKind::OutOfMemory.into()));
+        let events = or_anything(failed).await;
+        assert_eq!(events[0].change, Change::Unknown);
+        assert_eq!(begun.elapsed(), UNWATCHED_PAUSE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn file_comes_back_in_a_directory_that_was_made_anew() {
+        // multus#124
+        let node = Node::new(&json!({}));
+        node.put("10-a.conflist", PRIMARY);
+        let mut keeper = ConfKeeper::find(Arc::clone(&node.config)).await.unwrap();
+        keeper.write().unwrap();
+        let net_d = node.dir.path().join("net.d");
+        fs::remove_dir_all(&net_d).unwrap();
+        let mut keeping = Box::pin(keeper.keep());
+        assert!(
+            timeout(Duration::from_secs(60), keeping.as_mut()).await.is_err(),
+            "nothing ends it"
+        );
+        fs::create_dir(&net_d).unwrap();
+        node.put("10-a.conflist", OTHER);
+        let back = timeout(Duration::from_secs(60), keeping.as_mut()).await;
+        assert!(back.is_err(), "nothing ends it");
+        let conf = fs::read_to_string(node.file("00-multus.conf")).unwrap();
+        assert!(conf.contains("ips"), "{conf}");
     }
 }

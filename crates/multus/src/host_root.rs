@@ -3,11 +3,23 @@
 //! Plugins are programs of the host. One that is linked dynamically needs the host's libraries, and our image has none.
 //! Where the daemon sees the host's processes (`hostPID`), the first of them has the root that such a plugin needs.
 
+use crate::daemon_config::DaemonConfig;
 use crate::socket::identity;
 use std::path::{Path, PathBuf};
 
 /// The root of the first process.
-const FIRST_ROOT: &str = "/proc/1/root";
+pub(crate) const FIRST_ROOT: &str = "/proc/1/root";
+
+/// The configuration with the root of the first process as `chrootDir`, where it names none and that root is the host's.
+pub(crate) fn completed(mut config: DaemonConfig, first: &Path) -> DaemonConfig {
+    if config.chroot_dir.is_none()
+        && let Some(root) = of(first, &config.bin_dir())
+    {
+        tracing::info!(root = %root.display(), "no chrootDir: plugins run in the root of the host's first process");
+        config.chroot_dir = Some(root);
+    }
+    config
+}
 
 /// The root of the host's first process, if it has the same directory of plugins at the same path as this one. That is
 /// so neither without the host's processes, where the first one is our own or a pod's, nor for a host within a host.
@@ -26,6 +38,7 @@ fn of(first: &Path, bin_dir: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::fs;
     use std::os::unix::fs::symlink;
 
@@ -49,5 +62,32 @@ mod tests {
         assert_eq!(of(&dir.path().join("none"), &bin), None);
         assert_eq!(of(&other, &dir.path().join("none")), None);
         assert_eq!(of(&other, Path::new("relative")), None);
+    }
+    #[test]
+    fn configuration_without_chroot_dir_gets_the_root_of_the_host() {
+        // multus#118
+        let dir = tempfile::tempdir().unwrap();
+        let (bin, host, other) = (
+            dir.path().join("bin"),
+            dir.path().join("host"),
+            dir.path().join("other"),
+        );
+        fs::create_dir(&bin).unwrap();
+        fs::create_dir(&other).unwrap();
+        let below = host.join(bin.strip_prefix("/").unwrap());
+        fs::create_dir_all(below.parent().unwrap()).unwrap();
+        symlink(&bin, below).unwrap();
+        let chroot_dir = |set: Option<&str>, first: &Path| {
+            let mut config = json!({ "binDir": bin });
+            if let Some(set) = set {
+                config["chrootDir"] = json!(set);
+            }
+            let config = DaemonConfig::parse(config.to_string().as_bytes()).unwrap();
+            completed(config, first).chroot_dir
+        };
+        assert_eq!(chroot_dir(None, &host), Some(host.clone()));
+        assert_eq!(chroot_dir(None, &other), None, "not the host's root");
+        let set = dir.path().to_str();
+        assert_eq!(chroot_dir(set, &host).as_deref(), Some(dir.path()));
     }
 }

@@ -38,8 +38,8 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 /// Whether multus was removed from the cluster, and not only this daemon from its node: the API server refuses us once
 /// the objects are gone that gave us access, and they go before the daemon. `own` is our pod where we are known by its
 /// token.
-pub(crate) async fn is_removed(cluster: &Cluster, node: Option<&str>, own: Option<&OwnPod>) -> bool {
-    match cluster.access(REFUSAL_WAIT, node).await {
+pub(crate) async fn is_removed(cluster: &Cluster, own: Option<&OwnPod>) -> bool {
+    match cluster.access(REFUSAL_WAIT).await {
         Access::Kept => false,
         Access::Forbidden => true,
         // The end of a certificate says nothing about multus.

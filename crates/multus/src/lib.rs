@@ -34,7 +34,7 @@ use kube_kit::metrics::Process;
 use kube_kit::shutdown::Shutdown;
 use prometheus_client::registry::Registry;
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,7 +166,7 @@ fn is_serving(config: &DaemonConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn start(mut config: DaemonConfig) -> Result<(), Stop> {
+async fn start(config: DaemonConfig) -> Result<(), Stop> {
     // Panics of calls and of plugins are contained.
     kube_kit::process::end_on_panic();
     let uid = rustix::process::geteuid();
@@ -178,12 +178,7 @@ async fn start(mut config: DaemonConfig) -> Result<(), Stop> {
             cause: anyhow::anyhow!(text),
         });
     }
-    if config.chroot_dir.is_none()
-        && let Some(root) = host_root::find(&config.bin_dir())
-    {
-        tracing::info!(root = %root.display(), "no chrootDir: plugins run in the root of the host's first process");
-        config.chroot_dir = Some(root);
-    }
+    let config = host_root::completed(config, Path::new(host_root::FIRST_ROOT));
     let node = env::var(names::NODE_NAME).ok().filter(|node| !node.is_empty());
     let shutdown = Shutdown::on_signals()
         .context("signal handlers")
@@ -236,8 +231,8 @@ pub async fn serve(
     let closing = Shutdown::new();
     let server = spawn_server(listener, &api, &closing);
     look_after(&daemon, phase.subscribe());
-    let (refusable, watched) = (Arc::clone(&cluster), node.map(str::to_owned));
-    tokio::spawn(async move { refusable.outlast_refusals(watched.as_deref()).await });
+    let refusable = Arc::clone(&cluster);
+    tokio::spawn(async move { refusable.outlast_refusals().await });
     tracing::info!("multus-daemon started");
 
     let ended = tokio::select! {
@@ -273,7 +268,7 @@ async fn leave(
         (false, false)
     } else {
         tokio::join!(
-            leaving::is_removed(cluster, node, own),
+            leaving::is_removed(cluster, own),
             leaving::is_unwanted(cluster, node, own)
         )
     };
@@ -381,5 +376,41 @@ async fn keep_conf(
 fn remove_conf(config: &DaemonConfig) {
     if let Err(error) = conf_keeper::remove(config) {
         tracing::error!(error = %kube_kit::client::chain(&error), "cannot remove 00-multus.conf");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
+
+    #[test]
+    fn daemon_whose_task_panics_ends() {
+        // multus#121: of the daemon as it starts
+        const ROLE: &str = "WEFT_TEST_DAEMON_TO_END";
+        if env::var_os(ROLE).is_some() {
+            let daemon = async {
+                let started = start(DaemonConfig::parse(b"{}").unwrap()).await;
+                println!("started: {}", started.is_ok());
+                let _ = tokio::spawn(async { panic!("of a watch") }).await;
+                println!("survived");
+            };
+            kube_kit::process::run(daemon).unwrap();
+            return;
+        }
+        let ended = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "tests::daemon_whose_task_panics_ends", "--nocapture"])
+            .env(ROLE, "1")
+            // Without an API server the start ends early.
+            .env("KUBECONFIG", "/nonexistent/kubeconfig")
+            .env("HOME", "/nonexistent")
+            .env_remove("KUBERNETES_SERVICE_HOST")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&ended.stdout);
+        assert!(told.contains("started: false"), "{ended:?}");
+        assert!(!told.contains("survived"), "{told}");
+        assert_eq!(ended.status.signal(), Some(6), "SIGABRT: {ended:?}");
     }
 }

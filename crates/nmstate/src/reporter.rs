@@ -96,6 +96,7 @@ async fn begin(shared: Shared) -> (Reporter, Watch<String, String>, Watch<String
         states: state.store(),
         hidden,
         stored: None,
+        versions: None,
         shared,
     };
     reporter.nodes.synced().await;
@@ -183,6 +184,8 @@ struct Reporter {
     states: Store<String, Known>,
     hidden: Names,
     stored: Option<Stored>,
+    /// What was read of the versions, and how often NetworkManager was seen to start by then.
+    versions: Option<(u64, engine::Versions)>,
 }
 
 impl Reporter {
@@ -204,7 +207,7 @@ impl Reporter {
         // As the API server keeps it: the same state is the same text.
         state.sort_all_objects();
         let digest = digest(&state);
-        let versions = self.shared.engine.versions().await?;
+        let versions = self.versions().await?;
         let stored = self.stored.as_ref();
         let stored = stored.filter(|stored| stored.digest == digest && stored.versions == versions);
         if stored.is_some_and(|stored| self.known().is_some_and(|known| known.uid == stored.uid)) {
@@ -222,6 +225,19 @@ impl Reporter {
             versions,
         });
         Ok(())
+    }
+
+    /// The versions, which are read again once NetworkManager has started: it has no other version before.
+    async fn versions(&mut self) -> Result<engine::Versions, Error> {
+        let starts = *self.shared.starts.borrow();
+        if let Some((read_at, versions)) = &self.versions
+            && *read_at == starts
+        {
+            return Ok(versions.clone());
+        }
+        let versions = self.shared.engine.versions().await?;
+        self.versions = Some((starts, versions.clone()));
+        Ok(versions)
     }
 
     /// Writes a report into the node's object, which is made where there is none; returns what tells the object from
@@ -404,6 +420,7 @@ mod tests {
             states: states.store(),
             hidden: Names::default(),
             stored: None,
+            versions: None,
             shared,
         };
         let owner = Owner {

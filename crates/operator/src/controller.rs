@@ -125,6 +125,7 @@ impl Operator {
     #[must_use]
     pub fn patient(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self.metrics.watches().set_patience(patience);
         self
     }
 

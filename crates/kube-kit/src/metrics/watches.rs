@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -23,12 +24,32 @@ struct Labels {
 
 /// Whether the watches of a process are up to date, computed at each scrape. Clones share the caches.
 #[derive(Debug, Clone, Default)]
-pub struct Watches(Arc<Mutex<Vec<Cache>>>);
+pub struct Watches(Arc<Mutex<Watched>>);
+
+#[derive(Debug)]
+struct Watched {
+    caches: Vec<Cache>,
+    patience: Duration,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self {
+            caches: Vec::new(),
+            patience: PATIENCE,
+        }
+    }
+}
 
 impl Watches {
     /// Adds the watches of a cache.
     pub fn of(&self, cache: &Cache) {
-        lock(&self.0).push(cache.clone());
+        lock(&self.0).caches.push(cache.clone());
+    }
+
+    /// Sets how long a watch may fail before its figure is 0; half a minute by default.
+    pub fn set_patience(&self, patience: Duration) {
+        lock(&self.0).patience = patience;
     }
 
     /// Adds the figures to a registry.
@@ -39,11 +60,13 @@ impl Watches {
     /// By resource and namespace: 0 as soon as one of several watches is not up to date.
     fn figures(&self) -> Family<Labels, Gauge> {
         let mut all = BTreeMap::new();
-        for cache in lock(&self.0).iter() {
-            for (resource, namespace, is_up) in cache.health(PATIENCE) {
+        let watched = lock(&self.0);
+        for cache in &watched.caches {
+            for (resource, namespace, is_up) in cache.health(watched.patience) {
                 *all.entry((resource, namespace)).or_insert(true) &= is_up;
             }
         }
+        drop(watched);
         let family = Family::<Labels, Gauge>::default();
         for ((resource, namespace), is_up) in all {
             let labels = Labels { resource, namespace };

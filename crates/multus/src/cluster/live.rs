@@ -1,7 +1,7 @@
 //! The cluster by single requests: for what no watch knows.
 
 use super::refusal::Refusal;
-use super::{LookupError, Nad, Pod, ReadError, WatchedNad, WatchedPod, WriteError};
+use super::{Access, LookupError, Nad, Pod, REFUSED_PATIENCE, ReadError, WatchedNad, WatchedPod, WriteError};
 use crate::names;
 use crate::request::PodRef;
 use cni::names::NETWORK_STATUS_ANNOTATION;
@@ -10,6 +10,7 @@ use kube::Client;
 use kube_kit::client::message;
 use kube_kit::events::{Kind, Recorder};
 use kube_kit::object::NETWORK_ATTACHMENT_DEFINITION;
+use kube_kit::path;
 use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::Name;
 use std::future::Future;
@@ -37,6 +38,7 @@ enum NotWritten {
 /// The API server, asked anew each time.
 pub struct Live {
     client: Client,
+    node: Option<String>,
     recorder: Recorder,
     pub(super) refusal: Refusal,
 }
@@ -47,6 +49,7 @@ impl Live {
         let recorder = Recorder::on_host(client.clone(), names::COMPONENT, node.unwrap_or_default());
         Self {
             client,
+            node: node.map(str::to_owned),
             recorder,
             refusal: Refusal::default(),
         }
@@ -64,6 +67,37 @@ impl Live {
         answer
     }
 
+    /// Whether the API server still lets us in.
+    pub(super) async fn access(&self, patience: Duration) -> Access {
+        let node = self.node.as_deref();
+        let fields = node
+            .map(|node| format!("&fieldSelector={}", path::query(&format!("spec.nodeName={node}"))))
+            .unwrap_or_default();
+        let path = format!("/api/v1/pods?limit=1{fields}");
+        match timeout(patience, pod::get(&self.client, &path)).await {
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => Access::Forbidden,
+            Ok(Err(kube::Error::Api(status))) if status.code == 401 => Access::Unknown,
+            _ => Access::Kept,
+        }
+    }
+
+    /// Raises the refusal after a 403 to a request that each attachment needs, if all rights are gone. The 403 alone does
+    /// not prove that: a namespace may be closed to the daemon, or an admission webhook may deny one pod's status.
+    async fn note_forbidden(&self) {
+        if !self.refusal.is_raised() && self.access(REFUSED_PATIENCE).await == Access::Forbidden {
+            self.refusal.raise();
+        }
+    }
+
+    /// The text of a pod or a NAD.
+    async fn read_needed(&self, path: &str) -> Result<String, ReadError> {
+        let text = self.read(path).await;
+        if let Err(ReadError::Forbidden(_)) = text {
+            self.note_forbidden().await;
+        }
+        text
+    }
+
     async fn body(&self, namespace: &str, name: &str) -> Result<Option<PodBody>, LookupError> {
         let path = pod::path(&Name::new(namespace, name))?;
         match self.answer(pod::get(&self.client, &path)).await {
@@ -71,7 +105,12 @@ impl Live {
                 .map(Some)
                 .map_err(|error| LookupError(error.to_string())),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
-            Ok(Err(error)) => Err(LookupError(message(&error))),
+            Ok(Err(error)) => {
+                if is_forbidden(&error) {
+                    self.note_forbidden().await;
+                }
+                Err(LookupError(message(&error)))
+            }
             Err(_) => Err(LookupError("no answer from the API server".into())),
         }
     }
@@ -79,7 +118,7 @@ impl Live {
     /// The pod, by a read that is repeated as long as the API server has a transient reason not to answer.
     pub async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, LookupError> {
         let path = pod::path(&Name::new(namespace, name))?;
-        let text = match self.read(&path).await {
+        let text = match self.read_needed(&path).await {
             Ok(text) => text,
             Err(ReadError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -91,7 +130,7 @@ impl Live {
     /// The NAD; that there is none is an error.
     pub async fn nad(&self, namespace: &str, name: &str) -> Result<Nad, LookupError> {
         let path = NETWORK_ATTACHMENT_DEFINITION.path_of(&Name::new(namespace, name))?;
-        let text = self.read(&path).await?;
+        let text = self.read_needed(&path).await?;
         let nad: WatchedNad = serde_json::from_str(&text).map_err(|error| LookupError(error.to_string()))?;
         Ok(nad.into())
     }
@@ -130,7 +169,12 @@ impl Live {
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
                 Err(NotWritten::Conflict(status.message.clone()))
             }
-            Ok(Err(error)) => Err(NotWritten::Other(message(&error))),
+            Ok(Err(error)) => {
+                if is_forbidden(&error) {
+                    self.note_forbidden().await;
+                }
+                Err(NotWritten::Other(message(&error)))
+            }
             Err(_) => Err(NotWritten::Other("no answer from the API server".into())),
         }
     }
@@ -213,6 +257,10 @@ impl Live {
     }
 }
 
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,5 +325,55 @@ mod tests {
         live.write_status(&pod, "[]").await.unwrap();
         assert_eq!(begun.elapsed(), Duration::ZERO);
         assert_eq!(*kube_kit::lock(&asked), ["PUT 1", "GET", "PUT 2"]);
+    }
+    /// An API server that forbids everything but the lists of pods, whose answer has this code.
+    fn forbidding(list: u16) -> Live {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let code = if request.uri().path() == "/api/v1/pods" {
+                list
+            } else {
+                403
+            };
+            let answer = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "message": "no", "reason": "Forbidden", "code": code});
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(answer?)
+        });
+        Live::new(Client::new(service, "default"), Some("node"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusal_of_one_request_is_none_of_the_daemon_unless_it_may_do_nothing() {
+        // multus#115
+        let pod = Pod {
+            namespace: "ns".into(),
+            name: "p".into(),
+            ..Pod::default()
+        };
+        for (list, is_refused) in [(200, false), (403, true)] {
+            let live = forbidding(list);
+            live.read("/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/a")
+                .await
+                .unwrap_err();
+            assert!(!live.refusal.is_raised(), "a claim is not needed by each pod");
+            live.pod("ns", "p").await.unwrap_err();
+            assert_eq!(live.refusal.is_raised(), is_refused, "pod, list {list}");
+            let live = forbidding(list);
+            live.nad("ns", "a").await.unwrap_err();
+            assert_eq!(live.refusal.is_raised(), is_refused, "definition, list {list}");
+            let live = forbidding(list);
+            live.write_status(&pod, "[]").await.unwrap_err();
+            assert_eq!(
+                live.refusal.is_raised(),
+                is_refused,
+                "read for a status, list {list}"
+            );
+            let live = forbidding(list);
+            let status = live.put_status(&pod, &body_at("1")).await;
+            assert!(status.is_err());
+            assert_eq!(live.refusal.is_raised(), is_refused, "status, list {list}");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! A daemon whose token the API server refuses (401), because its account or its pod was deleted.
+//! A daemon whose token the API server refuses (401), because its account or its pod was deleted, or whose rights are gone
+//! (403), because its binding was.
 //!
 //! Such a daemon attaches no pod. It answers that it is not ready, so that shims wait for the next daemon, and asks again
 //! until the API server accepts it.
@@ -13,8 +14,12 @@ impl Refusal {
     /// Notes the answer to a request.
     pub(super) fn note<T>(&self, answer: &Result<T, kube::Error>) {
         if matches!(answer, Err(kube::Error::Api(status)) if status.code == 401) {
-            self.0.send_replace(true);
+            self.raise();
         }
+    }
+
+    pub(super) fn raise(&self) {
+        self.0.send_replace(true);
     }
 
     /// Waits for a refusal.

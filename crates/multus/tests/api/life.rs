@@ -510,3 +510,64 @@ fn a_provided_configuration_keeps_the_daemon_up() {
     assert!(!node.conf().exists());
     node.stop().unwrap();
 }
+
+/// Gives the daemon's account its rights, as [`Node::new`] does.
+fn bind(node: &Node) {
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": node.name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "multus"},
+        "subjects": [{"kind": "ServiceAccount", "name": "multus", "namespace": node.name}]});
+    api().kubectl().apply(&binding.to_string()).unwrap();
+}
+
+/// Takes the daemon's rights away, and waits until the API server knows.
+fn unbind(node: &Node) {
+    api()
+        .kubectl()
+        .run(["delete", "clusterrolebinding", &node.name])
+        .unwrap();
+    let kubeconfig = node.path("kubeconfig");
+    let ask = ["--kubeconfig", kubeconfig.to_str().unwrap(), "get", "pods"];
+    wait::until("the end of the rights", DEADLINE, || {
+        match api().kubectl().run(ask) {
+            Err(error) if error.to_string().contains("Forbidden") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn daemon_without_its_rights_leaves_pods_waiting_until_they_are_back() {
+    // multus#115
+    let node = Node::started();
+    let uid = node.pod("web", &json!({}));
+    let attached = node.sandbox("c1", "web", Some(&uid));
+    node.succeed("ADD", &attached);
+    // The status of the first pod is written: only another one makes the daemon ask.
+    let uid = node.pod("other", &json!({}));
+    unbind(&node);
+    let waiting = node.sandbox("c2", "other", Some(&uid));
+    let mut add = node.begin("ADD", &waiting);
+    wait::until("not ready", DEADLINE, || match ask(&node, "GET", "/readyz") {
+        Ok((500, _)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    assert_eq!(node.post("ADD", &node.sandbox("c3", "other", Some(&uid))), 503);
+    assert!(node.calls_of("c3").is_empty());
+    node.succeed("DEL", &attached);
+    assert_eq!(node.calls_of("c1"), ["ADD a", "DEL a"]);
+    assert!(add.try_wait().unwrap().is_none(), "the shim waits");
+
+    bind(&node);
+    let output = add.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let calls = node.calls_of("c2");
+    let (last, before) = calls.split_last().unwrap();
+    assert_eq!(last, "ADD a");
+    assert!(
+        before.chunks(2).all(|attempt| attempt == ["ADD a", "DEL a"]),
+        "{calls:?}"
+    );
+}

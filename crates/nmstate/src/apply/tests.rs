@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::http::{Request as HttpRequest, Response};
 use kube::client::Body;
+use rustix::net::{AddressFamily, SocketType, ipproto, socket};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
@@ -20,6 +21,8 @@ struct Host {
     pending: Arc<Mutex<bool>>,
     /// How often the host was read.
     reads: Arc<Mutex<u32>>,
+    /// The report of a host on which no change is pending; the report is empty while one is.
+    usual: Option<Value>,
 }
 
 impl Host {
@@ -47,7 +50,8 @@ impl Host {
                 match request {
                     Request::Report(back) => {
                         *host.reads.lock().unwrap() += 1;
-                        drop(back.send(Ok(json!({}))));
+                        let usual = host.usual.clone().filter(|_| !*host.pending.lock().unwrap());
+                        drop(back.send(Ok(usual.unwrap_or_else(|| json!({})))));
                     }
                     Request::Apply(_, back) => {
                         let outcome = host.outcome("apply");
@@ -409,4 +413,27 @@ async fn without_network_manager_the_success_does_not_claim_to_last() {
                 .to_owned()
         )
     );
+}
+
+// nmstate#101: the change takes the default route along, so that the first probe that fails is ping.
+#[tokio::test(start_paused = true)]
+async fn change_that_lost_the_default_route_with_the_api_server_is_not_tried_again() {
+    if let Err(error) = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)) {
+        println!("skipped: cannot open a raw socket for ICMP: {error}");
+        return;
+    }
+    let route = json!({ "destination": "0.0.0.0/0", "next-hop-address": "127.0.0.1",
+        "next-hop-interface": "lo", "table-id": 254 });
+    let host = Host {
+        usual: Some(json!({ "routes": { "running": [route] } })),
+        ..Host::default()
+    };
+    let failure = failure(&host, cut_off_by_changes(&host)).await;
+    assert_eq!(
+        failure.text,
+        "default gw missing (for 120 s): rolling back desired state configuration: failed runnig probes after \
+         network changes: failed runnig probe 'ping' with after network reconfiguration"
+    );
+    assert!(!failure.retry, "it would cut the host off again");
+    assert_eq!(host.asked(), ["rollback", "apply", "rollback"]);
 }

@@ -26,6 +26,11 @@ pub fn not_generated(error: &str) -> String {
     format!("failure generating desiredState and capturedStates: {error}")
 }
 
+/// The same, where the controller tries again by itself.
+pub fn not_generated_yet(error: &str) -> String {
+    not_generated(error) + "; another attempt follows"
+}
+
 /// An enactment could not be applied, finally. What the engine logged is part of the error, where it helps.
 pub fn not_applied(node: &str, error: &str) -> String {
     format!(

@@ -41,6 +41,7 @@ struct State {
     commits: usize,
     rollbacks: usize,
     reports: usize,
+    version_reads: usize,
     unreadable: Option<Error>,
     ask: Ask,
 }
@@ -57,6 +58,7 @@ impl Host {
             commits: 0,
             rollbacks: 0,
             reports: 0,
+            version_reads: 0,
             unreadable: None,
             ask: Arc::new(Mutex::new(|_: &Value| Ok::<(), Error>(()))),
         }));
@@ -99,9 +101,10 @@ impl Host {
         self.changed.notify_one();
     }
 
-    /// NetworkManager comes back as this version.
+    /// NetworkManager comes back as this version, and its bus reports the start.
     pub(crate) fn upgrade(&self, network_manager: &str) {
         network_manager.clone_into(&mut self.state().network_manager);
+        self.starts.send_modify(|count| *count += 1);
         self.changed.notify_one();
     }
 
@@ -158,6 +161,11 @@ impl Host {
     pub(crate) fn reports(&self) -> usize {
         self.state().reports
     }
+
+    /// How often it was asked for its versions.
+    pub(crate) fn version_reads(&self) -> usize {
+        self.state().version_reads
+    }
 }
 
 /// An error as the library has them.
@@ -205,7 +213,8 @@ fn answer(mut requests: mpsc::UnboundedReceiver<Request>, state: &Mutex<State>, 
     while let Some(request) = requests.blocking_recv() {
         match request {
             Request::Versions(back) => {
-                let state = lock(state);
+                let mut state = lock(state);
+                state.version_reads += 1;
                 let versions = Versions {
                     engine: "nmstatectl 2.2.62".to_owned(),
                     network_manager: Some(state.network_manager.clone()),

@@ -421,3 +421,23 @@ fn the_filter_of_older_releases_is_honoured() {
         (&json!("eth0"), &json!("lo"))
     );
 }
+
+// nmstate#123
+#[test]
+fn version_is_read_once_for_each_start_of_network_manager() {
+    let stage = Stage::start();
+    stage.node(NODE, &[]);
+    let host = Host::new(host::two_nics());
+    let _handler = stage.handler(NODE, &host);
+    reported(&stage, "a report", mtu("eth1", 1500));
+    for next in [9000, 9001] {
+        host.change(|state| state["interfaces"][1]["mtu"] = json!(next));
+        reported(&stage, "another report", mtu("eth1", next));
+    }
+    assert_eq!(host.version_reads(), 1);
+    host.upgrade("1.52.0");
+    stage.wait_for("the version", (Kind::State, NODE), |state| {
+        (state?["status"]["hostNetworkManagerVersion"] == "1.52.0").then_some(())
+    });
+    assert_eq!(host.version_reads(), 2);
+}

@@ -235,7 +235,7 @@ fn records_have_the_names_of_both_generations() {
 fn collisions_of_addresses_are_told_after_half_a_minute_until_they_are_over() {
     let alert = |count: u8| {
         json!({
-            "exp_labels": { "severity": "warning" },
+            "exp_labels": { "severity": "warning", "operator_health_impact": "warning" },
             "exp_annotations": {
                 "summary": "MAC address collisions detected.",
                 "description": format!(

@@ -340,6 +340,17 @@ fn repair_of_an_object_that_is_reverted_backs_off_and_names_the_manager() {
          data.daemon-config.json"
     );
     assert!(told.starts_with(&complaint), "{told}");
+    until("an event that names the manager", || {
+        let events = fixture.events();
+        let is_told = |event: &String| {
+            event.starts_with("Warning Failed: FailedToApply: ") && event.contains(complaint.as_str())
+        };
+        if events.iter().any(is_told) {
+            Ok(())
+        } else {
+            Err(format!("{events:#?}"))
+        }
+    });
     let work = fixture.work_since(mark);
     let updates = work.iter().filter(|request| request.starts_with("update"));
     assert!(updates.count() <= 5, "{work:#?}");

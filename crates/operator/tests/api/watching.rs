@@ -13,6 +13,8 @@ const BLOCKED: [&str; 3] = [
     "Progressing False InvalidConfiguration",
 ];
 
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
 fn wait_until_ready(fixture: &Fixture) {
     until("the operator to be ready", || {
         if fixture.is_ready() {
@@ -44,6 +46,12 @@ fn operator_under_roles_of_another_version_names_each_missing_right() {
     fixture.roll_out(&["multus"]);
     fixture.wait_until_available();
     wait_until_ready(&fixture);
+    let observer = fixture.observer();
+    let is_up = |fixture: &Fixture, resource: &str| {
+        let beginning = format!("weft_watch_up{{resource=\"{resource}\"");
+        observer.figure(fixture, &beginning, "")
+    };
+    assert!(is_up(&fixture, DEFINITIONS) > 0.5, "watched");
     fixture.stop();
 
     // The established roles have no list of these.
@@ -62,6 +70,9 @@ fn operator_under_roles_of_another_version_names_each_missing_right() {
             format!("not allowed to list services in namespace {namespace}"),
         ],
     );
+
+    assert!(is_up(&fixture, DEFINITIONS) < 0.5, "refused");
+    assert!(is_up(&fixture, "daemonsets.apps") > 0.5, "still watched");
 
     fixture.permit("clusterrole", &everywhere);
     fixture.permit("role", &at_home);

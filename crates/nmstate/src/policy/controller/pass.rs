@@ -240,7 +240,11 @@ impl Controller {
         memory: &mut Memory,
     ) -> Result<Next, Error> {
         let name = policy.name();
-        let state = State::Failed(messages::not_generated(&failure.text));
+        let state = State::Failed(if failure.retry {
+            messages::not_generated_yet(&failure.text)
+        } else {
+            messages::not_generated(&failure.text)
+        });
         tracing::warn!(
             policy = name,
             error = failure.text,

@@ -298,7 +298,9 @@ fn document_that_cannot_be_rendered_yet_is_tried_again_and_reported_once() {
     let nic = json!({ "name": "{{ capture.nic.interfaces.0.name }}", "type": "ethernet", "mtu": 1400 });
     let spec = json!({ "capture": capture, "desiredState": { "interfaces": [nic] } });
     stage.create(Kind::Policy, &policy("p", &spec));
-    let text = "failure generating desiredState and capturedStates: PluginFailure: NetworkManager is away";
+    // nmstate#124
+    let text = "failure generating desiredState and capturedStates: PluginFailure: NetworkManager is away; \
+                another attempt follows";
     wait_until_said(&stage, Kind::Enactment, "node01.p", failing(text));
     let wait_for_attempts = |more: usize| {
         let before = host.reports();

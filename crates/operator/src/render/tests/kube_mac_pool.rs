@@ -351,7 +351,7 @@ fn monitoring() -> Vec<Value> {
                 "alert": "KubemacpoolMACCollisionDetected",
                 "expr": "count(kmp_mac_collisions > 1) > 0",
                 "for": "30s",
-                "labels": { "severity": "warning" },
+                "labels": { "severity": "warning", "operator_health_impact": "warning" },
                 "annotations": {
                     "summary": "MAC address collisions detected.",
                     "description": "{{ $value }} MAC address(es) have collisions. \

@@ -1,7 +1,7 @@
 //! Operands §9, operator §10.2.
 
 use super::*;
-use crate::components::monitoring::Monitoring;
+use crate::components::{kube_mac_pool::KubeMacPool, monitoring::Monitoring};
 
 fn monitored() -> Setting {
     Setting {
@@ -127,4 +127,42 @@ fn an_empty_specification_is_monitored() {
         ["monitoring", "networkPolicies"]
     );
     assert_eq!(names(Setting::default(), render_enabled), ["networkPolicies"]);
+}
+
+// operator#73, in the rules of the operator and of the MAC pool
+#[test]
+fn alert_of_each_rule_has_a_health_impact_a_summary_and_a_runbook() {
+    let spec = json!({ "kubeMacPool": {} });
+    let objects = [
+        monitored().render(&Monitoring, spec.clone()),
+        monitored().render(&KubeMacPool, spec),
+    ]
+    .concat();
+    let rules = objects.iter().filter(|object| object["kind"] == "PrometheusRule");
+    let alerts: Vec<_> = rules
+        .flat_map(|rule| rule["spec"]["groups"].as_array().expect("groups"))
+        .flat_map(|group| group["rules"].as_array().expect("rules"))
+        .filter_map(|rule| Some((rule["alert"].as_str()?, rule)))
+        .collect();
+    let names: Vec<_> = alerts.iter().map(|(name, _)| *name).collect();
+    assert_eq!(
+        names,
+        [
+            "CnaoDown",
+            "KubemacpoolDown",
+            "NetworkAddonsConfigNotReady",
+            "KubemacpoolMACCollisionDetected",
+        ]
+    );
+    for (name, alert) in alerts {
+        let impact = alert["labels"]["operator_health_impact"].as_str();
+        assert!(
+            matches!(impact, Some("warning" | "critical")),
+            "{name}: {impact:?}"
+        );
+        let annotations = &alert["annotations"];
+        assert!(annotations["summary"].is_string(), "{name}");
+        let runbook = annotations["runbook_url"].as_str().expect("a runbook");
+        assert!(runbook.contains(name), "{name}: {runbook}");
+    }
 }
