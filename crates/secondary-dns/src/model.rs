@@ -40,15 +40,18 @@ pub struct Header {
 #[derive(Debug)]
 pub struct Model {
     header: Header,
-    instances: BTreeMap<Arc<str>, Box<[Record]>>,
+    instances: Instances,
     serial: u32,
 }
+
+/// Records by the key of their instance.
+pub(crate) type Instances = BTreeMap<Arc<str>, Arc<[Record]>>;
 
 /// A change of one instance.
 #[derive(Debug)]
 pub struct Update {
     instance: Arc<str>,
-    old: Box<[Record]>,
+    old: Arc<[Record]>,
 }
 
 /// The key of an instance.
@@ -61,7 +64,7 @@ impl Model {
     pub fn new(header: Header, serial: u32) -> Self {
         Self {
             header,
-            instances: BTreeMap::new(),
+            instances: Instances::new(),
             serial,
         }
     }
@@ -92,6 +95,23 @@ impl Model {
             let namespace = instance.split('\0').next().unwrap_or_default();
             records.iter().map(move |record| (namespace, record))
         })
+    }
+
+    /// Records of an instance; empty where it has none.
+    pub(crate) fn records_of(&self, instance: &str) -> Arc<[Record]> {
+        self.instances.get(instance).cloned().unwrap_or_default()
+    }
+
+    /// Replaces the records of these instances, and the serial, by those of another model.
+    pub(crate) fn merge(&mut self, changes: Instances, serial: u32) {
+        for (instance, records) in changes {
+            if records.is_empty() {
+                self.instances.remove(&instance);
+            } else {
+                self.instances.insert(instance, records);
+            }
+        }
+        self.serial = serial;
     }
 
     /// Takes an instance's records over; none remove it. `None` when they are what they were.
@@ -153,7 +173,7 @@ impl Model {
         for instance in self.instances.keys() {
             let update = Update {
                 instance: Arc::clone(instance),
-                old: Box::default(),
+                old: Arc::default(),
             };
             self.carry(&update, &mut all);
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! list, watch ──> Vmi ──> records ──> Model ──┬──> zones in memory, at once
-//!                                             └──> zone files, not more often than needed
+//!                                             └─ changes ──> Files ──> zone files, not more often than needed
 //! ```
 
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ use crate::answer::SharedZones;
 use crate::claims::{self, Early};
 use crate::messages;
 use crate::metrics::{Event, Metrics};
-use crate::model::{Model, key};
-use crate::publish::Publisher;
+use crate::model::{Instances, Model, key};
+use crate::publish::{self, Publisher};
 use crate::settings::Settings;
 use crate::vmi::{Policy, Refused, Vmi};
 use crate::zone::serial;
@@ -57,7 +57,7 @@ pub struct Places {
 pub struct Monitor {
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
-    publisher: Option<Publisher>,
+    files: Option<Files>,
     /// Whether claims are watched.
     early: bool,
     readiness: Readiness,
@@ -72,8 +72,8 @@ struct State {
     memory: Option<SharedZones>,
     /// Whether all instances are known: before that, nothing is published.
     complete: bool,
-    /// Whether serials are counted as the established monitor does.
-    counter: bool,
+    /// Instances whose records the zone files lack; `None` where there are no files.
+    unwritten: Option<Instances>,
     /// Instances whose names or addresses were complained about.
     complained: BTreeSet<Arc<str>>,
 }
@@ -101,7 +101,13 @@ impl Monitor {
             None if counter => 0,
             None => now(),
         };
-        let model = Model::new(header, serial);
+        let model = Model::new(header.clone(), serial);
+        let files = publisher.map(|publisher| Files {
+            publisher,
+            model: Model::new(header, serial),
+            counter,
+            is_first: true,
+        });
         if let Some(memory) = &memory {
             let mut memory = lock(memory);
             for origin in model.origins() {
@@ -114,13 +120,13 @@ impl Monitor {
             early: None,
             memory,
             complete: false,
-            counter,
+            unwritten: files.is_some().then(Instances::new),
             complained: BTreeSet::new(),
         };
         Self {
             state: Arc::new(Mutex::new(state)),
             changed: Arc::new(Notify::new()),
-            publisher,
+            files,
             early,
             readiness,
             metrics,
@@ -132,7 +138,7 @@ impl Monitor {
         let Self {
             state,
             changed,
-            publisher,
+            files,
             early,
             readiness,
             metrics,
@@ -151,11 +157,10 @@ impl Monitor {
                 wake.notify_one();
             }
         });
-        let mut publisher = publisher;
         let publishing = async {
             readiness.wait().await;
-            match publisher.as_mut() {
-                Some(publisher) => publish(publisher, &state, &changed).await,
+            match files {
+                Some(files) => publish(files, &state, &changed).await,
                 None => std::future::pending().await,
             }
         };
@@ -333,14 +338,28 @@ impl State {
         let Some(update) = self.model.set(instance, records) else {
             return false;
         };
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.insert(Arc::clone(instance), self.model.records_of(instance));
+        }
         if let (true, Some(memory)) = (self.complete, &self.memory) {
             self.model.carry(&update, &mut lock(memory));
         }
         true
     }
 
-    /// Gives what is known another serial.
-    fn renumber(&mut self, serial: u32) {
+    /// Instances that have changed since the last call, and the serial.
+    fn take_unwritten(&mut self) -> (Instances, u32) {
+        let changes = self.unwritten.as_mut().map(std::mem::take);
+        (changes.unwrap_or_default(), self.model.serial())
+    }
+
+    /// Counts from another serial: events meanwhile have counted on from `from`, and count on from `to` instead.
+    fn renumber(&mut self, from: u32, to: u32) {
+        let ahead = to.wrapping_sub(from);
+        if ahead == 0 {
+            return;
+        }
+        let serial = self.model.serial().wrapping_add(ahead);
         self.model.set_serial(serial);
         if let Some(memory) = &self.memory {
             let mut memory = lock(memory);
@@ -366,70 +385,89 @@ impl State {
     }
 }
 
+/// The writer of zone files. It has a model of its own: no event waits for the text of a zone.
+#[derive(Debug)]
+struct Files {
+    publisher: Publisher,
+    model: Model,
+    /// Whether serials begin at 0, as those of the upstream monitor do.
+    counter: bool,
+    is_first: bool,
+}
+
+impl Files {
+    /// Brings the zone files up to date. The lock of the state is held for what has changed alone.
+    fn write(&mut self, state: &Mutex<State>) -> Result<(), publish::Error> {
+        let (changes, counted) = lock(state).take_unwritten();
+        self.model.merge(changes, counted);
+        if self.is_first {
+            let Some(serial) = self.first_serial() else {
+                self.is_first = false;
+                return Ok(());
+            };
+            lock(state).renumber(counted, serial);
+        }
+        let edition = self.publisher.edition(&self.model);
+        self.publisher.write(edition)?;
+        self.is_first = false;
+        Ok(())
+    }
+
+    /// The serial of the first edition: that of the file where the file is up to date. `None` where there is no edition yet:
+    /// the upstream monitor writes none before the first instance.
+    fn first_serial(&mut self) -> Option<u32> {
+        let zone = self.model.header().zone.clone();
+        let counted = self.model.serial();
+        let Some(before) = self.publisher.serial(&zone) else {
+            return (!self.counter || counted != 0).then_some(counted);
+        };
+        self.model.set_serial(before);
+        let text = self.model.render();
+        if self.publisher.is_current(&zone, &text) {
+            self.publisher.assume(&zone, &text);
+            return Some(before);
+        }
+        // Another text needs another serial, also where instances went before this process began.
+        let serial = if counted == before {
+            serial::next(before)
+        } else {
+            counted
+        };
+        self.model.set_serial(serial);
+        Some(serial)
+    }
+}
+
 /// Writes the zone files whenever something has changed.
-async fn publish(publisher: &mut Publisher, state: &Arc<Mutex<State>>, changed: &Notify) {
-    let mut is_first = true;
+async fn publish(mut files: Files, state: &Arc<Mutex<State>>, changed: &Notify) {
     let mut retry = RETRY;
     loop {
         changed.notified().await;
         let began = Instant::now();
-        let mut owned = std::mem::replace(publisher, Publisher::new(PathBuf::new()));
         let shared = Arc::clone(state);
-        // Writing may take long, and so does putting a large zone into words.
-        let written = tokio::task::spawn_blocking(move || {
-            let edition = {
-                let mut state = lock(&shared);
-                if is_first && !first(&mut owned, &mut state) {
-                    return (owned, Ok(()));
-                }
-                owned.edition(&state.model)
-            };
-            let written = owned.write(edition);
-            (owned, written)
+        let writing = tokio::task::spawn_blocking(move || {
+            let written = files.write(&shared);
+            (files, written)
         });
-        let Ok((owned, written)) = written.await else {
+        let Ok((returned, written)) = writing.await else {
             return;
         };
-        *publisher = owned;
+        files = returned;
         match written {
             Ok(()) => {
-                is_first = false;
                 retry = RETRY;
                 let took = began.elapsed() * SHARE;
                 tokio::time::sleep(took.clamp(PAUSE, LONGEST_PAUSE)).await;
             }
             Err(error) => {
                 let error = chain(&error);
-                tracing::error!(error, ?retry, "the zone is not written, trying again");
+                tracing::error!(error, ?retry, "cannot write the zone, trying again");
                 tokio::time::sleep(retry).await;
                 retry = (retry * 2).min(LONGEST_RETRY);
                 changed.notify_one();
             }
         }
     }
-}
-
-/// Finds the serial of the first edition: that of the file where it says all that is known. Whether there is an edition at
-/// all: the established monitor writes none before the first instance.
-fn first(publisher: &mut Publisher, state: &mut State) -> bool {
-    let zone = state.model.header().zone.clone();
-    let counted = state.model.serial();
-    let Some(before) = publisher.serial(&zone) else {
-        return !(state.counter && counted == 0);
-    };
-    state.renumber(before);
-    let text = state.model.render();
-    if publisher.is_current(&zone, &text) {
-        publisher.assume(&zone, &text);
-        return true;
-    }
-    // Other words need another serial, also where the instances that went were gone before this process began.
-    state.renumber(if counted == before {
-        serial::next(before)
-    } else {
-        counted
-    });
-    true
 }
 
 #[cfg(test)]
