@@ -18,6 +18,7 @@ use kube::{Api, Client};
 use kube_kit::connection::{self, Answer, Flags};
 
 use crate::claims;
+use crate::launchers::{self, Launchers};
 use crate::model::{Model, key};
 use crate::names::{self, env};
 use crate::settings::{Invalid, Settings};
@@ -157,10 +158,15 @@ impl Known {
         known
             .notes
             .extend(settings.complaint.map(|complaint| complaint.to_string()));
-        let claimed = if settings.early {
+        let claimed = if settings.early.claims {
             claims::list(client).await?
         } else {
             BTreeMap::new()
+        };
+        let launchers = if settings.early.network_status {
+            launchers::list(client).await?
+        } else {
+            Launchers::default()
         };
         let api: Api<Vmi> = Api::all(client.clone());
         let mut parameters = ListParams::default().limit(PAGE);
@@ -171,11 +177,13 @@ impl Known {
             };
             for vmi in &page.items {
                 let (namespace, name) = vmi.name();
-                let claimed = |network: &str| {
-                    let claim = claims::claim_of(vmi, network);
-                    claimed.get(&claim).cloned().unwrap_or_default()
+                let early = |network: &str| {
+                    let claimed = claimed.get(&claims::claim_of(vmi, network)).cloned();
+                    claimed
+                        .filter(|addresses| !addresses.is_empty())
+                        .unwrap_or_else(|| launchers.addresses(vmi, network))
                 };
-                let published = vmi.publish_with(&settings.policy, claimed);
+                let published = vmi.publish_with(&settings.policy, early);
                 let owners = published.records.iter().map(|record| record.owner.to_string());
                 let of = (namespace.to_owned(), name.to_owned());
                 known.instances.insert(of, (owners.collect(), published.refused));

@@ -17,6 +17,7 @@ mod claims;
 pub mod cli;
 pub mod corefile;
 pub mod http;
+mod launchers;
 mod messages;
 pub mod metrics;
 pub mod model;

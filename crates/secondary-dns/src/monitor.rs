@@ -20,11 +20,12 @@ use tokio::sync::Notify;
 
 use crate::answer::SharedZones;
 use crate::claims::{self, Early};
+use crate::launchers::{self, Pod};
 use crate::messages;
 use crate::metrics::{Event, Metrics};
 use crate::model::{Instances, Model, key};
 use crate::publish::{self, Publisher};
-use crate::settings::Settings;
+use crate::settings::{Settings, Sources};
 use crate::vmi::{Policy, Refused, Vmi};
 use crate::zone::serial;
 
@@ -58,8 +59,7 @@ pub struct Monitor {
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
     files: Option<Files>,
-    /// Whether claims are watched.
-    early: bool,
+    early: Sources,
     readiness: Readiness,
     metrics: Metrics,
 }
@@ -143,11 +143,20 @@ impl Monitor {
             readiness,
             metrics,
         } = self;
-        // Before the instances, so that nothing that has a name is said to have none.
-        let mut claims = None;
-        if early {
+        // Before the instances, so that no name is denied that has an address.
+        let (mut claims, mut pods) = (None, None);
+        if early != Sources::default() {
+            lock(&state).early = Some(Early::default());
+        }
+        if early.claims {
             let watch = claims.insert(claims::watch(client.clone()).await);
-            lock(&state).early = Some(Early::new(watch.store()));
+            if let Some(early) = &mut lock(&state).early {
+                early.claims = Some(watch.store());
+            }
+        }
+        if early.network_status {
+            let watch = pods.insert(watch_pods(client.clone(), &state, &changed));
+            claims::first_list(watch, "pods of virtual machine instances").await;
         }
         let api: Api<DeserializeGuard<Vmi>> = Api::all(client);
         let options = Options::all().page(PAGE).absent(ABSENT);
@@ -170,9 +179,16 @@ impl Monitor {
                 None => std::future::pending().await,
             }
         };
+        let launching = async {
+            match pods.as_mut() {
+                Some(watch) => follow_pods(watch, &state, &changed).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::join!(
             follow(&mut watch, &state, &changed, &readiness, &metrics),
             claiming,
+            launching,
             publishing
         );
     }
@@ -262,6 +278,34 @@ async fn follow_claims(watch: &mut Watch<Name, Vec<IpAddr>>, state: &Mutex<State
     }
 }
 
+/// Starts to watch the pods that run instances.
+fn watch_pods(client: Client, state: &Arc<Mutex<State>>, changed: &Arc<Notify>) -> Watch<Name, ()> {
+    let api: Api<DeserializeGuard<Pod>> = Api::all(client);
+    let (shared, wake) = (Arc::clone(state), Arc::clone(changed));
+    watch::start_named(api, &launchers::options(), move |pod: Pod| {
+        if lock(&shared).launched(&pod) {
+            wake.notify_one();
+        }
+    })
+}
+
+async fn follow_pods(watch: &mut Watch<Name, ()>, state: &Mutex<State>, changed: &Notify) {
+    while let Some(change) = watch.next().await {
+        match change {
+            Change::Deleted(pod) => {
+                // One of the same name that was created at once is in the store already.
+                if !watch.store().contains(&pod) && lock(state).pod_gone(&pod) {
+                    changed.notify_one();
+                }
+            }
+            Change::Invalid(Name { namespace, name }, error) => {
+                tracing::warn!(namespace, name, error, "cannot read a pod, its addresses stay");
+            }
+            Change::Applied(_) | Change::Synced => {}
+        }
+    }
+}
+
 fn tell(trouble: Option<&Trouble>) {
     match trouble {
         None => tracing::info!("the watch of virtual machine instances is up to date"),
@@ -322,6 +366,26 @@ impl State {
     fn claimed(&mut self, claim: &Name) -> bool {
         let owner = self.early.as_ref().and_then(|early| early.owner(claim));
         owner.is_some_and(|vmi| self.seen(&vmi))
+    }
+
+    /// Applies an event of a pod. Whether anything has changed.
+    fn launched(&mut self, pod: &Pod) -> bool {
+        let early = self.early.as_mut();
+        let instance = early.and_then(|early| early.launchers.observe(pod));
+        self.publish_again(instance)
+    }
+
+    /// Removes a pod. Whether anything has changed.
+    fn pod_gone(&mut self, pod: &Name) -> bool {
+        let early = self.early.as_mut();
+        let instance = early.and_then(|early| early.launchers.remove(pod));
+        self.publish_again(instance)
+    }
+
+    fn publish_again(&mut self, instance: Option<Arc<str>>) -> bool {
+        let early = self.early.as_ref();
+        let vmi = instance.and_then(|instance| early?.instance(&instance));
+        vmi.is_some_and(|vmi| self.seen(&vmi))
     }
 
     /// Forgets an instance. Whether anything has changed.

@@ -12,6 +12,15 @@ pub const INSTANCE: &str = "VirtualMachineInstance";
 /// Instances in paths of the API.
 pub const INSTANCES: &str = "virtualmachineinstances";
 
+/// Annotation of a pod: the instance that it runs.
+pub const DOMAIN: &str = "kubevirt.io/domain";
+/// Annotation of a pod: what multus attached it to.
+pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+/// Label selector of pods that run instances.
+pub const LAUNCHERS: &str = "kubevirt.io=virt-launcher";
+/// Field selector of pods that have not ended.
+pub const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
 /// `ConfigMap` with the settings.
 pub const CONFIG_MAP: &str = "secondary-dns";
 /// What runs the pods.
@@ -45,7 +54,7 @@ pub mod env {
     pub const TTL: &str = "KSD_TTL";
     /// `counter` begins serials at 0.
     pub const SERIAL: &str = "KSD_SERIAL";
-    /// Where addresses come from that a guest has not reported yet: `claims` or `off`.
+    /// Where addresses come from that a guest has not reported yet: `off`, or `claims` and `network-status` with commas between.
     pub const EARLY: &str = "KSD_EARLY_ADDRESSES";
     /// Prefixes whose addresses have PTR records.
     pub const REVERSE: &str = "KSD_REVERSE_PREFIXES";

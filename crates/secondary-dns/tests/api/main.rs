@@ -8,3 +8,5 @@ mod fixture;
 mod life;
 #[cfg(test)]
 mod people;
+#[cfg(test)]
+mod upstream;
