@@ -242,6 +242,25 @@ impl Cluster {
         Ok(LiveClaim(written))
     }
 
+    /// Writes another network into a claim that has no addresses, if nothing else changed it meanwhile; the claim afterwards.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub async fn set_network(
+        &self,
+        namespace: &str,
+        claim: LiveClaim,
+        network: &str,
+    ) -> Result<LiveClaim, Error> {
+        let LiveClaim(mut object) = claim;
+        object.data["spec"]["network"] = json!(network);
+        let claims = self.claims(namespace)?;
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let parameters = PostParams::default();
+        let written = within(GIVE, claims.replace(&name, &parameters, &object)).await?;
+        Ok(LiveClaim(written))
+    }
+
     /// All claims of the cluster.
     ///
     /// # Errors

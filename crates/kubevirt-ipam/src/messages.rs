@@ -182,6 +182,19 @@ pub mod event {
         )
     }
 
+    /// A requested address is in no subnet of the primary network.
+    pub fn outside(address: impl Display, network: &str, subnets: &str) -> String {
+        format!("requested address {address} is in no subnet of network {network:?} ({subnets})")
+    }
+
+    /// A claim with addresses is for another network than the virtual machine's.
+    pub fn other_network(claim: &str, claimed: &str, network: &str) -> String {
+        format!(
+            "IPAMClaim {claim:?} holds addresses of network {claimed:?}, and the virtual machine's network is {network:?} now; \
+             they are kept"
+        )
+    }
+
     /// Two networks give out the same addresses.
     pub fn shared_range(network: &str, other: &str) -> String {
         format!("networks {network:?} and {other:?} have ranges that overlap: they must not be connected")

@@ -40,6 +40,8 @@ pub struct Ensure {
     pub claims: Vec<Wanted>,
     /// Networks that can't have one.
     pub problems: Vec<Problem>,
+    /// Requested addresses that the primary network's subnets lack, as events say it.
+    pub outside: Vec<String>,
 }
 
 /// A claim that is wanted.
@@ -187,6 +189,13 @@ fn wanted(name: &Name, instance: &Instance, networks: &impl Networks) -> Ensure 
         }
         taken.insert(claim.clone(), network.name.clone());
         // The primary network of a namespace has its own way (§6.5).
+        if network.source == Source::Pod {
+            let outside = ip_request::outside(instance.addresses.as_deref(), &config.subnets, &network.name);
+            let texts = outside
+                .into_iter()
+                .map(|address| messages::event::outside(address, &config.name, &config.subnets));
+            ensure.outside.extend(texts);
+        }
         let ranges = match network.source {
             Source::Multus(_) => config.ranges,
             Source::Pod | Source::Other => Vec::new(),

@@ -184,12 +184,22 @@ impl Reconciler {
             .await;
             failures.push(problem.into());
         }
+        for text in ensure.outside {
+            self.tell(name, instance, Kind::Warning, reason::ODD_ADDRESS, &text)
+                .await;
+        }
         let (mut missing, mut there) = (Vec::new(), Vec::new());
         for wanted in ensure.claims {
             if self.has(name, found, &wanted) {
                 there.push(wanted);
             } else {
                 missing.push(wanted);
+            }
+        }
+        for wanted in &there {
+            if let Some(text) = self.other_network(name, wanted) {
+                self.tell(name, instance, Kind::Warning, reason::ODD_ADDRESS, &text)
+                    .await;
             }
         }
         for wanted in there.iter().filter(|wanted| !wanted.ranges.is_empty()) {
@@ -263,6 +273,14 @@ impl Reconciler {
         state
             .claim(&id)
             .is_some_and(|claim| found.owns(name, &claim) == Belongs::Ours)
+    }
+
+    /// The text of an event, where a claim has addresses of another network than the one that is wanted.
+    fn other_network(&self, name: &Name, wanted: &Wanted) -> Option<String> {
+        let state = state::lock(&self.shared);
+        let claim = state.claim(&Name::new(&name.namespace, &wanted.name))?;
+        let differs = !claim.ips.is_empty() && claim.network != wanted.network;
+        differs.then(|| messages::event::other_network(&wanted.name, &claim.network, &wanted.network))
     }
 
     /// Makes a claim, or gets hold of the one that exists.

@@ -47,6 +47,15 @@ impl Reconciler {
             return Ok(());
         }
         self.may_write()?;
+        let mut live = live;
+        if now.network != wanted.network {
+            // Its addresses count among those of the network that it names.
+            let moved = self
+                .cluster
+                .set_network(&name.namespace, live, &wanted.network)
+                .await;
+            live = moved.map_err(failed)?;
+        }
         let given = state::lock(&self.shared).allocate(wanted);
         let ips: Vec<_> = match given {
             Ok(given) => given.iter().map(ToString::to_string).collect(),
