@@ -15,7 +15,9 @@ pub mod answer;
 pub mod auto;
 mod claims;
 pub mod cli;
+pub mod configuration;
 pub mod corefile;
+mod files;
 pub mod http;
 mod launchers;
 mod messages;
@@ -43,6 +45,7 @@ use kube_kit::shutdown::Shutdown;
 use kube_kit::{client, process};
 
 use answer::{Block, SharedZones, Site};
+use configuration::Configuration;
 use http::Purpose;
 use metrics::Metrics;
 use monitor::{Monitor, Places};
@@ -66,13 +69,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         all_in_one: _,
         kubeconfig,
         zones,
+        config,
         zap: _,
     } = args;
     if mode == Mode::Serve {
         let corefile = conf.unwrap_or_else(|| PathBuf::from(names::COREFILE));
         return serve::run(&corefile, &shutdown).await;
     }
-    let settings = Settings::read(environment)?;
+    let configuration = Configuration::read(config);
+    let settings = Settings::read(configuration.lookup(&environment))?;
     let metrics = Metrics::default();
     let connect = client::counted_client_from(names::COMPONENT, kubeconfig.as_deref(), metrics.requests());
     let client = connect.await?;
@@ -85,7 +90,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let _probes = http::monitor(names::MONITOR_PORT, &readiness, &metrics, Vec::new()).await?;
         let monitor = Monitor::new(settings, places, readiness, metrics);
         tokio::select! {
-            () = monitor.run(client) => {}
+            () = monitor::run(monitor, client, configuration, environment) => {}
             () = shutdown.wait() => {}
         }
         return Ok(());
@@ -114,7 +119,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let server = Server::start(names::DNS_PORT, &desk, Limits::default())?;
     tokio::select! {
-        () = monitor.run(client) => {}
+        () = monitor::run(monitor, client, configuration, environment) => {}
         () = shutdown.wait() => {}
     }
     server.stop().await;

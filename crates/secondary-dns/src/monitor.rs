@@ -1,4 +1,4 @@
-//! Follows the instances of the cluster, and publishes what they are called (secondary-dns §3.2, §9).
+//! Follows the instances of the cluster, and publishes what they are called (secondary-dns §3, §9).
 //!
 //! ```text
 //! list, watch ──> Vmi ──> records ──> Model ──┬──> zones in memory, at once
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kube::{Api, Client};
 use kube_kit::client::chain;
@@ -20,11 +20,13 @@ use tokio::sync::Notify;
 
 use crate::answer::SharedZones;
 use crate::claims::{self, Early};
+use crate::configuration::Configuration;
+use crate::files::{Directory, Files, publish};
 use crate::launchers::{self, Pod};
 use crate::messages;
 use crate::metrics::{Event, Metrics};
 use crate::model::{Instances, Model, key};
-use crate::publish::{self, Publisher};
+use crate::publish::Publisher;
 use crate::settings::{Settings, Sources};
 use crate::vmi::{Policy, Refused, Vmi};
 use crate::zone::serial;
@@ -35,17 +37,8 @@ const PAGE: u32 = 250;
 const ABSENT: Duration = Duration::from_secs(10);
 /// How long the watch may be in trouble before that is told.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The shortest time between two editions of the zone files, and the longest that an edition is put off.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// An edition that takes long is made less often: so much of the time at most goes into editions.
-const SHARE: u32 = 5;
-/// The pause after a write that failed, at first and at most.
-const RETRY: Duration = Duration::from_millis(100);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
-
 /// Where zones are published.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Places {
     /// Zones that a server in this process answers from.
     pub memory: Option<SharedZones>,
@@ -57,6 +50,7 @@ pub struct Places {
 #[derive(Debug)]
 pub struct Monitor {
     state: Arc<Mutex<State>>,
+    estate: Estate,
     changed: Arc<Notify>,
     files: Option<Files>,
     early: Sources,
@@ -65,7 +59,7 @@ pub struct Monitor {
 }
 
 #[derive(Debug)]
-struct State {
+pub(crate) struct State {
     model: Model,
     policy: Policy,
     early: Option<Early>,
@@ -76,11 +70,98 @@ struct State {
     unwritten: Option<Instances>,
     /// Instances whose names or addresses were complained about.
     complained: BTreeSet<Arc<str>>,
+    directory: Directory,
+    /// The monitor with the former settings, until this one has all instances.
+    predecessor: Option<Arc<Mutex<State>>>,
+}
+
+/// What a monitor with other settings takes over.
+#[derive(Clone, Debug)]
+struct Estate {
+    state: Arc<Mutex<State>>,
+    places: Places,
+    directory: Directory,
+    metrics: Metrics,
+}
+
+/// Runs a monitor, and another one in its place whenever the configuration changes. The former one goes on until the new one
+/// has all instances: no name is denied meanwhile.
+pub async fn run(
+    first: Monitor,
+    client: Client,
+    mut configuration: Configuration,
+    environment: impl Fn(&str) -> Option<String>,
+) {
+    let ready = first.readiness.clone();
+    let mut estate = first.estate.clone();
+    let mut current = Box::pin(first.run(client.clone()));
+    let mut is_changed = false;
+    loop {
+        if !is_changed {
+            tokio::select! {
+                () = &mut current => return,
+                () = configuration.changed() => {}
+            }
+        }
+        is_changed = false;
+        let settings = match Settings::read(configuration.lookup(&environment)) {
+            Ok(settings) => settings,
+            Err(error) => {
+                tracing::error!("{}; the former settings stay", chain(&error));
+                continue;
+            }
+        };
+        tracing::info!(zone = settings.header.zone, "the configuration has changed");
+        let next = estate.successor(settings);
+        let (complete, heir) = (next.readiness.clone(), next.estate.clone());
+        let mut next = Box::pin(next.run(client.clone()));
+        tokio::select! {
+            () = &mut current => return,
+            () = &mut next => return,
+            () = complete.wait() => {
+                ready.set(true);
+                current = next;
+                estate = heir;
+            }
+            () = configuration.changed() => is_changed = true,
+        }
+    }
+}
+
+impl Estate {
+    /// A monitor with other settings for the same places.
+    fn successor(&self, settings: Settings) -> Monitor {
+        let Self {
+            state,
+            places,
+            directory,
+            metrics,
+        } = self;
+        let monitor = Monitor::at(
+            settings,
+            places.clone(),
+            directory.clone(),
+            Readiness::new(),
+            metrics.clone(),
+        );
+        lock(&monitor.state).predecessor = Some(Arc::clone(state));
+        monitor
+    }
 }
 
 impl Monitor {
     /// Knows no instance, and continues the serial of the zone file, if there is one.
     pub fn new(settings: Settings, places: Places, readiness: Readiness, metrics: Metrics) -> Self {
+        Self::at(settings, places, Directory::default(), readiness, metrics)
+    }
+
+    fn at(
+        settings: Settings,
+        places: Places,
+        writers: Directory,
+        readiness: Readiness,
+        metrics: Metrics,
+    ) -> Self {
         let Settings {
             header,
             policy,
@@ -91,7 +172,7 @@ impl Monitor {
         if let Some(complaint) = complaint {
             tracing::error!("{complaint}");
         }
-        let Places { memory, directory } = places;
+        let Places { memory, directory } = places.clone();
         let publisher = directory.map(Publisher::new);
         let continued = publisher
             .as_ref()
@@ -102,11 +183,9 @@ impl Monitor {
             None => now(),
         };
         let model = Model::new(header.clone(), serial);
-        let files = publisher.map(|publisher| Files {
-            publisher,
-            model: Model::new(header, serial),
-            counter,
-            is_first: true,
+        let files = publisher.map(|publisher| {
+            let model = Model::new(header, serial);
+            Files::new(publisher, writers.clone(), model, counter)
         });
         if let Some(memory) = &memory {
             let mut memory = lock(memory);
@@ -122,9 +201,18 @@ impl Monitor {
             complete: false,
             unwritten: files.is_some().then(Instances::new),
             complained: BTreeSet::new(),
+            directory: writers.clone(),
+            predecessor: None,
         };
+        let state = Arc::new(Mutex::new(state));
         Self {
-            state: Arc::new(Mutex::new(state)),
+            estate: Estate {
+                state: Arc::clone(&state),
+                places,
+                directory: writers,
+                metrics: metrics.clone(),
+            },
+            state,
             changed: Arc::new(Notify::new()),
             files,
             early,
@@ -137,6 +225,7 @@ impl Monitor {
     pub async fn run(self, client: Client) {
         let Self {
             state,
+            estate: _,
             changed,
             files,
             early,
@@ -411,14 +500,15 @@ impl State {
         true
     }
 
-    /// Instances that have changed since the last call, and the serial.
-    fn take_unwritten(&mut self) -> (Instances, u32) {
-        let changes = self.unwritten.as_mut().map(std::mem::take);
-        (changes.unwrap_or_default(), self.model.serial())
+    /// Instances that have changed since the last call, and the serial. `None` where this monitor writes no files, or none any
+    /// more.
+    pub(crate) fn take_unwritten(&mut self) -> Option<(Instances, u32)> {
+        let changes = self.unwritten.as_mut().map(std::mem::take)?;
+        Some((changes, self.model.serial()))
     }
 
     /// Counts from another serial: events meanwhile have counted on from `from`, and count on from `to` instead.
-    fn renumber(&mut self, from: u32, to: u32) {
+    pub(crate) fn renumber(&mut self, from: u32, to: u32) {
         let ahead = to.wrapping_sub(from);
         if ahead == 0 {
             return;
@@ -439,97 +529,28 @@ impl State {
     fn completed(&mut self) -> usize {
         if !self.complete {
             self.complete = true;
+            if let Some(predecessor) = self.predecessor.take() {
+                self.take_over(&mut lock(&predecessor));
+            }
             if let Some(memory) = &self.memory {
-                for zone in self.model.zones() {
-                    lock(memory).put(zone);
-                }
+                let zones = self.model.zones();
+                let origins: Vec<_> = self.model.origins().collect();
+                // All at once: no query finds a zone of the former settings beside one of these.
+                lock(memory).put_only(&origins, zones);
             }
         }
         self.model.instances()
     }
-}
 
-/// The writer of zone files. It has a model of its own: no event waits for the text of a zone.
-#[derive(Debug)]
-struct Files {
-    publisher: Publisher,
-    model: Model,
-    /// Whether serials begin at 0, as those of the upstream monitor do.
-    counter: bool,
-    is_first: bool,
-}
-
-impl Files {
-    /// Brings the zone files up to date. The lock of the state is held for what has changed alone.
-    fn write(&mut self, state: &Mutex<State>) -> Result<(), publish::Error> {
-        let (changes, counted) = lock(state).take_unwritten();
-        self.model.merge(changes, counted);
-        if self.is_first {
-            let Some(serial) = self.first_serial() else {
-                self.is_first = false;
-                return Ok(());
-            };
-            lock(state).renumber(counted, serial);
-        }
-        let edition = self.publisher.edition(&self.model);
-        self.publisher.write(edition)?;
-        self.is_first = false;
-        Ok(())
-    }
-
-    /// The serial of the first edition: that of the file where the file is up to date. `None` where there is no edition yet:
-    /// the upstream monitor writes none before the first instance.
-    fn first_serial(&mut self) -> Option<u32> {
-        let zone = self.model.header().zone.clone();
-        let counted = self.model.serial();
-        let Some(before) = self.publisher.serial(&zone) else {
-            return (!self.counter || counted != 0).then_some(counted);
-        };
-        self.model.set_serial(before);
-        let text = self.model.render();
-        if self.publisher.is_current(&zone, &text) {
-            self.publisher.assume(&zone, &text);
-            return Some(before);
-        }
-        // Another text needs another serial, also where instances went before this process began.
-        let serial = if counted == before {
-            serial::next(before)
+    /// The former monitor publishes nothing any more.
+    fn take_over(&mut self, before: &mut Self) {
+        before.memory = None;
+        before.unwritten = None;
+        let (old, new) = (&before.model.header().zone, &self.model.header().zone);
+        if old == new {
+            self.model.set_serial(serial::next(before.model.serial()));
         } else {
-            counted
-        };
-        self.model.set_serial(serial);
-        Some(serial)
-    }
-}
-
-/// Writes the zone files whenever something has changed.
-async fn publish(mut files: Files, state: &Arc<Mutex<State>>, changed: &Notify) {
-    let mut retry = RETRY;
-    loop {
-        changed.notified().await;
-        let began = Instant::now();
-        let shared = Arc::clone(state);
-        let writing = tokio::task::spawn_blocking(move || {
-            let written = files.write(&shared);
-            (files, written)
-        });
-        let Ok((returned, written)) = writing.await else {
-            return;
-        };
-        files = returned;
-        match written {
-            Ok(()) => {
-                retry = RETRY;
-                let took = began.elapsed() * SHARE;
-                tokio::time::sleep(took.clamp(PAUSE, LONGEST_PAUSE)).await;
-            }
-            Err(error) => {
-                let error = chain(&error);
-                tracing::error!(error, ?retry, "cannot write the zone, trying again");
-                tokio::time::sleep(retry).await;
-                retry = (retry * 2).min(LONGEST_RETRY);
-                changed.notify_one();
-            }
+            self.directory.replace(old, new);
         }
     }
 }

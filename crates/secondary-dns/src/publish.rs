@@ -54,6 +54,11 @@ impl Publisher {
         }
     }
 
+    /// The file of a zone.
+    pub(crate) fn path(&self, zone: &str) -> PathBuf {
+        path(&self.directory, zone)
+    }
+
     /// The serial of the file of a zone, if there is one that can be read.
     pub fn serial(&self, zone: &str) -> Option<u32> {
         let path = path(&self.directory, zone);

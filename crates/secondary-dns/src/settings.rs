@@ -36,6 +36,9 @@ pub struct Args {
     /// Directory of zone files that the monitor writes
     #[arg(long, value_name = "DIR", default_value = names::ZONES)]
     pub zones: PathBuf,
+    /// Directory of the mounted settings, whose files count before the variables and are followed
+    #[arg(long, value_name = "DIR")]
+    pub config: Option<PathBuf>,
     /// What log lines are like.
     #[command(flatten)]
     pub zap: zap::Flags,

@@ -282,6 +282,17 @@ impl Zones {
         slot.zone.replace(zone)
     }
 
+    /// Puts zones in the place of all others; those of `origins` that are not among them are not loaded.
+    pub(crate) fn put_only(&mut self, origins: &[Name], zones: Vec<Zone>) {
+        self.zones.retain(|slot| origins.contains(&slot.origin));
+        for origin in origins {
+            self.expect(origin.clone());
+        }
+        for zone in zones {
+            self.put(zone);
+        }
+    }
+
     /// Takes a zone out, which is returned.
     pub fn remove(&mut self, origin: &Name) -> Option<Zone> {
         let at = self.zones.iter().position(|slot| slot.origin == *origin)?;

@@ -12,6 +12,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
+use std::time::Instant;
 use tower::service_fn;
 
 /// How long anything may take on a slow machine.
@@ -436,16 +437,16 @@ fn writer_of_files_gets_what_has_changed_alone() {
     for n in 0..1000 {
         assert!(observe(&mut state, &format!("vm{n}"), "1.2.3.4"));
     }
-    let (changes, serial) = state.take_unwritten();
+    let (changes, serial) = state.take_unwritten().unwrap();
     assert_eq!((changes.len(), serial), (1000, 1000));
     assert!(observe(&mut state, "vm7", "1.2.3.5") && observe(&mut state, "vm7", "1.2.3.6"));
     assert!(!observe(&mut state, "vm8", "1.2.3.4"));
     assert!(state.gone(&Name::new("ns1", "vm9")));
-    let (changes, serial) = state.take_unwritten();
+    let (changes, serial) = state.take_unwritten().unwrap();
     let of = |name: &str| changes.get(&key("ns1", name)).map(|records| records.len());
     assert_eq!((changes.len(), serial), (2, 1003));
     assert_eq!((of("vm7"), of("vm9")), (Some(2), Some(0)));
-    assert!(state.take_unwritten().0.is_empty());
+    assert!(state.take_unwritten().unwrap().0.is_empty());
 }
 
 #[test]

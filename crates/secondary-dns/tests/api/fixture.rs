@@ -14,9 +14,10 @@ use kube::{Client, Config};
 use kube_kit::serve::Readiness;
 use kube_kit::shutdown::Shutdown;
 use secondary_dns::answer::SharedZones;
+use secondary_dns::configuration::Configuration;
 use secondary_dns::everything;
 use secondary_dns::metrics::Metrics;
-use secondary_dns::monitor::{Monitor, Places};
+use secondary_dns::monitor::{self, Monitor, Places};
 use secondary_dns::query_log::QueryLog;
 use secondary_dns::server::{Desk, Limits, Server as DnsServer};
 use secondary_dns::settings::Settings;
@@ -166,6 +167,18 @@ impl Stage {
         zones: Option<&Path>,
         line: Option<&Line>,
     ) -> Dns {
+        self.dns_with(variables, zones, line, None)
+    }
+
+    /// The same with a mounted `ConfigMap`.
+    pub(crate) fn dns_with(
+        &self,
+        variables: &[(&'static str, &'static str)],
+        zones: Option<&Path>,
+        line: Option<&Line>,
+        mounted: Option<&Path>,
+    ) -> Dns {
+        let mounted = mounted.map(PathBuf::from);
         let variables = variables.to_vec();
         let directory = zones.map(PathBuf::from);
         let (kubeconfig, url) = (self.kubeconfig().to_owned(), line.map(Line::url));
@@ -182,7 +195,9 @@ impl Stage {
                 memory: Some(Arc::clone(&memory)),
                 directory,
             };
-            let settings = Settings::read(lookup(&variables)).expect("settings");
+            let configuration = Configuration::read(mounted);
+            let environment = lookup(&variables);
+            let settings = Settings::read(configuration.lookup(&environment)).expect("settings");
             let monitor = Monitor::new(settings, places, ready, Metrics::default());
             let desk = Desk {
                 site: Arc::new(Mutex::new(everything(memory))),
@@ -192,7 +207,7 @@ impl Stage {
             let server = DnsServer::start(0, &desk, Limits::default()).expect("a server");
             at.send(server.port()).expect("a test");
             tokio::select! {
-                () = monitor.run(client) => {}
+                () = monitor::run(monitor, client, configuration, environment) => {}
                 () = shutdown.wait() => {}
             }
             server.stop().await;

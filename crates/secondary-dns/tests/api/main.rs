@@ -3,6 +3,8 @@
 //! There is no KubeVirt: its kind is a minimal definition of ours, and tests write the status of instances.
 
 #[cfg(test)]
+mod configuration;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod life;
