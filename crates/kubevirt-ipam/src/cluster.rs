@@ -1,4 +1,4 @@
-//! The cluster as it is now, asked and changed: what watches tell may be late.
+//! Reads and writes the API server itself, for caches may be stale.
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ const WRITE: Duration = Duration::from_secs(10);
 /// lease lasts: who takes the lease sees every address that was given before.
 const GIVE: Duration = Duration::from_secs(4);
 
-/// Why the API server does not tell or take something. The text is the API server's.
+/// Why a read or a write failed. The text is the API server's.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// Somebody else changed the object meanwhile.
+    /// The object has changed since it was read.
     #[error("{0}")]
     Conflict(String),
     /// There is no such object.
@@ -77,7 +77,7 @@ impl LiveClaim {
         self.0.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// What is looked at of it.
+    /// The fields that this program reads.
     ///
     /// # Errors
     /// When it does not have the form of its kind.
@@ -169,7 +169,7 @@ impl Cluster {
     /// A virtual machine; `None` when there is none.
     ///
     /// # Errors
-    /// When the API server does not say.
+    /// When the API server can't be read.
     pub async fn machine(&self, name: &Name) -> Result<Option<Machine>, Error> {
         Ok(self.get::<WireMachine>(name).await?.map(Machine::from))
     }
@@ -177,7 +177,7 @@ impl Cluster {
     /// An instance; `None` when there is none.
     ///
     /// # Errors
-    /// When the API server does not say.
+    /// When the API server can't be read.
     pub async fn instance(&self, name: &Name) -> Result<Option<Instance>, Error> {
         Ok(self.get::<WireInstance>(name).await?.map(Instance::from))
     }
@@ -185,7 +185,7 @@ impl Cluster {
     /// A network; `None` when there is none.
     ///
     /// # Errors
-    /// When the API server does not say.
+    /// When the API server can't be read.
     pub async fn network(&self, id: &Name) -> Result<Option<Network>, Error> {
         let definition = self.get::<WireNetworkDefinition>(id).await?;
         Ok(definition.map(|definition| Network::read(id.clone(), definition.config())))
@@ -209,7 +209,7 @@ impl Cluster {
     /// Claims whose label names a virtual machine.
     ///
     /// # Errors
-    /// When the API server does not say.
+    /// When the API server can't be read.
     pub async fn claims_of(&self, machine: &Name) -> Result<Vec<LiveClaim>, Error> {
         let selector = format!("{}={}", names::MACHINE_LABEL, machine.name);
         let claims = self.claims(&machine.namespace)?;
@@ -221,14 +221,14 @@ impl Cluster {
     /// A claim; `None` when there is none.
     ///
     /// # Errors
-    /// When the API server does not say.
+    /// When the API server can't be read.
     pub async fn claim(&self, id: &Name) -> Result<Option<LiveClaim>, Error> {
         let claims = self.claims(&id.namespace)?;
         let claim = found(within(READ, claims.get(&id.name)).await)?;
         Ok(claim.map(LiveClaim))
     }
 
-    /// Writes the addresses of a claim, if nobody changed it meanwhile; what it is afterwards.
+    /// Writes the addresses of a claim that has not changed since it was read; the claim afterwards.
     ///
     /// # Errors
     /// When the API server does not take it.
@@ -242,7 +242,7 @@ impl Cluster {
         Ok(LiveClaim(written))
     }
 
-    /// Writes another network into a claim that has no addresses, if nothing else changed it meanwhile; the claim afterwards.
+    /// Writes another network into a claim that has not changed since it was read; the claim afterwards.
     ///
     /// # Errors
     /// When the API server does not take it.
@@ -264,7 +264,7 @@ impl Cluster {
     /// All claims of the cluster.
     ///
     /// # Errors
-    /// When the API server does not say.
+    /// When the API server can't be read.
     pub async fn all_claims(&self) -> Result<Vec<(Name, Claim)>, Error> {
         const PAGE: u32 = 500;
         let claims: Api<DeserializeGuard<WireClaim>> = Api::all(self.client.clone());
@@ -296,7 +296,7 @@ impl Cluster {
             .map(drop)
     }
 
-    /// Takes our finalizer from a claim, if nobody changed it meanwhile. One that is gone is fine.
+    /// Removes our finalizer from a claim that has not changed since it was read. One that is gone is fine.
     ///
     /// # Errors
     /// When the API server does not take it.
@@ -304,7 +304,7 @@ impl Cluster {
         self.replace(namespace, claim.released()).await
     }
 
-    /// Gives a claim an owner, if nobody changed it meanwhile. One that is gone is fine.
+    /// Gives an owner to a claim that has not changed since it was read. One that is gone is fine.
     ///
     /// # Errors
     /// When the API server does not take it.
@@ -325,7 +325,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes this very claim, if nobody changed it meanwhile, and takes our finalizer from it.
+    /// Deletes this very claim, unless it has changed since it was read, and removes our finalizer.
     ///
     /// # Errors
     /// When the API server does not take it.

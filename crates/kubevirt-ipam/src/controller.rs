@@ -1,4 +1,4 @@
-//! Which virtual machine is looked at when. Two queues, as the established program has two controllers; one worker, because
+//! Queues of virtual machines to reconcile: two, as the upstream program has two controllers; one worker, because
 //! both change the same claims.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::names::{INSTANCE_CONTROLLER, MACHINE_CONTROLLER};
 use crate::reconcile::{Error, Reconciler};
 use crate::state::{self, Shared};
 
-/// Virtual machines to look at. Clones share them. Nothing is put down before somebody works on them.
+/// Virtual machines to reconcile. Clones share them. Nothing is queued before the worker runs.
 #[derive(Clone, Debug)]
 pub struct Queues {
     open: Arc<AtomicBool>,
@@ -71,12 +71,12 @@ impl Queues {
         }
     }
 
-    /// Puts down virtual machines because of themselves.
+    /// Queues virtual machines because of themselves.
     pub fn machines(&self, names: impl IntoIterator<Item = Name>) {
         self.put(&self.machines, names);
     }
 
-    /// Puts down virtual machines because of their instances, networks or claims.
+    /// Queues virtual machines because of their instances, networks or claims.
     pub fn instances(&self, names: impl IntoIterator<Item = Name>) {
         self.put(&self.instances, names);
     }
@@ -87,7 +87,7 @@ impl Queues {
         }
     }
 
-    /// Puts down everything that is known: somebody works on it from now on.
+    /// Queues all virtual machines: the worker runs from now on.
     fn open(&self, shared: &Shared) {
         self.open.store(true, Ordering::Relaxed);
         let all = state::lock(shared).all();
@@ -95,7 +95,7 @@ impl Queues {
     }
 }
 
-/// Works on virtual machines until the end is wished for, and ends what is begun.
+/// Reconciles virtual machines until the shutdown, and finishes the one that is begun.
 pub async fn run(
     queues: Queues,
     figures: Figures,

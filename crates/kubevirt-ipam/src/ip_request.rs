@@ -1,4 +1,4 @@
-//! Addresses that a user asks for on the primary network (kubevirt-ipam §6.5).
+//! Addresses that a user requests on the primary network (kubevirt-ipam §6.5).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::messages;
 
-/// Why addresses that a user asks for are refused. The texts are fixed.
+/// Why requested addresses are refused. The texts are fixed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidRequest {
     /// The annotation is no JSON object of lists of texts. The text is the parser's.
@@ -27,7 +27,7 @@ pub enum InvalidRequest {
     Address(String),
 }
 
-/// Addresses that the annotation of an instance asks for on an interface, each with the prefix length of the network's first
+/// Addresses that the annotation of an instance requests on an interface, each with the prefix length of the network's first
 /// subnet of its family. An address keeps its text. A subnet need not contain it: see [`outside`].
 ///
 /// # Errors
@@ -40,7 +40,7 @@ pub fn requested(
     if annotation.is_none() {
         return Ok(Vec::new());
     }
-    let addresses = wishes(annotation, interface)?;
+    let addresses = addresses_of(annotation, interface)?;
     let subnets = subnets
         .split(',')
         .map(str::trim)
@@ -88,11 +88,11 @@ pub fn outside(annotation: Option<&str>, subnets: &str, interface: &str) -> Vec<
         .collect()
 }
 
-/// Addresses that the annotation of an instance asks for on an interface, as they are written.
+/// Addresses that the annotation of an instance requests on an interface, as they are written.
 ///
 /// # Errors
 /// When the annotation can't be read.
-pub fn wishes(annotation: Option<&str>, interface: &str) -> Result<Vec<String>, InvalidRequest> {
+pub fn addresses_of(annotation: Option<&str>, interface: &str) -> Result<Vec<String>, InvalidRequest> {
     let Some(annotation) = annotation else {
         return Ok(Vec::new());
     };

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The CNI plugin of a network gives the addresses and writes them into the claim's status. A claim outlives the pods of its
-//! virtual machine by its owner, and its owner by a finalizer, until nobody can use the addresses any more.
+//! virtual machine by its owner, and its owner by a finalizer, as long as a pod may use the addresses.
 
 pub mod cli;
 pub mod cluster;

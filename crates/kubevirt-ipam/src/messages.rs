@@ -167,7 +167,7 @@ pub mod event {
         format!("IPAMClaim {claim:?} gets no addresses on network {network:?}: {error}")
     }
 
-    /// A claim has an address that somebody else has too.
+    /// Two claims have the same address.
     pub fn shared_address(claim: &str, address: impl Display, other: &Name) -> String {
         format!(
             "address {address} of IPAMClaim {claim:?} is held by IPAMClaim {:?} too",

@@ -1,4 +1,4 @@
-//! What Prometheus is told (kubevirt-ipam §12).
+//! Metrics (kubevirt-ipam §12).
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::election::Leadership;
 use crate::names;
 use crate::state::{self, Shared};
 
-/// All figures. Clones share them.
+/// All metrics. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// Of the controllers.
@@ -63,7 +63,7 @@ impl Default for Metrics {
     }
 }
 
-/// How things are, looked at whenever somebody asks.
+/// Gauges, computed at each scrape.
 struct Claims {
     shared: Shared,
     leadership: Leadership,

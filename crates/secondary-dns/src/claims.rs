@@ -23,7 +23,7 @@ use crate::vmi::Vmi;
 
 /// Claims that are listed at a time.
 const PAGE: u32 = 250;
-/// How often a list that does not come is looked at.
+/// How often it is checked whether a list is refused.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Claims of the cluster by name, with their addresses.
@@ -103,8 +103,8 @@ pub(crate) struct Early {
 }
 
 impl Early {
-    /// Takes an instance over.
-    pub(crate) fn seen(&mut self, key: &Arc<str>, vmi: &Vmi) {
+    /// Applies an event of an instance.
+    pub(crate) fn observe(&mut self, key: &Arc<str>, vmi: &Vmi) {
         self.gone(key);
         for network in vmi.secondary_networks() {
             self.owners.insert(claim_of(vmi, network), Arc::clone(key));
@@ -112,7 +112,7 @@ impl Early {
         self.instances.insert(Arc::clone(key), vmi.clone());
     }
 
-    /// Forgets an instance.
+    /// Removes an instance.
     pub(crate) fn gone(&mut self, key: &Arc<str>) {
         if let Some(before) = self.instances.remove(key) {
             for network in before.secondary_networks() {

@@ -4,7 +4,7 @@
 //! cluster ──> instances, settings ──> Model ──> what is answered, and why not ──> text, exit code
 //! ```
 //!
-//! What is told is what a server would answer, by its own code from the same objects; it need not run, and nothing is ever
+//! The output is what a server would answer, by its own code from the same objects; it need not run, and nothing is ever
 //! written to a cluster.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const FAILURE: u8 = 1;
 /// Objects that are read at once.
 const PAGE: u32 = 500;
 
-/// Looks at the names of virtual machines on secondary networks.
+/// Shows the names of virtual machines on secondary networks.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Args {
@@ -209,7 +209,7 @@ impl Known {
         let at = name.to_ascii();
         let zone = match zones.owner(name) {
             Owner::Zone(zone) => zone,
-            Owner::Unloaded | Owner::Nobody => {
+            Owner::Unloaded | Owner::Elsewhere => {
                 let origins = self.model.origins().map(|origin| origin.to_ascii());
                 let origins: Vec<String> = origins.collect();
                 return (

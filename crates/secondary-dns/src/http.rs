@@ -1,4 +1,4 @@
-//! Probes and figures over HTTP (secondary-dns §8).
+//! Probes and metrics over HTTP (secondary-dns §8).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub enum Purpose {
     Health,
     /// Whether it answers from a zone.
     Ready,
-    /// Figures.
+    /// Metrics.
     Metrics,
 }
 
@@ -42,7 +42,7 @@ pub fn router(purpose: Purpose, loaded: &Readiness, metrics: &Metrics, zones: Ve
     }
 }
 
-/// Probes of a monitor, and its figures.
+/// Probes of a monitor, and its metrics.
 ///
 /// # Errors
 /// When the port is taken.
@@ -52,8 +52,8 @@ pub async fn monitor(
     metrics: &Metrics,
     zones: Vec<SharedZones>,
 ) -> anyhow::Result<Server> {
-    let figures = router(Purpose::Metrics, readiness, metrics, zones);
-    let router = serve::probes(readiness.clone()).merge(figures);
+    let metrics = router(Purpose::Metrics, readiness, metrics, zones);
+    let router = serve::probes(readiness.clone()).merge(metrics);
     Ok(Server::on_port(port, router).await?)
 }
 

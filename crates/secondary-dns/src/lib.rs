@@ -110,7 +110,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let router = http::router(purpose, &readiness, &metrics, Vec::new());
         probes.push(kube_kit::serve::Server::on_port(port, router).await?);
     }
-    // Zones are known, though not yet loaded, before the first query comes.
+    // The names of zones are there before the first query comes, and the zones are not loaded yet.
     let monitor = Monitor::new(settings, places, readiness, metrics.clone());
     let desk = Desk {
         site: Arc::new(Mutex::new(everything(memory))),
@@ -126,7 +126,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All zones, whatever they are called. Queries are not logged: nobody asked for it.
+/// All zones, whatever they are called. Queries are not logged.
 pub fn everything(zones: SharedZones) -> Site {
     Site(vec![Block {
         below: Name::root(),
@@ -135,7 +135,7 @@ pub fn everything(zones: SharedZones) -> Site {
     }])
 }
 
-/// Whether there is a directory for zone files: all in one process, they are for people who look into it.
+/// Whether there is a directory for zone files: where all is one process, they are for people alone.
 fn is_writable(directory: &Path) -> bool {
     use rustix::fs::{Access, access};
     directory.is_dir() && access(directory, Access::WRITE_OK).is_ok()

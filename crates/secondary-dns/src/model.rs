@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -233,8 +234,8 @@ impl Model {
             text.push_str(&format!("{} IN {kind} {address}\n", names::NAME_SERVER));
         }
         for record in self.instances.values().flat_map(|records| records.iter()) {
-            text.push_str(&record.to_string());
-            text.push('\n');
+            // Writing to a String does not fail.
+            let _ = writeln!(text, "{record}");
         }
         text
     }
@@ -246,7 +247,7 @@ impl Model {
             for (owner, record) in pointers(reverse, records) {
                 let owner = if owner.is_empty() { "@" } else { &owner };
                 let target = &record.owner;
-                text.push_str(&format!("{owner} IN PTR {target}.{}.\n", self.header.zone));
+                let _ = writeln!(text, "{owner} IN PTR {target}.{}.", self.header.zone);
             }
         }
         text

@@ -33,10 +33,10 @@ use crate::zone::serial;
 
 /// Instances that are listed at a time.
 const PAGE: u32 = 250;
-/// How often KubeVirt is looked for where there is none.
+/// How often it is checked whether KubeVirt is served, where it is not.
 const ABSENT: Duration = Duration::from_secs(10);
-/// How long the watch may be in trouble before that is told.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the watch may be in trouble before that is logged.
+const TROUBLED: Duration = Duration::from_secs(20);
 /// Where zones are published.
 #[derive(Clone, Debug)]
 pub struct Places {
@@ -64,7 +64,7 @@ pub(crate) struct State {
     policy: Policy,
     early: Option<Early>,
     memory: Option<SharedZones>,
-    /// Whether all instances are known: before that, nothing is published.
+    /// Whether the first list is complete: before that, nothing is published.
     complete: bool,
     /// Instances whose records the zone files lack; `None` where there are no files.
     unwritten: Option<Instances>,
@@ -150,7 +150,7 @@ impl Estate {
 }
 
 impl Monitor {
-    /// Knows no instance, and continues the serial of the zone file, if there is one.
+    /// Without an instance; the serial of the zone file goes on, if there is one.
     pub fn new(settings: Settings, places: Places, readiness: Readiness, metrics: Metrics) -> Self {
         Self::at(settings, places, Directory::default(), readiness, metrics)
     }
@@ -251,7 +251,7 @@ impl Monitor {
         let options = Options::all().page(PAGE).absent(ABSENT);
         let (shared, wake) = (Arc::clone(&state), Arc::clone(&changed));
         let mut watch = watch::start_named(api, &options, move |vmi: Vmi| {
-            if lock(&shared).seen(&vmi) {
+            if lock(&shared).observe(&vmi) {
                 wake.notify_one();
             }
         });
@@ -297,16 +297,16 @@ async fn follow(
     readiness: &Readiness,
     metrics: &Metrics,
 ) {
-    let mut told: Option<Trouble> = None;
+    let mut logged: Option<Trouble> = None;
     loop {
-        let change = match tokio::time::timeout(PATIENCE, watch.next()).await {
+        let change = match tokio::time::timeout(TROUBLED, watch.next()).await {
             Ok(Some(change)) => change,
             Ok(None) => return,
             Err(_) => {
-                let trouble = watch.store().trouble(PATIENCE);
-                if trouble != told {
-                    tell(trouble.as_ref());
-                    told = trouble;
+                let trouble = watch.store().trouble(TROUBLED);
+                if trouble != logged {
+                    log(trouble.as_ref());
+                    logged = trouble;
                 }
                 continue;
             }
@@ -315,7 +315,7 @@ async fn follow(
             Change::Applied(_) => metrics.event(Event::Applied),
             Change::Deleted(name) => {
                 metrics.event(Event::Deleted);
-                // One that was made anew at once is known already.
+                // One of the same name that was created at once is in the store already.
                 if !watch.store().contains(&name) && lock(state).gone(&name) {
                     changed.notify_one();
                 }
@@ -327,7 +327,7 @@ async fn follow(
                     namespace,
                     name,
                     error,
-                    "an instance is not understood, its records stay"
+                    "cannot read an instance, its records stay"
                 );
             }
             Change::Synced => {
@@ -336,7 +336,7 @@ async fn follow(
                     tracing::info!(
                         listed = watch.store().len(),
                         published = instances,
-                        "all virtual machine instances are known"
+                        "all virtual machine instances are listed"
                     );
                     readiness.set(true);
                 }
@@ -355,12 +355,7 @@ async fn follow_claims(watch: &mut Watch<Name, Vec<IpAddr>>, state: &Mutex<State
                 }
             }
             Change::Invalid(Name { namespace, name }, error) => {
-                tracing::warn!(
-                    namespace,
-                    name,
-                    error,
-                    "a claim is not understood, its addresses stay"
-                );
+                tracing::warn!(namespace, name, error, "cannot read a claim, its addresses stay");
             }
             Change::Synced => {}
         }
@@ -395,7 +390,7 @@ async fn follow_pods(watch: &mut Watch<Name, ()>, state: &Mutex<State>, changed:
     }
 }
 
-fn tell(trouble: Option<&Trouble>) {
+fn log(trouble: Option<&Trouble>) {
     match trouble {
         None => tracing::info!("the watch of virtual machine instances is up to date"),
         Some(Trouble::NotServed) => tracing::error!("{}", messages::NO_KUBEVIRT),
@@ -410,8 +405,8 @@ fn tell(trouble: Option<&Trouble>) {
 }
 
 impl State {
-    /// Takes an instance over. Whether anything has changed.
-    fn seen(&mut self, vmi: &Vmi) -> bool {
+    /// Applies an event of an instance. Whether anything has changed.
+    fn observe(&mut self, vmi: &Vmi) -> bool {
         let (namespace, name) = vmi.name();
         if namespace.is_empty() || name.is_empty() {
             let text = if name.is_empty() {
@@ -425,7 +420,7 @@ impl State {
         let instance = key(namespace, name);
         let published = match &mut self.early {
             Some(early) => {
-                early.seen(&instance, vmi);
+                early.observe(&instance, vmi);
                 let early = &*early;
                 vmi.publish_with(&self.policy, |network| early.addresses(vmi, network))
             }
@@ -454,7 +449,7 @@ impl State {
     /// A claim has other addresses. Whether anything has changed.
     fn claimed(&mut self, claim: &Name) -> bool {
         let owner = self.early.as_ref().and_then(|early| early.owner(claim));
-        owner.is_some_and(|vmi| self.seen(&vmi))
+        owner.is_some_and(|vmi| self.observe(&vmi))
     }
 
     /// Applies an event of a pod. Whether anything has changed.
@@ -474,7 +469,7 @@ impl State {
     fn publish_again(&mut self, instance: Option<Arc<str>>) -> bool {
         let early = self.early.as_ref();
         let vmi = instance.and_then(|instance| early?.instance(&instance));
-        vmi.is_some_and(|vmi| self.seen(&vmi))
+        vmi.is_some_and(|vmi| self.observe(&vmi))
     }
 
     /// Forgets an instance. Whether anything has changed.
@@ -525,7 +520,7 @@ impl State {
         }
     }
 
-    /// All instances are known: the zones are answered from now on. How many instances have records.
+    /// The first list is complete: the zones are answered from now on. How many instances have records.
     fn completed(&mut self) -> usize {
         if !self.complete {
             self.complete = true;

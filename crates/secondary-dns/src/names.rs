@@ -23,7 +23,7 @@ pub const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// `ConfigMap` with the settings.
 pub const CONFIG_MAP: &str = "secondary-dns";
-/// What runs the pods.
+/// Its Deployment.
 pub const DEPLOYMENT: &str = "secondary-dns";
 
 /// First label of every zone.
@@ -75,7 +75,7 @@ pub const HEALTH: &str = "/health";
 /// Path of the server's readiness probe.
 pub const READY: &str = "/ready";
 
-/// Names of figures.
+/// Names of metrics.
 pub mod metric {
     /// Answers by type of the question, code and protocol.
     pub const REQUESTS: &str = "kubesecondarydns_dns_requests";

@@ -88,7 +88,7 @@ pub struct Settings {
     pub header: Header,
     /// Which addresses are published.
     pub policy: Policy,
-    /// Whether serials are counted from 0, as the established monitor does.
+    /// Whether serials are counted from 0, as the upstream monitor does.
     pub counter: bool,
     /// Which addresses are published until a guest reports some.
     pub early: Sources,

@@ -262,8 +262,8 @@ pub enum Owner<'z> {
     Zone(&'z Zone),
     /// Of a zone that is not loaded yet, or there is no zone at all.
     Unloaded,
-    /// Of nobody here.
-    Nobody,
+    /// Of no zone of this server.
+    Elsewhere,
 }
 
 impl Zones {
@@ -306,7 +306,7 @@ impl Zones {
         }
         let matching = self.zones.iter().filter(|slot| slot.origin.zone_of(name));
         match matching.max_by_key(|slot| slot.origin.num_labels()) {
-            None => Owner::Nobody,
+            None => Owner::Elsewhere,
             Some(Slot { zone: None, .. }) => Owner::Unloaded,
             Some(Slot { zone: Some(zone), .. }) => Owner::Zone(zone),
         }

@@ -432,7 +432,7 @@ fn writer_of_files_gets_what_has_changed_alone() {
     let monitor = Monitor::new(settings(&COUNTER), places, Readiness::new(), Metrics::default());
     let mut state = lock(&monitor.state);
     let observe = |state: &mut State, name: &str, address: &str| {
-        state.seen(&serde_json::from_value(vmi("ns1", name, address)).unwrap())
+        state.observe(&serde_json::from_value(vmi("ns1", name, address)).unwrap())
     };
     for n in 0..1000 {
         assert!(observe(&mut state, &format!("vm{n}"), "1.2.3.4"));
