@@ -28,7 +28,7 @@ const GIVE: Duration = Duration::from_secs(4);
 
 /// Why a read or a write failed. The text is the API server's.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The object has changed since it was read.
     #[error("{0}")]
     Conflict(String),
@@ -69,11 +69,11 @@ impl Error {
 
 /// A claim as the API server has it, whole: what is unknown here must not be lost when it is written.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LiveClaim(DynamicObject);
+pub(crate) struct LiveClaim(DynamicObject);
 
 impl LiveClaim {
     /// Its name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.0.metadata.name.as_deref().unwrap_or_default()
     }
 
@@ -81,7 +81,7 @@ impl LiveClaim {
     ///
     /// # Errors
     /// When it does not have the form of its kind.
-    pub fn claim(&self) -> Result<Claim, Error> {
+    pub(crate) fn claim(&self) -> Result<Claim, Error> {
         let read = serde_json::to_value(&self.0).and_then(serde_json::from_value::<WireClaim>);
         read.map(Claim::of)
             .map_err(|error| Error::Other(error.to_string()))
@@ -106,19 +106,19 @@ impl LiveClaim {
 
 /// Whom a claim belongs to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// `VirtualMachine` or `VirtualMachineInstance`.
-    pub kind: &'static str,
+    pub(crate) kind: &'static str,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its UID.
-    pub uid: String,
+    pub(crate) uid: String,
 }
 
 impl Owner {
     /// The virtual machine if there is one, else its instance. One that is being deleted may leave what it owns without an
     /// owner.
-    pub fn of(name: &str, machine: Option<&Machine>, instance: &Instance) -> Self {
+    pub(crate) fn of(name: &str, machine: Option<&Machine>, instance: &Instance) -> Self {
         let (kind, uid) = match machine.filter(|machine| !machine.deleting) {
             Some(machine) => (names::MACHINE, &machine.uid),
             None => (names::INSTANCE, &instance.uid),
@@ -139,7 +139,13 @@ impl Owner {
 }
 
 /// A claim that is to be made (§5.6).
-pub fn claim_object(namespace: &str, name: &str, spec: &ClaimSpec, machine: &str, owner: &Owner) -> Value {
+pub(crate) fn claim_object(
+    namespace: &str,
+    name: &str,
+    spec: &ClaimSpec,
+    machine: &str,
+    owner: &Owner,
+) -> Value {
     json!({
         "apiVersion": names::CLAIM_API,
         "kind": names::CLAIM,
@@ -156,13 +162,13 @@ pub fn claim_object(namespace: &str, name: &str, spec: &ClaimSpec, machine: &str
 
 /// The cluster behind the API server.
 #[derive(Clone)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     client: Client,
 }
 
 impl Cluster {
     /// Asks and writes by this client.
-    pub fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self { client }
     }
 
@@ -170,7 +176,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server can't be read.
-    pub async fn machine(&self, name: &Name) -> Result<Option<Machine>, Error> {
+    pub(crate) async fn machine(&self, name: &Name) -> Result<Option<Machine>, Error> {
         Ok(self.get::<WireMachine>(name).await?.map(Machine::from))
     }
 
@@ -178,7 +184,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server can't be read.
-    pub async fn instance(&self, name: &Name) -> Result<Option<Instance>, Error> {
+    pub(crate) async fn instance(&self, name: &Name) -> Result<Option<Instance>, Error> {
         Ok(self.get::<WireInstance>(name).await?.map(Instance::from))
     }
 
@@ -186,7 +192,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server can't be read.
-    pub async fn network(&self, id: &Name) -> Result<Option<Network>, Error> {
+    pub(crate) async fn network(&self, id: &Name) -> Result<Option<Network>, Error> {
         let definition = self.get::<WireNetworkDefinition>(id).await?;
         Ok(definition.map(|definition| Network::read(id.clone(), definition.config())))
     }
@@ -210,7 +216,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server can't be read.
-    pub async fn claims_of(&self, machine: &Name) -> Result<Vec<LiveClaim>, Error> {
+    pub(crate) async fn claims_of(&self, machine: &Name) -> Result<Vec<LiveClaim>, Error> {
         let selector = format!("{}={}", names::MACHINE_LABEL, machine.name);
         let claims = self.claims(&machine.namespace)?;
         let list = ListParams::default().labels(&selector);
@@ -222,7 +228,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server can't be read.
-    pub async fn claim(&self, id: &Name) -> Result<Option<LiveClaim>, Error> {
+    pub(crate) async fn claim(&self, id: &Name) -> Result<Option<LiveClaim>, Error> {
         let claims = self.claims(&id.namespace)?;
         let claim = found(within(READ, claims.get(&id.name)).await)?;
         Ok(claim.map(LiveClaim))
@@ -232,7 +238,12 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn give(&self, namespace: &str, claim: LiveClaim, ips: &[String]) -> Result<LiveClaim, Error> {
+    pub(crate) async fn give(
+        &self,
+        namespace: &str,
+        claim: LiveClaim,
+        ips: &[String],
+    ) -> Result<LiveClaim, Error> {
         let LiveClaim(mut object) = claim;
         object.data["status"]["ips"] = json!(ips);
         let claims = self.claims(namespace)?;
@@ -246,7 +257,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn set_network(
+    pub(crate) async fn set_network(
         &self,
         namespace: &str,
         claim: LiveClaim,
@@ -265,7 +276,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server can't be read.
-    pub async fn all_claims(&self) -> Result<Vec<(Name, Claim)>, Error> {
+    pub(crate) async fn all_claims(&self) -> Result<Vec<(Name, Claim)>, Error> {
         const PAGE: u32 = 500;
         let claims: Api<DeserializeGuard<WireClaim>> = Api::all(self.client.clone());
         let mut parameters = ListParams::default().limit(PAGE);
@@ -287,7 +298,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server does not take it, or has one of that name.
-    pub async fn create(&self, namespace: &str, claim: Value) -> Result<(), Error> {
+    pub(crate) async fn create(&self, namespace: &str, claim: Value) -> Result<(), Error> {
         let claim: DynamicObject =
             serde_json::from_value(claim).map_err(|error| Error::Other(error.to_string()))?;
         let claims = self.claims(namespace)?;
@@ -300,7 +311,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn release(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
+    pub(crate) async fn release(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
         self.replace(namespace, claim.released()).await
     }
 
@@ -308,7 +319,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn adopt(&self, namespace: &str, claim: LiveClaim, owner: &Owner) -> Result<(), Error> {
+    pub(crate) async fn adopt(&self, namespace: &str, claim: LiveClaim, owner: &Owner) -> Result<(), Error> {
         self.replace(namespace, claim.owned(owner)?).await
     }
 
@@ -329,7 +340,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn delete(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
+    pub(crate) async fn delete(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
         if claim.0.metadata.deletion_timestamp.is_some() {
             return self.release(namespace, claim).await;
         }

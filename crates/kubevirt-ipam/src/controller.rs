@@ -18,7 +18,7 @@ use crate::state::{self, Shared};
 
 /// Virtual machines to reconcile. Clones share them. Nothing is queued before the worker runs.
 #[derive(Clone, Debug)]
-pub struct Queues {
+pub(crate) struct Queues {
     open: Arc<AtomicBool>,
     machines: Queue<Name>,
     instances: Queue<Name>,
@@ -26,14 +26,14 @@ pub struct Queues {
 
 /// What is counted of both controllers.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub(crate) struct Figures {
     machines: (Reconciles, Workqueue),
     instances: (Reconciles, Workqueue),
 }
 
 impl Figures {
     /// All 0.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (reconciles, queue) = (
             Reconciles::new(INSTANCE_CONTROLLER),
             Workqueue::new(INSTANCE_CONTROLLER),
@@ -48,7 +48,7 @@ impl Figures {
     }
 
     /// Adds the figures to a registry.
-    pub fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         let (reconciles, queue) = &self.instances;
         reconciles.register(registry);
         queue.register(registry);
@@ -63,7 +63,7 @@ impl Default for Figures {
 
 impl Queues {
     /// Empty ones that count themselves.
-    pub fn new(figures: &Figures) -> Self {
+    pub(crate) fn new(figures: &Figures) -> Self {
         Self {
             open: Arc::default(),
             machines: Queue::counted(figures.machines.1.clone()),
@@ -72,12 +72,12 @@ impl Queues {
     }
 
     /// Queues virtual machines because of themselves.
-    pub fn machines(&self, names: impl IntoIterator<Item = Name>) {
+    pub(crate) fn machines(&self, names: impl IntoIterator<Item = Name>) {
         self.put(&self.machines, names);
     }
 
     /// Queues virtual machines because of their instances, networks or claims.
-    pub fn instances(&self, names: impl IntoIterator<Item = Name>) {
+    pub(crate) fn instances(&self, names: impl IntoIterator<Item = Name>) {
         self.put(&self.instances, names);
     }
 
@@ -96,7 +96,7 @@ impl Queues {
 }
 
 /// Reconciles virtual machines until the shutdown, and finishes the one that is begun.
-pub async fn run(
+pub(crate) async fn run(
     queues: Queues,
     figures: Figures,
     shared: Shared,

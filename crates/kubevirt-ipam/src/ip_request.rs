@@ -9,7 +9,7 @@ use crate::messages;
 
 /// Why requested addresses are refused. The texts are fixed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum InvalidRequest {
+pub(crate) enum InvalidRequest {
     /// The annotation is no JSON object of lists of texts. The text is the parser's.
     #[error("{0}")]
     Json(String),
@@ -32,7 +32,7 @@ pub enum InvalidRequest {
 ///
 /// # Errors
 /// When annotation, subnets or an address can't be read, or the network has no subnet of an address's family.
-pub fn requested(
+pub(crate) fn requested(
     annotation: Option<&str>,
     subnets: &str,
     interface: &str,
@@ -70,7 +70,7 @@ pub fn requested(
 
 /// Addresses that the annotation of an instance requests on an interface, and that none of the network's subnets contains.
 /// Empty where annotation, subnets or an address can't be read: [`requested`] refuses those.
-pub fn outside(annotation: Option<&str>, subnets: &str, interface: &str) -> Vec<IpAddr> {
+pub(crate) fn outside(annotation: Option<&str>, subnets: &str, interface: &str) -> Vec<IpAddr> {
     let Ok(addresses) = requested(annotation, subnets, interface) else {
         return Vec::new();
     };
@@ -92,7 +92,7 @@ pub fn outside(annotation: Option<&str>, subnets: &str, interface: &str) -> Vec<
 ///
 /// # Errors
 /// When the annotation can't be read.
-pub fn addresses_of(annotation: Option<&str>, interface: &str) -> Result<Vec<String>, InvalidRequest> {
+pub(crate) fn addresses_of(annotation: Option<&str>, interface: &str) -> Result<Vec<String>, InvalidRequest> {
     let Some(annotation) = annotation else {
         return Ok(Vec::new());
     };

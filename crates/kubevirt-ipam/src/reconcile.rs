@@ -25,7 +25,7 @@ mod tests;
 
 /// Why the claims of a virtual machine are not as they should be. It is tried again.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// A network can't have a claim.
     #[error(transparent)]
     Problem(#[from] Problem),
@@ -81,7 +81,7 @@ struct Found {
 }
 
 /// Does what is planned.
-pub struct Reconciler {
+pub(crate) struct Reconciler {
     shared: Shared,
     cluster: Cluster,
     recorder: Recorder,
@@ -94,7 +94,7 @@ pub struct Reconciler {
 
 impl Reconciler {
     /// For what is known there, and as long as this replica may write.
-    pub fn new(shared: Shared, cluster: Cluster, recorder: Recorder, leadership: Leadership) -> Self {
+    pub(crate) fn new(shared: Shared, cluster: Cluster, recorder: Recorder, leadership: Leadership) -> Self {
         Self {
             shared,
             cluster,
@@ -107,7 +107,7 @@ impl Reconciler {
 
     /// Beside a watch of claims.
     #[must_use]
-    pub fn beside(self, claims: Store<Name, ()>) -> Self {
+    pub(crate) fn beside(self, claims: Store<Name, ()>) -> Self {
         Self {
             claims: Some(claims),
             ..self
@@ -118,7 +118,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When they are not, or it is not known. What could be done is done.
-    pub async fn reconcile(&self, name: &Name) -> Result<(), Error> {
+    pub(crate) async fn reconcile(&self, name: &Name) -> Result<(), Error> {
         let (plan, found) = {
             let state = state::lock(&self.shared);
             let found = Found {

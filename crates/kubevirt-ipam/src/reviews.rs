@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(9);
 const LOOK_UPS: usize = 16;
 
 /// The webhook.
-pub fn router(core: &Core, default_namespace: &str) -> Router {
+pub(crate) fn router(core: &Core, default_namespace: &str) -> Router {
     let reviews = Reviews {
         cluster: Cluster::new(core.client.clone()),
         core: core.clone(),

@@ -22,20 +22,20 @@ const CHECK: Duration = Duration::from_millis(500);
 
 /// What everything that runs shares.
 #[derive(Clone)]
-pub struct Core {
+pub(crate) struct Core {
     /// What is known.
-    pub shared: Shared,
+    pub(crate) shared: Shared,
     /// The connection to the API server.
-    pub client: Client,
+    pub(crate) client: Client,
     /// Whether all is known that has to be.
-    pub known: Readiness,
+    pub(crate) known: Readiness,
     /// Virtual machines to reconcile.
-    pub queues: Queues,
+    pub(crate) queues: Queues,
 }
 
 impl Core {
     /// Starts all watches, which run as long as the runtime. Gives the claims that their watch knows.
-    pub fn watch(&self) -> Store<Name, ()> {
+    pub(crate) fn watch(&self) -> Store<Name, ()> {
         tokio::spawn(self.clone().machines());
         tokio::spawn(self.clone().instances());
         tokio::spawn(self.clone().networks());

@@ -49,7 +49,7 @@ struct Found {
 }
 
 /// Keeps to the files of a directory for ever; `loaded` gets ready with the first zone.
-pub async fn follow(directory: Directory, zones: SharedZones, loaded: Readiness) {
+pub(crate) async fn follow(directory: Directory, zones: SharedZones, loaded: Readiness) {
     let mut known = Known::new();
     let directory = Arc::new(directory);
     let mut is_logged = false;

@@ -14,7 +14,7 @@ use crate::{messages, names};
 
 /// What a server is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// Whether the process lives.
     Health,
     /// Whether it answers from a zone.
@@ -24,7 +24,12 @@ pub enum Purpose {
 }
 
 /// The router of a purpose.
-pub fn router(purpose: Purpose, loaded: &Readiness, metrics: &Metrics, zones: Vec<SharedZones>) -> Router {
+pub(crate) fn router(
+    purpose: Purpose,
+    loaded: &Readiness,
+    metrics: &Metrics,
+    zones: Vec<SharedZones>,
+) -> Router {
     match purpose {
         Purpose::Health => Router::new().route(names::HEALTH, get(|| async { messages::OK })),
         Purpose::Ready => {
@@ -46,7 +51,7 @@ pub fn router(purpose: Purpose, loaded: &Readiness, metrics: &Metrics, zones: Ve
 ///
 /// # Errors
 /// When the port is taken.
-pub async fn monitor(
+pub(crate) async fn monitor(
     port: u16,
     readiness: &Readiness,
     metrics: &Metrics,
@@ -61,7 +66,7 @@ pub async fn monitor(
 ///
 /// # Errors
 /// When the address can't be listened on.
-pub async fn start(bind: &Bind, router: Router) -> anyhow::Result<Server> {
+pub(crate) async fn start(bind: &Bind, router: Router) -> anyhow::Result<Server> {
     match bind {
         Bind::Off => anyhow::bail!("there is no address to listen on"),
         Bind::Everywhere(port) => Ok(Server::on_port(*port, router).await?),

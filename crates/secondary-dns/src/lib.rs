@@ -12,20 +12,20 @@
 //! is both without the files in between.
 
 pub mod answer;
-pub mod auto;
+mod auto;
 mod claims;
 pub mod cli;
 pub mod configuration;
 pub mod corefile;
 mod files;
-pub mod http;
+mod http;
 mod launchers;
 mod messages;
 pub mod metrics;
 pub mod model;
 pub mod monitor;
-pub mod names;
-pub mod publish;
+mod names;
+mod publish;
 pub mod query_log;
 pub mod serve;
 pub mod server;

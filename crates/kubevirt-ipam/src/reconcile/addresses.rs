@@ -120,7 +120,7 @@ impl Reconciler {
     }
 
     /// Lists all claims: the former leader has given addresses that the cache may lack.
-    pub async fn catch_up(&self) {
+    pub(crate) async fn catch_up(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
         loop {
             match self.cluster.all_claims().await {
