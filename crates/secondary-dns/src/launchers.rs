@@ -175,20 +175,26 @@ pub(crate) struct Launchers {
 }
 
 impl Launchers {
-    /// Applies an event of a pod. The key of the instance that may have other addresses now.
-    pub(crate) fn observe(&mut self, pod: &Pod) -> Option<Arc<str>> {
+    /// Applies an event of a pod. Keys of the instances that may have other addresses now.
+    pub(crate) fn observe(&mut self, pod: &Pod) -> Vec<Arc<str>> {
         let name = Name::of(&pod.metadata);
         let Some(launcher) = Launcher::of(pod) else {
-            return self.remove(&name);
+            return self.remove(&name).into_iter().collect();
         };
         let instance = Arc::clone(&launcher.instance);
+        let mut changed = Vec::new();
+        // Who may edit the pod may have it run another instance.
+        if self.of_pod.get(&name).is_some_and(|former| *former != instance) {
+            changed.extend(self.remove(&name));
+        }
         let pods = self.of_instance.entry(Arc::clone(&instance)).or_default();
         if pods.get(&name) == Some(&launcher) {
-            return None;
+            return changed;
         }
         pods.insert(name.clone(), launcher);
         self.of_pod.insert(name, Arc::clone(&instance));
-        Some(instance)
+        changed.push(instance);
+        changed
     }
 
     /// The pod is gone. The key of the instance that may have other addresses now.
@@ -310,8 +316,8 @@ mod tests {
         ]);
         assert_eq!(hashed("red"), "podb1f51a511f1");
         let first = pod("p1", EARLY, &status);
-        assert_eq!(launchers.observe(&first).as_deref(), Some("ns1\0vmi1"));
-        assert_eq!(launchers.observe(&first), None, "nothing has changed");
+        assert_eq!(launchers.observe(&first), [key("ns1", "vmi1")]);
+        assert!(launchers.observe(&first).is_empty(), "nothing has changed");
         assert_eq!(texts(&launchers, "red"), ["10.1.0.1", "fd00::1"]);
         assert_eq!(texts(&launchers, "blue"), ["10.2.0.1"]);
         assert!(texts(&launchers, "default").is_empty() && texts(&launchers, "other").is_empty());
@@ -327,12 +333,26 @@ mod tests {
         assert_eq!(texts(&launchers, "red"), ["10.0.0.1"]);
         let mut ending = pod("b", EARLY, &at("10.0.0.1"));
         ending.metadata.deletion_timestamp = ending.metadata.creation_timestamp.clone();
-        assert!(launchers.observe(&ending).is_some());
+        assert_eq!(launchers.observe(&ending).len(), 1);
         assert_eq!(texts(&launchers, "red"), ["10.0.0.2"]);
         assert!(launchers.remove(&Name::new("ns1", "b")).is_none());
         assert!(launchers.remove(&Name::new("ns1", "a")).is_some());
         assert!(texts(&launchers, "red").is_empty());
         assert!(launchers.of_instance.is_empty() && launchers.of_pod.is_empty());
+    }
+
+    #[test]
+    fn pod_that_runs_another_instance_leaves_the_first_one() {
+        let status = json!([{ "interface": "net1", "ips": ["10.0.0.1"] }]);
+        let mut launchers = Launchers::default();
+        let mut moved = pod("p", EARLY, &status);
+        launchers.observe(&moved);
+        let annotations = moved.metadata.annotations.as_mut().unwrap();
+        annotations.insert(names::DOMAIN.to_owned(), "vmi2".to_owned());
+        let changed = launchers.observe(&moved);
+        assert_eq!(changed, [key("ns1", "vmi1"), key("ns1", "vmi2")]);
+        assert!(texts(&launchers, "red").is_empty());
+        assert_eq!((launchers.of_instance.len(), launchers.of_pod.len()), (1, 1));
     }
 
     #[test]
@@ -344,7 +364,7 @@ mod tests {
         }
         let bare: Pod =
             serde_json::from_value(json!({ "metadata": { "name": "p", "namespace": "ns1" } })).unwrap();
-        assert!(launchers.observe(&bare).is_some(), "it ran an instance before");
+        assert_eq!(launchers.observe(&bare).len(), 1, "it ran an instance before");
         assert!(launchers.of_pod.is_empty());
     }
 }

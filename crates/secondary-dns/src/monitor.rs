@@ -455,20 +455,24 @@ impl State {
     /// Applies an event of a pod. Whether anything has changed.
     fn launched(&mut self, pod: &Pod) -> bool {
         let early = self.early.as_mut();
-        let instance = early.and_then(|early| early.launchers.observe(pod));
-        self.publish_again(instance)
+        let instances = early.map(|early| early.launchers.observe(pod));
+        let mut is_changed = false;
+        for instance in instances.unwrap_or_default() {
+            is_changed |= self.publish_again(&instance);
+        }
+        is_changed
     }
 
     /// Removes a pod. Whether anything has changed.
     fn pod_gone(&mut self, pod: &Name) -> bool {
         let early = self.early.as_mut();
         let instance = early.and_then(|early| early.launchers.remove(pod));
-        self.publish_again(instance)
+        instance.is_some_and(|instance| self.publish_again(&instance))
     }
 
-    fn publish_again(&mut self, instance: Option<Arc<str>>) -> bool {
+    fn publish_again(&mut self, instance: &str) -> bool {
         let early = self.early.as_ref();
-        let vmi = instance.and_then(|instance| early?.instance(&instance));
+        let vmi = early.and_then(|early| early.instance(instance));
         vmi.is_some_and(|vmi| self.observe(&vmi))
     }
 
