@@ -25,14 +25,14 @@ use crate::pool;
 #[cfg(test)]
 mod tests;
 
-/// Exit code of an address that nobody holds, and of a range that is nearly full.
+/// Exit code of a free address, and of a range that is nearly full.
 const FAILURE: u8 = 1;
 /// Objects that are read at once.
 const PAGE: u32 = 500;
 /// A range is nearly full from so many of a hundred addresses on.
 const NEARLY_FULL: u128 = 90;
 
-/// Looks at the addresses that virtual machines keep.
+/// Shows the addresses that virtual machines keep.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Args {
@@ -185,13 +185,13 @@ fn usage(networks: &[Network], claims: &[(Name, Claim)]) -> Answer {
         let held: Vec<_> = of_network
             .flat_map(|(_, claim)| pool::addresses_of(&claim.ips))
             .collect();
-        let mut told = Vec::new();
+        let mut listed = Vec::new();
         for (id, config) in definitions {
             for range in &config.ranges {
-                if told.contains(&range) {
+                if listed.contains(&range) {
                     continue;
                 }
-                told.push(range);
+                listed.push(range);
                 let size = range.size();
                 let taken = held.iter().filter(|address| range.contains(**address)).count() as u128;
                 full |= taken.saturating_mul(100) >= size.saturating_mul(NEARLY_FULL);

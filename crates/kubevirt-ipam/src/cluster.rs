@@ -1,4 +1,4 @@
-//! The cluster as it is now, asked and changed: what watches tell may be late.
+//! Reads and writes the API server itself, for caches may be stale.
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ const WRITE: Duration = Duration::from_secs(10);
 /// lease lasts: who takes the lease sees every address that was given before.
 const GIVE: Duration = Duration::from_secs(4);
 
-/// Why the API server does not tell or take something. The text is the API server's.
+/// Why a read or a write failed. The text is the API server's.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Error {
-    /// Somebody else changed the object meanwhile.
+pub(crate) enum Error {
+    /// The object has changed since it was read.
     #[error("{0}")]
     Conflict(String),
     /// There is no such object.
@@ -69,19 +69,19 @@ impl Error {
 
 /// A claim as the API server has it, whole: what is unknown here must not be lost when it is written.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LiveClaim(DynamicObject);
+pub(crate) struct LiveClaim(DynamicObject);
 
 impl LiveClaim {
     /// Its name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.0.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// What is looked at of it.
+    /// The fields that this program reads.
     ///
     /// # Errors
     /// When it does not have the form of its kind.
-    pub fn claim(&self) -> Result<Claim, Error> {
+    pub(crate) fn claim(&self) -> Result<Claim, Error> {
         let read = serde_json::to_value(&self.0).and_then(serde_json::from_value::<WireClaim>);
         read.map(Claim::of)
             .map_err(|error| Error::Other(error.to_string()))
@@ -106,19 +106,19 @@ impl LiveClaim {
 
 /// Whom a claim belongs to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// `VirtualMachine` or `VirtualMachineInstance`.
-    pub kind: &'static str,
+    pub(crate) kind: &'static str,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its UID.
-    pub uid: String,
+    pub(crate) uid: String,
 }
 
 impl Owner {
     /// The virtual machine if there is one, else its instance. One that is being deleted may leave what it owns without an
     /// owner.
-    pub fn of(name: &str, machine: Option<&Machine>, instance: &Instance) -> Self {
+    pub(crate) fn of(name: &str, machine: Option<&Machine>, instance: &Instance) -> Self {
         let (kind, uid) = match machine.filter(|machine| !machine.deleting) {
             Some(machine) => (names::MACHINE, &machine.uid),
             None => (names::INSTANCE, &instance.uid),
@@ -139,7 +139,13 @@ impl Owner {
 }
 
 /// A claim that is to be made (§5.6).
-pub fn claim_object(namespace: &str, name: &str, spec: &ClaimSpec, machine: &str, owner: &Owner) -> Value {
+pub(crate) fn claim_object(
+    namespace: &str,
+    name: &str,
+    spec: &ClaimSpec,
+    machine: &str,
+    owner: &Owner,
+) -> Value {
     json!({
         "apiVersion": names::CLAIM_API,
         "kind": names::CLAIM,
@@ -156,37 +162,37 @@ pub fn claim_object(namespace: &str, name: &str, spec: &ClaimSpec, machine: &str
 
 /// The cluster behind the API server.
 #[derive(Clone)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     client: Client,
 }
 
 impl Cluster {
     /// Asks and writes by this client.
-    pub fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self { client }
     }
 
     /// A virtual machine; `None` when there is none.
     ///
     /// # Errors
-    /// When the API server does not say.
-    pub async fn machine(&self, name: &Name) -> Result<Option<Machine>, Error> {
+    /// When the API server can't be read.
+    pub(crate) async fn machine(&self, name: &Name) -> Result<Option<Machine>, Error> {
         Ok(self.get::<WireMachine>(name).await?.map(Machine::from))
     }
 
     /// An instance; `None` when there is none.
     ///
     /// # Errors
-    /// When the API server does not say.
-    pub async fn instance(&self, name: &Name) -> Result<Option<Instance>, Error> {
+    /// When the API server can't be read.
+    pub(crate) async fn instance(&self, name: &Name) -> Result<Option<Instance>, Error> {
         Ok(self.get::<WireInstance>(name).await?.map(Instance::from))
     }
 
     /// A network; `None` when there is none.
     ///
     /// # Errors
-    /// When the API server does not say.
-    pub async fn network(&self, id: &Name) -> Result<Option<Network>, Error> {
+    /// When the API server can't be read.
+    pub(crate) async fn network(&self, id: &Name) -> Result<Option<Network>, Error> {
         let definition = self.get::<WireNetworkDefinition>(id).await?;
         Ok(definition.map(|definition| Network::read(id.clone(), definition.config())))
     }
@@ -209,8 +215,8 @@ impl Cluster {
     /// Claims whose label names a virtual machine.
     ///
     /// # Errors
-    /// When the API server does not say.
-    pub async fn claims_of(&self, machine: &Name) -> Result<Vec<LiveClaim>, Error> {
+    /// When the API server can't be read.
+    pub(crate) async fn claims_of(&self, machine: &Name) -> Result<Vec<LiveClaim>, Error> {
         let selector = format!("{}={}", names::MACHINE_LABEL, machine.name);
         let claims = self.claims(&machine.namespace)?;
         let list = ListParams::default().labels(&selector);
@@ -221,18 +227,23 @@ impl Cluster {
     /// A claim; `None` when there is none.
     ///
     /// # Errors
-    /// When the API server does not say.
-    pub async fn claim(&self, id: &Name) -> Result<Option<LiveClaim>, Error> {
+    /// When the API server can't be read.
+    pub(crate) async fn claim(&self, id: &Name) -> Result<Option<LiveClaim>, Error> {
         let claims = self.claims(&id.namespace)?;
         let claim = found(within(READ, claims.get(&id.name)).await)?;
         Ok(claim.map(LiveClaim))
     }
 
-    /// Writes the addresses of a claim, if nobody changed it meanwhile; what it is afterwards.
+    /// Writes the addresses of a claim that has not changed since it was read; the claim afterwards.
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn give(&self, namespace: &str, claim: LiveClaim, ips: &[String]) -> Result<LiveClaim, Error> {
+    pub(crate) async fn give(
+        &self,
+        namespace: &str,
+        claim: LiveClaim,
+        ips: &[String],
+    ) -> Result<LiveClaim, Error> {
         let LiveClaim(mut object) = claim;
         object.data["status"]["ips"] = json!(ips);
         let claims = self.claims(namespace)?;
@@ -242,11 +253,30 @@ impl Cluster {
         Ok(LiveClaim(written))
     }
 
+    /// Writes another network into a claim that has not changed since it was read; the claim afterwards.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub(crate) async fn set_network(
+        &self,
+        namespace: &str,
+        claim: LiveClaim,
+        network: &str,
+    ) -> Result<LiveClaim, Error> {
+        let LiveClaim(mut object) = claim;
+        object.data["spec"]["network"] = json!(network);
+        let claims = self.claims(namespace)?;
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let parameters = PostParams::default();
+        let written = within(GIVE, claims.replace(&name, &parameters, &object)).await?;
+        Ok(LiveClaim(written))
+    }
+
     /// All claims of the cluster.
     ///
     /// # Errors
-    /// When the API server does not say.
-    pub async fn all_claims(&self) -> Result<Vec<(Name, Claim)>, Error> {
+    /// When the API server can't be read.
+    pub(crate) async fn all_claims(&self) -> Result<Vec<(Name, Claim)>, Error> {
         const PAGE: u32 = 500;
         let claims: Api<DeserializeGuard<WireClaim>> = Api::all(self.client.clone());
         let mut parameters = ListParams::default().limit(PAGE);
@@ -268,7 +298,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server does not take it, or has one of that name.
-    pub async fn create(&self, namespace: &str, claim: Value) -> Result<(), Error> {
+    pub(crate) async fn create(&self, namespace: &str, claim: Value) -> Result<(), Error> {
         let claim: DynamicObject =
             serde_json::from_value(claim).map_err(|error| Error::Other(error.to_string()))?;
         let claims = self.claims(namespace)?;
@@ -277,19 +307,19 @@ impl Cluster {
             .map(drop)
     }
 
-    /// Takes our finalizer from a claim, if nobody changed it meanwhile. One that is gone is fine.
+    /// Removes our finalizer from a claim that has not changed since it was read. One that is gone is fine.
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn release(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
+    pub(crate) async fn release(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
         self.replace(namespace, claim.released()).await
     }
 
-    /// Gives a claim an owner, if nobody changed it meanwhile. One that is gone is fine.
+    /// Gives an owner to a claim that has not changed since it was read. One that is gone is fine.
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn adopt(&self, namespace: &str, claim: LiveClaim, owner: &Owner) -> Result<(), Error> {
+    pub(crate) async fn adopt(&self, namespace: &str, claim: LiveClaim, owner: &Owner) -> Result<(), Error> {
         self.replace(namespace, claim.owned(owner)?).await
     }
 
@@ -306,11 +336,11 @@ impl Cluster {
         }
     }
 
-    /// Deletes this very claim, if nobody changed it meanwhile, and takes our finalizer from it.
+    /// Deletes this very claim, unless it has changed since it was read, and removes our finalizer.
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn delete(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
+    pub(crate) async fn delete(&self, namespace: &str, claim: LiveClaim) -> Result<(), Error> {
         if claim.0.metadata.deletion_timestamp.is_some() {
             return self.release(namespace, claim).await;
         }

@@ -1,4 +1,4 @@
-//! Which virtual machine is looked at when. Two queues, as the established program has two controllers; one worker, because
+//! Queues of virtual machines to reconcile: two, as the upstream program has two controllers; one worker, because
 //! both change the same claims.
 
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::names::{INSTANCE_CONTROLLER, MACHINE_CONTROLLER};
 use crate::reconcile::{Error, Reconciler};
 use crate::state::{self, Shared};
 
-/// Virtual machines to look at. Clones share them. Nothing is put down before somebody works on them.
+/// Virtual machines to reconcile. Clones share them. Nothing is queued before the worker runs.
 #[derive(Clone, Debug)]
-pub struct Queues {
+pub(crate) struct Queues {
     open: Arc<AtomicBool>,
     machines: Queue<Name>,
     instances: Queue<Name>,
@@ -26,14 +26,14 @@ pub struct Queues {
 
 /// What is counted of both controllers.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub(crate) struct Figures {
     machines: (Reconciles, Workqueue),
     instances: (Reconciles, Workqueue),
 }
 
 impl Figures {
     /// All 0.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (reconciles, queue) = (
             Reconciles::new(INSTANCE_CONTROLLER),
             Workqueue::new(INSTANCE_CONTROLLER),
@@ -48,7 +48,7 @@ impl Figures {
     }
 
     /// Adds the figures to a registry.
-    pub fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         let (reconciles, queue) = &self.instances;
         reconciles.register(registry);
         queue.register(registry);
@@ -63,7 +63,7 @@ impl Default for Figures {
 
 impl Queues {
     /// Empty ones that count themselves.
-    pub fn new(figures: &Figures) -> Self {
+    pub(crate) fn new(figures: &Figures) -> Self {
         Self {
             open: Arc::default(),
             machines: Queue::counted(figures.machines.1.clone()),
@@ -71,13 +71,13 @@ impl Queues {
         }
     }
 
-    /// Puts down virtual machines because of themselves.
-    pub fn machines(&self, names: impl IntoIterator<Item = Name>) {
+    /// Queues virtual machines because of themselves.
+    pub(crate) fn machines(&self, names: impl IntoIterator<Item = Name>) {
         self.put(&self.machines, names);
     }
 
-    /// Puts down virtual machines because of their instances, networks or claims.
-    pub fn instances(&self, names: impl IntoIterator<Item = Name>) {
+    /// Queues virtual machines because of their instances, networks or claims.
+    pub(crate) fn instances(&self, names: impl IntoIterator<Item = Name>) {
         self.put(&self.instances, names);
     }
 
@@ -87,7 +87,7 @@ impl Queues {
         }
     }
 
-    /// Puts down everything that is known: somebody works on it from now on.
+    /// Queues all virtual machines: the worker runs from now on.
     fn open(&self, shared: &Shared) {
         self.open.store(true, Ordering::Relaxed);
         let all = state::lock(shared).all();
@@ -95,8 +95,8 @@ impl Queues {
     }
 }
 
-/// Works on virtual machines until the end is wished for, and ends what is begun.
-pub async fn run(
+/// Reconciles virtual machines until the shutdown, and finishes the one that is begun.
+pub(crate) async fn run(
     queues: Queues,
     figures: Figures,
     shared: Shared,

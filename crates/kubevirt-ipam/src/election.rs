@@ -25,7 +25,7 @@ mod tests;
 pub const DURATION: Duration = Duration::from_secs(15);
 /// How long a holder writes after its last renewal.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How often a holder renews, and others look.
+/// How often the holder renews, and the others read the Lease.
 const RETRY: Duration = Duration::from_secs(2);
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Leadership(watch::Receiver<Option<Instant>>);
 
 impl Leadership {
-    /// Of a replica that needs nobody's leave.
+    /// Of a replica without an election.
     pub fn of_one() -> Self {
         let (sender, receiver) = watch::channel(Some(Instant::now() + Duration::from_hours(24 * 365 * 100)));
         // What was sent stays to be read.
@@ -242,7 +242,7 @@ impl Election {
                 self.held = Some(lease);
                 Ok(true)
             }
-            // Somebody else was faster; it is read again. Whether we still have it, the next look tells.
+            // Another replica was faster. The next read shows whether this one still holds it.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let held = self.until.borrow().is_some();
                 if held {
@@ -281,7 +281,8 @@ impl Election {
         lease
     }
 
-    /// Gives the Lease back, if this replica has it: nobody has to wait for its end. Nothing must be written afterwards.
+    /// Gives the Lease back, if this replica holds it, so that another one need not wait for its end. Nothing must be written
+    /// afterwards.
     pub async fn give_back(&mut self) {
         if self.until.send_replace(None).is_none() {
             return;

@@ -1,4 +1,4 @@
-//! Addresses that a user asks for on the primary network (kubevirt-ipam §6.5).
+//! Addresses that a user requests on the primary network (kubevirt-ipam §6.5).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,9 +7,9 @@ use ipnet::IpNet;
 
 use crate::messages;
 
-/// Why addresses that a user asks for are refused. The texts are fixed.
+/// Why requested addresses are refused. The texts are fixed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum InvalidRequest {
+pub(crate) enum InvalidRequest {
     /// The annotation is no JSON object of lists of texts. The text is the parser's.
     #[error("{0}")]
     Json(String),
@@ -27,12 +27,12 @@ pub enum InvalidRequest {
     Address(String),
 }
 
-/// Addresses that the annotation of an instance asks for on an interface, each with the prefix length of the network's first
-/// subnet of its family. An address keeps its text; whether a subnet contains it is not looked at.
+/// Addresses that the annotation of an instance requests on an interface, each with the prefix length of the network's first
+/// subnet of its family. An address keeps its text. A subnet need not contain it: see [`outside`].
 ///
 /// # Errors
 /// When annotation, subnets or an address can't be read, or the network has no subnet of an address's family.
-pub fn requested(
+pub(crate) fn requested(
     annotation: Option<&str>,
     subnets: &str,
     interface: &str,
@@ -40,7 +40,7 @@ pub fn requested(
     if annotation.is_none() {
         return Ok(Vec::new());
     }
-    let addresses = wishes(annotation, interface)?;
+    let addresses = addresses_of(annotation, interface)?;
     let subnets = subnets
         .split(',')
         .map(str::trim)
@@ -68,11 +68,31 @@ pub fn requested(
     addresses.into_iter().map(with_prefix).collect()
 }
 
-/// Addresses that the annotation of an instance asks for on an interface, as they are written.
+/// Addresses that the annotation of an instance requests on an interface, and that none of the network's subnets contains.
+/// Empty where annotation, subnets or an address can't be read: [`requested`] refuses those.
+pub(crate) fn outside(annotation: Option<&str>, subnets: &str, interface: &str) -> Vec<IpAddr> {
+    let Ok(addresses) = requested(annotation, subnets, interface) else {
+        return Vec::new();
+    };
+    let subnets: Vec<IpNet> = subnets
+        .split(',')
+        .filter_map(|entry| entry.trim().parse().ok())
+        .collect();
+    let address = |text: &String| text.split('/').next()?.parse::<IpAddr>().ok();
+    let is_outside = |address: &IpAddr| !subnets.iter().any(|subnet| subnet.contains(address));
+    addresses
+        .iter()
+        .filter_map(address)
+        .map(|address| address.to_canonical())
+        .filter(is_outside)
+        .collect()
+}
+
+/// Addresses that the annotation of an instance requests on an interface, as they are written.
 ///
 /// # Errors
 /// When the annotation can't be read.
-pub fn wishes(annotation: Option<&str>, interface: &str) -> Result<Vec<String>, InvalidRequest> {
+pub(crate) fn addresses_of(annotation: Option<&str>, interface: &str) -> Result<Vec<String>, InvalidRequest> {
     let Some(annotation) = annotation else {
         return Ok(Vec::new());
     };
@@ -147,6 +167,27 @@ mod tests {
                 ask(&[address], BOTH).unwrap_err(),
                 format!("invalid IP address format: {address}")
             );
+        }
+    }
+
+    #[test]
+    fn address_in_no_subnet_is_outside() {
+        // kubevirt-ipam#107, the decision
+        let outside = |addresses: &[&str], subnets| {
+            let annotation = serde_json::json!({ "podnet": addresses }).to_string();
+            let outside = outside(Some(&annotation), subnets, "podnet");
+            outside.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let inside = ["192.168.255.1", "fd12:1234::1", "::ffff:192.168.1.1"];
+        assert!(outside(&inside, BOTH).is_empty());
+        let others = ["192.169.0.1", "fd20:1234::200", "192.168.0.1", "::ffff:10.0.0.1"];
+        assert_eq!(
+            outside(&others, BOTH),
+            ["192.169.0.1", "fd20:1234::200", "10.0.0.1"]
+        );
+        assert!(outside(&["10.0.0.1"], "192.168.0.0/16, 10.0.0.0/8").is_empty());
+        for refused in ["x", ""] {
+            assert!(outside(&[refused], BOTH).is_empty());
         }
     }
 

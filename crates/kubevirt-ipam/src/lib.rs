@@ -9,28 +9,28 @@
 //! ```
 //!
 //! The CNI plugin of a network gives the addresses and writes them into the claim's status. A claim outlives the pods of its
-//! virtual machine by its owner, and its owner by a finalizer, until nobody can use the addresses any more.
+//! virtual machine by its owner, and its owner by a finalizer, as long as a pod may use the addresses.
 
 pub mod cli;
-pub mod cluster;
-pub mod controller;
+mod cluster;
+mod controller;
 pub mod election;
-pub mod ip_request;
+mod ip_request;
 pub mod manager;
-pub mod messages;
-pub mod metrics;
+mod messages;
+mod metrics;
 pub mod mutate;
 pub mod names;
 pub mod network;
 pub mod objects;
 pub mod plan;
 pub mod pool;
-pub mod reconcile;
-pub mod reviews;
+mod reconcile;
+mod reviews;
 pub mod selection;
 pub mod settings;
 pub mod state;
-pub mod watches;
+mod watches;
 
 pub use settings::Args;
 

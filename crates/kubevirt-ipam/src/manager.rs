@@ -135,7 +135,7 @@ impl Running {
         self.plain.iter().map(Server::address).collect()
     }
 
-    /// What is known, for those who look into it.
+    /// The caches, for tests.
     pub fn state(&self) -> &Shared {
         &self.core.shared
     }

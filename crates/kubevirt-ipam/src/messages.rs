@@ -10,7 +10,7 @@ use crate::names;
 const LONGEST: usize = 2048;
 
 /// As much of a text as an answer repeats.
-pub fn excerpt(mut text: String) -> String {
+pub(crate) fn excerpt(mut text: String) -> String {
     if text.len() > LONGEST {
         text.truncate(text.floor_char_boundary(LONGEST));
         text.push_str("...");
@@ -19,38 +19,38 @@ pub fn excerpt(mut text: String) -> String {
 }
 
 /// An object as logs and errors name it.
-pub fn object(name: &Name) -> String {
+pub(crate) fn object(name: &Name) -> String {
     format!("{}/{}", name.namespace, name.name)
 }
 
 /// The configuration of a network can't be read.
-pub fn invalid_config(error: impl Display) -> String {
+pub(crate) fn invalid_config(error: impl Display) -> String {
     format!("failed to extract CNI configuration from NAD: {error}")
 }
 
 /// What the webhook answers.
-pub mod review {
+pub(crate) mod review {
     use super::{Display, Name, names, object};
 
     /// The pod runs no virtual machine.
-    pub const NOT_A_VM: &str = "not a VM";
+    pub(crate) const NOT_A_VM: &str = "not a VM";
     /// It is on no network whose addresses could persist.
-    pub const NOT_REQUIRED: &str = "no mutation required";
+    pub(crate) const NOT_REQUIRED: &str = "no mutation required";
     /// Nothing is to be set.
-    pub const CARRY_ON: &str = "carry on";
+    pub(crate) const CARRY_ON: &str = "carry on";
     /// What is to be set is there.
-    pub const NOT_NEEDED: &str = "mutation not needed";
+    pub(crate) const NOT_NEEDED: &str = "mutation not needed";
     /// The annotation with the pod's networks can't be read.
-    pub const UNREADABLE: &str = "failed to parse pod network selection elements";
+    pub(crate) const UNREADABLE: &str = "failed to parse pod network selection elements";
     /// A review without an object.
-    pub const NO_OBJECT: &str = "there is no content to decode";
+    pub(crate) const NO_OBJECT: &str = "there is no content to decode";
     /// The API server does not answer.
-    pub const TOO_SLOW: &str = "the API server takes too long";
+    pub(crate) const TOO_SLOW: &str = "the API server takes too long";
     /// Not everything is known yet.
-    pub const NOT_READY: &str = "not ready";
+    pub(crate) const NOT_READY: &str = "not ready";
 
     /// The pod brings the annotation that is to be set.
-    pub fn default_network_not_allowed() -> String {
+    pub(crate) fn default_network_not_allowed() -> String {
         format!(
             "multus default network annotation \"{}\" is not allowed on pod creation",
             names::DEFAULT_NETWORK
@@ -58,12 +58,12 @@ pub mod review {
     }
 
     /// The instance that the pod runs can't be read.
-    pub fn no_access(namespace: &str, pod: &str, error: impl Display) -> String {
+    pub(crate) fn no_access(namespace: &str, pod: &str, error: impl Display) -> String {
         format!("failed to access the VMI running in pod \"{namespace}/{pod}\": {error}")
     }
 
     /// How the API server says that there is no such instance; and what helps, for it may only just have been created.
-    pub fn instance_not_found(instance: &str) -> String {
+    pub(crate) fn instance_not_found(instance: &str) -> String {
         format!(
             "{}.{} {instance:?} not found; the pod can be created once it exists: try again",
             names::INSTANCES,
@@ -72,7 +72,7 @@ pub mod review {
     }
 
     /// Two networks of an instance would share a claim.
-    pub fn ambiguous(claim: &str, first: &str, second: &str) -> String {
+    pub(crate) fn ambiguous(claim: &str, first: &str, second: &str) -> String {
         format!(
             "networks {first:?} and {second:?} of the virtual machine would share the IPAMClaim {claim:?}: rename one of \
              them"
@@ -80,12 +80,12 @@ pub mod review {
     }
 
     /// A claim has no addresses of its network's range yet.
-    pub fn no_addresses(claim: &Name) -> String {
+    pub(crate) fn no_addresses(claim: &Name) -> String {
         format!("IPAMClaim \"{}\" has no addresses yet: try again", object(claim))
     }
 
     /// The claim of a network is another virtual machine's.
-    pub fn foreign(claim: &Name, machine: &str) -> String {
+    pub(crate) fn foreign(claim: &Name, machine: &str) -> String {
         format!(
             "IPAMClaim \"{}\" belongs to the virtual machine {machine:?}: rename the network or the virtual machine",
             object(claim)
@@ -94,15 +94,15 @@ pub mod review {
 }
 
 /// A claim of that name exists, and it is not the instance's.
-pub fn found_existing(claim: &str) -> String {
+pub(crate) fn found_existing(claim: &str) -> String {
     format!("failed since it found an existing IPAMClaim for {claim:?}")
 }
 
 /// Where errors about networks begin.
-pub const NO_INFORMATION: &str = "failed to extract the relevant NAD information";
+pub(crate) const NO_INFORMATION: &str = "failed to extract the relevant NAD information";
 
 /// Claims can't be listed.
-pub fn no_list(machine: &Name, error: impl Display) -> String {
+pub(crate) fn no_list(machine: &Name, error: impl Display) -> String {
     format!(
         "could not get list of IPAMClaims owned by VM {:?}: {error}",
         object(machine)
@@ -110,26 +110,26 @@ pub fn no_list(machine: &Name, error: impl Display) -> String {
 }
 
 /// Claims can't be released.
-pub fn not_released(error: impl Display) -> String {
+pub(crate) fn not_released(error: impl Display) -> String {
     format!("failed removing the IPAMClaims finalizer: {error}")
 }
 
 /// A virtual machine can't be read.
-pub fn no_machine(machine: &Name, error: impl Display) -> String {
+pub(crate) fn no_machine(machine: &Name, error: impl Display) -> String {
     format!("failed getting VM {:?}: {error}", object(machine))
 }
 
 /// What events on instances say.
-pub mod event {
+pub(crate) mod event {
     use super::{Display, Name, object};
 
     /// A claim was made.
-    pub fn created(claim: &str, network: &str) -> String {
+    pub(crate) fn created(claim: &str, network: &str) -> String {
         format!("IPAMClaim {claim:?} holds the addresses on network {network:?}")
     }
 
     /// An existing claim is in the way.
-    pub fn conflict(claim: &str, whose: impl Display) -> String {
+    pub(crate) fn conflict(claim: &str, whose: impl Display) -> String {
         format!(
             "IPAMClaim {claim:?} exists already and belongs to {whose}: addresses on its network do not persist until it is \
              gone"
@@ -137,7 +137,7 @@ pub mod event {
     }
 
     /// A network does not exist.
-    pub fn no_network(network: &str, definition: &Name) -> String {
+    pub(crate) fn no_network(network: &str, definition: &Name) -> String {
         format!(
             "network {network:?} needs the NetworkAttachmentDefinition {:?}, which does not exist",
             object(definition)
@@ -145,7 +145,7 @@ pub mod event {
     }
 
     /// A network can't be read.
-    pub fn invalid_network(network: &str, definition: &Name, error: impl Display) -> String {
+    pub(crate) fn invalid_network(network: &str, definition: &Name, error: impl Display) -> String {
         format!(
             "network {network:?}, NetworkAttachmentDefinition {:?}: {error}",
             object(definition)
@@ -153,22 +153,22 @@ pub mod event {
     }
 
     /// Two networks would share a claim.
-    pub fn ambiguous(claim: &str, first: &str, second: &str) -> String {
+    pub(crate) fn ambiguous(claim: &str, first: &str, second: &str) -> String {
         format!("networks {first:?} and {second:?} would share the IPAMClaim {claim:?}: rename one of them")
     }
 
     /// A claim can't be made.
-    pub fn failed(claim: &str, error: impl Display) -> String {
+    pub(crate) fn failed(claim: &str, error: impl Display) -> String {
         format!("cannot create IPAMClaim {claim:?}: {error}")
     }
 
     /// A claim gets no addresses.
-    pub fn no_address(claim: &str, network: &str, error: impl Display) -> String {
+    pub(crate) fn no_address(claim: &str, network: &str, error: impl Display) -> String {
         format!("IPAMClaim {claim:?} gets no addresses on network {network:?}: {error}")
     }
 
-    /// A claim has an address that somebody else has too.
-    pub fn shared_address(claim: &str, address: impl Display, other: &Name) -> String {
+    /// Two claims have the same address.
+    pub(crate) fn shared_address(claim: &str, address: impl Display, other: &Name) -> String {
         format!(
             "address {address} of IPAMClaim {claim:?} is held by IPAMClaim {:?} too",
             object(other)
@@ -176,19 +176,32 @@ pub mod event {
     }
 
     /// A claim has an address that is in no range of its network.
-    pub fn foreign_address(claim: &str, address: impl Display, network: &str) -> String {
+    pub(crate) fn foreign_address(claim: &str, address: impl Display, network: &str) -> String {
         format!(
             "address {address} of IPAMClaim {claim:?} is not in the range of network {network:?}; it is kept"
         )
     }
 
+    /// A requested address is in no subnet of the primary network.
+    pub(crate) fn outside(address: impl Display, network: &str, subnets: &str) -> String {
+        format!("requested address {address} is in no subnet of network {network:?} ({subnets})")
+    }
+
+    /// A claim with addresses is for another network than the virtual machine's.
+    pub(crate) fn other_network(claim: &str, claimed: &str, network: &str) -> String {
+        format!(
+            "IPAMClaim {claim:?} holds addresses of network {claimed:?}, and the virtual machine's network is {network:?} now; \
+             they are kept"
+        )
+    }
+
     /// Two networks give out the same addresses.
-    pub fn shared_range(network: &str, other: &str) -> String {
+    pub(crate) fn shared_range(network: &str, other: &str) -> String {
         format!("networks {network:?} and {other:?} have ranges that overlap: they must not be connected")
     }
 
     /// A claim is given back.
-    pub fn released(claim: &str) -> String {
+    pub(crate) fn released(claim: &str) -> String {
         format!("IPAMClaim {claim:?} is released: its network is no longer one of the virtual machine's")
     }
 }

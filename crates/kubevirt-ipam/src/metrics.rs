@@ -1,4 +1,4 @@
-//! What Prometheus is told (kubevirt-ipam §12).
+//! Metrics (kubevirt-ipam §12).
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::election::Leadership;
 use crate::names;
 use crate::state::{self, Shared};
 
-/// All figures. Clones share them.
+/// All metrics. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     /// Of the controllers.
-    pub controllers: Figures,
+    pub(crate) controllers: Figures,
     /// Of the requests to the API server.
-    pub requests: Requests,
+    pub(crate) requests: Requests,
     reviews: Reviews,
 }
 
 impl Metrics {
     /// All 0.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             controllers: Figures::new(),
             requests: Requests::default(),
@@ -38,12 +38,12 @@ impl Metrics {
     }
 
     /// Counts the requests that are answered by the routes of `router`.
-    pub fn counted(&self, router: Router) -> Router {
+    pub(crate) fn counted(&self, router: Router) -> Router {
         self.reviews.counted(router)
     }
 
     /// Tells them.
-    pub fn router(&self, shared: &Shared, leadership: &Leadership) -> Router {
+    pub(crate) fn router(&self, shared: &Shared, leadership: &Leadership) -> Router {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Claims {
             shared: Arc::clone(shared),
@@ -63,7 +63,7 @@ impl Default for Metrics {
     }
 }
 
-/// How things are, looked at whenever somebody asks.
+/// Gauges, computed at each scrape.
 struct Claims {
     shared: Shared,
     leadership: Leadership,

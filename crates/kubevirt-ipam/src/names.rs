@@ -67,13 +67,13 @@ pub const WEBHOOK_PORT: u16 = 9443;
 pub const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
 /// Where the certificate is, below the directory for temporary files.
 pub const CERTIFICATES: &str = "k8s-webhook-server/serving-certs";
-/// Where the established operator's `default-network` element looks for its network.
+/// Namespace of the network in the `default-network` element, as upstream has it.
 pub const DEFAULT_NETWORK_NAMESPACE: &str = "ovn-kubernetes";
 
 /// Environment variable with the level of the log.
 pub const LOG_LEVEL: &str = "LOG_LEVEL";
 
-/// What the two controllers are called in figures.
+/// Names of the two controllers in metrics.
 pub const MACHINE_CONTROLLER: &str = "virtualmachine";
 /// See [`MACHINE_CONTROLLER`].
 pub const INSTANCE_CONTROLLER: &str = "virtualmachineinstance";
@@ -82,7 +82,7 @@ pub const INSTANCE_CONTROLLER: &str = "virtualmachineinstance";
 pub mod reason {
     /// A claim was made.
     pub const CREATED: &str = "IPAMClaimCreated";
-    /// A claim of that name belongs to somebody else.
+    /// A claim of that name has another owner.
     pub const CONFLICT: &str = "IPAMClaimConflict";
     /// A network of the instance does not exist.
     pub const NO_NETWORK: &str = "NADNotFound";

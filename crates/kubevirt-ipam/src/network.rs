@@ -19,7 +19,7 @@ pub struct Network {
     pub config: Result<Config, InvalidConfig>,
 }
 
-/// The top level of a CNI configuration; what `plugins` hold is not looked at.
+/// The top level of a CNI configuration, without `plugins`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Config {
     /// Name of the network.

@@ -1,5 +1,5 @@
-//! Objects as far as they are looked at: what is left out is not even read (kubevirt-ipam §4). The *wire* types are what
-//! watches and requests read; the others are what is kept of them.
+//! Objects with the fields that this program reads (kubevirt-ipam §4). The *wire* types have the form of the API; the others
+//! are what caches keep.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub struct Instance {
     pub deleting: bool,
     /// Whether a pod runs it.
     pub has_pods: bool,
-    /// The annotation with the addresses that its user asks for.
+    /// The annotation with requested addresses.
     pub addresses: Option<String>,
     /// Its networks, in their order.
     pub networks: Vec<InstanceNetwork>,
@@ -377,7 +377,7 @@ struct Metadata {
     labels: Option<Labels>,
 }
 
-/// The one annotation that is looked at.
+/// The one annotation that is read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Annotations {
@@ -385,7 +385,7 @@ struct Annotations {
     addresses: Option<String>,
 }
 
-/// The one label that is looked at.
+/// The one label that is read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Labels {

@@ -25,7 +25,7 @@ mod tests;
 /// What to do.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Plan {
-    /// Release the claims: nobody uses their addresses any more.
+    /// Release the claims: their addresses are free.
     Cleanup,
     /// See to it that there are claims.
     Ensure(Ensure),
@@ -40,6 +40,8 @@ pub struct Ensure {
     pub claims: Vec<Wanted>,
     /// Networks that can't have one.
     pub problems: Vec<Problem>,
+    /// Requested addresses that the primary network's subnets lack, as events say it.
+    pub outside: Vec<String>,
 }
 
 /// A claim that is wanted.
@@ -51,7 +53,7 @@ pub struct Wanted {
     pub network: String,
     /// What its addresses are given out of; empty where the network's plugin gives them.
     pub ranges: Vec<Range>,
-    /// Addresses that the user asks for.
+    /// Requested addresses.
     pub requested: Vec<String>,
 }
 
@@ -76,9 +78,9 @@ pub enum Problem {
         /// What is wrong.
         error: InvalidConfig,
     },
-    /// The annotation with the addresses that the user asks for can't be read.
+    /// The annotation with the requested addresses can't be read.
     #[error("{}", messages::event::failed(claim, error))]
-    Wishes {
+    Request {
         /// The claim.
         claim: String,
         /// What is wrong.
@@ -103,14 +105,14 @@ impl Problem {
             Self::NoNetwork { .. } => names::reason::NO_NETWORK,
             Self::Invalid { .. } => names::reason::INVALID_NETWORK,
             Self::Ambiguous { .. } => names::reason::CONFLICT,
-            Self::Wishes { .. } => names::reason::FAILED,
+            Self::Request { .. } => names::reason::FAILED,
         }
     }
 
     /// What its event says.
     pub fn message(&self) -> String {
         match self {
-            Self::NoNetwork { .. } | Self::Ambiguous { .. } | Self::Wishes { .. } => self.to_string(),
+            Self::NoNetwork { .. } | Self::Ambiguous { .. } | Self::Request { .. } => self.to_string(),
             Self::Invalid {
                 network,
                 definition,
@@ -120,7 +122,7 @@ impl Problem {
     }
 }
 
-/// Where networks are looked up.
+/// Networks by their definition.
 pub trait Networks {
     /// The network with this definition.
     fn network(&self, definition: &Name) -> Option<Arc<Network>>;
@@ -187,6 +189,13 @@ fn wanted(name: &Name, instance: &Instance, networks: &impl Networks) -> Ensure 
         }
         taken.insert(claim.clone(), network.name.clone());
         // The primary network of a namespace has its own way (§6.5).
+        if network.source == Source::Pod {
+            let outside = ip_request::outside(instance.addresses.as_deref(), &config.subnets, &network.name);
+            let texts = outside
+                .into_iter()
+                .map(|address| messages::event::outside(address, &config.name, &config.subnets));
+            ensure.outside.extend(texts);
+        }
         let ranges = match network.source {
             Source::Multus(_) => config.ranges,
             Source::Pod | Source::Other => Vec::new(),
@@ -194,11 +203,11 @@ fn wanted(name: &Name, instance: &Instance, networks: &impl Networks) -> Ensure 
         let requested = if ranges.is_empty() {
             Vec::new()
         } else {
-            match ip_request::wishes(instance.addresses.as_deref(), &network.name) {
-                Ok(wishes) => wishes,
+            match ip_request::addresses_of(instance.addresses.as_deref(), &network.name) {
+                Ok(requested) => requested,
                 Err(error) => {
                     let error = error.to_string();
-                    ensure.problems.push(Problem::Wishes { claim, error });
+                    ensure.problems.push(Problem::Request { claim, error });
                     continue;
                 }
             }
@@ -232,9 +241,9 @@ fn readable(networks: &impl Networks, definition: &Name, network: &str) -> Resul
 pub enum Belongs {
     /// The virtual machine's, or its instance's.
     Ours,
-    /// Nobody's any more, and it was made for this virtual machine: it is to have an owner again.
+    /// It has no owner and was made for this virtual machine, which becomes its owner.
     Orphaned,
-    /// Somebody else's.
+    /// Of another owner.
     Foreign,
 }
 

@@ -152,7 +152,7 @@ impl Range {
         IpNet::new(address, self.subnet.prefix_len()).ok()
     }
 
-    /// Whether an address may be given to somebody.
+    /// Whether an address may be given.
     pub fn contains(&self, address: IpAddr) -> bool {
         let wanted = number(address);
         address.is_ipv4() == self.is_ipv4()
@@ -168,7 +168,7 @@ impl Range {
         self.is_ipv4() == other.is_ipv4() && self.first <= other.last && other.first <= self.last
     }
 
-    /// How many addresses may be given to somebody.
+    /// How many addresses may be given.
     pub fn size(&self) -> u128 {
         let left_out = self.excluded.iter().map(|(from, to)| {
             let (from, to) = (*from.max(&self.first), *to.min(&self.last));
@@ -178,7 +178,7 @@ impl Range {
         all.saturating_sub(left_out.sum())
     }
 
-    /// The lowest address that nobody holds.
+    /// The lowest free address.
     fn free<H>(&self, holders: &Holders<H>) -> Option<IpAddr> {
         let (first, last) = (self.address(self.first), self.address(self.last));
         let mut taken = (first <= last).then(|| {
@@ -239,7 +239,7 @@ pub enum Refused {
     /// All are taken.
     #[error("all {0} addresses of the network's range are taken")]
     Exhausted(&'static str),
-    /// A wish is no address.
+    /// A requested address is malformed.
     #[error("invalid IP address format: {0}")]
     Format(String),
     /// It is in no range.

@@ -1,6 +1,6 @@
-//! Carries out what is planned for the claims of one virtual machine.
+//! Applies the plan for the claims of one virtual machine.
 //!
-//! Watches may be late, so that a claim is given up only on what the API server says now. The claim is read first, then the
+//! Caches may be stale, so that a claim is given up only by what the API server has now. The claim is read first, then the
 //! virtual machine and its instance: whatever changes the claim afterwards makes the write fail.
 
 use std::collections::{BTreeSet, HashMap};
@@ -25,14 +25,14 @@ mod tests;
 
 /// Why the claims of a virtual machine are not as they should be. It is tried again.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// A network can't have a claim.
     #[error(transparent)]
     Problem(#[from] Problem),
     /// Virtual machine or instance can't be read.
     #[error("{0}")]
     Read(String),
-    /// A claim of that name is somebody else's.
+    /// A claim of that name has another owner.
     #[error("{}", messages::found_existing(.0))]
     Existing(String),
     /// A claim of that name exists, and can't be read.
@@ -65,7 +65,7 @@ pub enum Error {
     /// Claims can't be given up.
     #[error("{}", messages::not_released(.0))]
     Release(String),
-    /// What watches tell is late.
+    /// The caches are stale.
     #[error("the virtual machine has changed meanwhile")]
     Changed,
     /// Another replica writes.
@@ -73,7 +73,7 @@ pub enum Error {
     NotLeading,
 }
 
-/// What there is of a virtual machine, as watches tell, or as the API server says.
+/// A virtual machine and its instance, from the caches or from the API server.
 #[derive(Clone, Debug, Default)]
 struct Found {
     machine: Option<Machine>,
@@ -81,33 +81,33 @@ struct Found {
 }
 
 /// Does what is planned.
-pub struct Reconciler {
+pub(crate) struct Reconciler {
     shared: Shared,
     cluster: Cluster,
     recorder: Recorder,
     leadership: Leadership,
     /// Claims that the watch knows, where there is one.
     claims: Option<Store<Name, ()>>,
-    /// What was told about virtual machines whose claims are not as they should be.
-    told: Mutex<HashMap<Name, BTreeSet<String>>>,
+    /// Events that were published about virtual machines whose claims are not as they should be.
+    published: Mutex<HashMap<Name, BTreeSet<String>>>,
 }
 
 impl Reconciler {
     /// For what is known there, and as long as this replica may write.
-    pub fn new(shared: Shared, cluster: Cluster, recorder: Recorder, leadership: Leadership) -> Self {
+    pub(crate) fn new(shared: Shared, cluster: Cluster, recorder: Recorder, leadership: Leadership) -> Self {
         Self {
             shared,
             cluster,
             recorder,
             leadership,
             claims: None,
-            told: Mutex::default(),
+            published: Mutex::default(),
         }
     }
 
     /// Beside a watch of claims.
     #[must_use]
-    pub fn beside(self, claims: Store<Name, ()>) -> Self {
+    pub(crate) fn beside(self, claims: Store<Name, ()>) -> Self {
         Self {
             claims: Some(claims),
             ..self
@@ -118,7 +118,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When they are not, or it is not known. What could be done is done.
-    pub async fn reconcile(&self, name: &Name) -> Result<(), Error> {
+    pub(crate) async fn reconcile(&self, name: &Name) -> Result<(), Error> {
         let (plan, found) = {
             let state = state::lock(&self.shared);
             let found = Found {
@@ -137,30 +137,30 @@ impl Reconciler {
         {
             failures.push(error);
         }
-        // The first is the one that is logged; the others are told by events.
+        // The first one is logged; each has an event.
         match failures.into_iter().next() {
             None => {
-                self.forget_told(name, found.instance.is_some());
+                self.forget_events(name, found.instance.is_some());
                 Ok(())
             }
             Some(error) => {
                 if found.instance.is_none() {
-                    self.forget_told(name, false);
+                    self.forget_events(name, false);
                 }
                 Err(error)
             }
         }
     }
 
-    /// What was told may be told again; of an instance that is there, what is odd about its addresses may not.
-    fn forget_told(&self, name: &Name, exists: bool) {
-        let mut told = kube_kit::lock(&self.told);
-        let Some(of_machine) = told.get_mut(name) else {
+    /// Events may be published again, other than those about odd addresses of an instance that exists.
+    fn forget_events(&self, name: &Name, exists: bool) {
+        let mut published = kube_kit::lock(&self.published);
+        let Some(of_machine) = published.get_mut(name) else {
             return;
         };
         of_machine.retain(|text| exists && text.starts_with(reason::ODD_ADDRESS));
         if of_machine.is_empty() {
-            told.remove(name);
+            published.remove(name);
         }
     }
 
@@ -174,7 +174,7 @@ impl Reconciler {
                 failures.push(Error::Changed);
                 continue;
             }
-            self.tell(
+            self.publish(
                 name,
                 instance,
                 Kind::Warning,
@@ -184,12 +184,22 @@ impl Reconciler {
             .await;
             failures.push(problem.into());
         }
+        for text in ensure.outside {
+            self.publish(name, instance, Kind::Warning, reason::ODD_ADDRESS, &text)
+                .await;
+        }
         let (mut missing, mut there) = (Vec::new(), Vec::new());
         for wanted in ensure.claims {
             if self.has(name, found, &wanted) {
                 there.push(wanted);
             } else {
                 missing.push(wanted);
+            }
+        }
+        for wanted in &there {
+            if let Some(text) = self.other_network(name, wanted) {
+                self.publish(name, instance, Kind::Warning, reason::ODD_ADDRESS, &text)
+                    .await;
             }
         }
         for wanted in there.iter().filter(|wanted| !wanted.ranges.is_empty()) {
@@ -265,6 +275,14 @@ impl Reconciler {
             .is_some_and(|claim| found.owns(name, &claim) == Belongs::Ours)
     }
 
+    /// The text of an event, where a claim has addresses of another network than the one that is wanted.
+    fn other_network(&self, name: &Name, wanted: &Wanted) -> Option<String> {
+        let state = state::lock(&self.shared);
+        let claim = state.claim(&Name::new(&name.namespace, &wanted.name))?;
+        let differs = !claim.ips.is_empty() && claim.network != wanted.network;
+        differs.then(|| messages::event::other_network(&wanted.name, &claim.network, &wanted.network))
+    }
+
     /// Makes a claim, or gets hold of the one that exists.
     async fn claim(
         &self,
@@ -290,14 +308,14 @@ impl Reconciler {
         match self.cluster.create(&name.namespace, object).await {
             Ok(()) => {
                 let text = messages::event::created(&wanted.name, &wanted.network);
-                self.tell(name, instance, Kind::Normal, reason::CREATED, &text)
+                self.publish(name, instance, Kind::Normal, reason::CREATED, &text)
                     .await;
                 Ok(())
             }
             Err(ApiError::Exists(_)) => self.existing(name, found, instance, wanted).await,
             Err(error) => {
                 let text = messages::event::failed(&wanted.name, &error);
-                self.tell(name, instance, Kind::Warning, reason::FAILED, &text)
+                self.publish(name, instance, Kind::Warning, reason::FAILED, &text)
                     .await;
                 let claim = wanted.name.clone();
                 Err(Error::Create { claim, error })
@@ -332,7 +350,7 @@ impl Reconciler {
                 );
                 let text = messages::event::conflict(&id.name, whose);
                 state::lock(&self.shared).stands_in_the_way(id.clone(), name.clone());
-                self.tell(name, instance, Kind::Warning, reason::CONFLICT, &text)
+                self.publish(name, instance, Kind::Warning, reason::CONFLICT, &text)
                     .await;
                 Err(Error::Existing(id.name))
             }
@@ -369,7 +387,7 @@ impl Reconciler {
             .any(|(id, claim)| found.gives_up(name, id, claim).is_some())
     }
 
-    /// Gives up claims that nobody needs any more, on what the API server says now.
+    /// Gives up claims that are no longer needed, by what the API server has now.
     async fn give_up(&self, name: &Name) -> Result<(), Error> {
         let release = |error: &dyn std::fmt::Display| Error::Release(error.to_string());
         let claims = self.cluster.claims_of(name).await;
@@ -401,7 +419,7 @@ impl Reconciler {
         match failed {
             Some(error) => Err(error),
             None if given_up => Ok(()),
-            // Watches are late: what they tell next brings it up again, and the pause does too.
+            // The caches are stale: their next event requeues the virtual machine, and so does the back-off.
             None if self.gives_up_any(name, &self.seen(name)) => Err(Error::Changed),
             None => Ok(()),
         }
@@ -415,7 +433,7 @@ impl Reconciler {
             Why::Unused | Why::LeftBehind => self.cluster.release(&name.namespace, live).await,
             Why::Unplugged => match self.cluster.delete(&name.namespace, live).await {
                 Err(ApiError::Forbidden(error)) => {
-                    // The established role lacks this right: the claim stays until its owner goes, as it would there.
+                    // The upstream role lacks this right: the claim stays until its owner goes, as it would there.
                     tracing::warn!(
                         claim,
                         error,
@@ -429,7 +447,7 @@ impl Reconciler {
         done.map_err(|error| Error::Release(error.to_string()))?;
         if let (Why::Unplugged, Some(instance)) = (why, &found.instance) {
             let text = messages::event::released(&claim);
-            self.tell(name, instance, Kind::Normal, reason::RELEASED, &text)
+            self.publish(name, instance, Kind::Normal, reason::RELEASED, &text)
                 .await;
         }
         Ok(())
@@ -452,8 +470,8 @@ impl Reconciler {
     }
 
     /// Publishes an event on an instance, once until its claims are as they should be.
-    async fn tell(&self, name: &Name, instance: &Instance, kind: Kind, reason: &str, text: &str) {
-        let is_new = kube_kit::lock(&self.told)
+    async fn publish(&self, name: &Name, instance: &Instance, kind: Kind, reason: &str, text: &str) {
+        let is_new = kube_kit::lock(&self.published)
             .entry(name.clone())
             .or_default()
             .insert(format!("{reason} {text}"));

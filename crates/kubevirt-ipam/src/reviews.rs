@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(9);
 const LOOK_UPS: usize = 16;
 
 /// The webhook.
-pub fn router(core: &Core, default_namespace: &str) -> Router {
+pub(crate) fn router(core: &Core, default_namespace: &str) -> Router {
     let reviews = Reviews {
         cluster: Cluster::new(core.client.clone()),
         core: core.clone(),
@@ -83,7 +83,7 @@ impl Reviews {
         mutate(&review, &instance, &known, &self.default_namespace)
     }
 
-    /// An instance. The pod may be seen before the watch has told of its instance.
+    /// An instance, read from the API server where the cache is stale.
     async fn instance(&self, name: &Name) -> Result<Option<Arc<Instance>>, Error> {
         if let Some(known) = state::lock(&self.core.shared).instance(name) {
             return Ok(Some(Arc::clone(known)));
@@ -91,7 +91,7 @@ impl Reviews {
         Ok(self.cluster.instance(name).await?.map(Arc::new))
     }
 
-    /// Claims whose addresses the pod needs and the watch has not told of, as far as they exist.
+    /// Claims whose addresses the pod needs and the cache lacks, as far as they exist.
     async fn claims(
         &self,
         review: &Review,
@@ -117,7 +117,7 @@ impl Reviews {
         Ok(found)
     }
 
-    /// Networks of the pod that the watch has not told of, as far as they exist.
+    /// Networks of the pod that the cache lacks, as far as they exist.
     async fn unknown(&self, review: &Review) -> Result<HashMap<Name, Arc<Network>>, Error> {
         let mut needed = review.needs();
         {
@@ -134,7 +134,7 @@ impl Reviews {
     }
 }
 
-/// What watches told, and what was asked for beyond that.
+/// The caches, and what was read beyond them.
 struct Known<'a> {
     state: std::sync::MutexGuard<'a, state::State>,
     asked: HashMap<Name, Arc<Network>>,

@@ -138,7 +138,7 @@ fn is_empty(value: &RawValue) -> bool {
     ["null", "\"\"", "[]"].contains(&value.get())
 }
 
-/// Of each element the network of the instance that it attaches, if it is one: told by the name of the interface in the pod
+/// Of each element the network of the instance that it attaches, if it is one: found by the name of the interface in the pod
 /// where several networks have one definition, else by the definition. No network is attached twice.
 pub fn networks_of<'i>(elements: &[Element], instance: &'i Instance) -> Vec<Option<&'i str>> {
     let secondary: Vec<_> = instance.secondary().collect();

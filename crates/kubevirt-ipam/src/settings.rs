@@ -1,4 +1,4 @@
-//! What the program is told by flags and environment, checked (kubevirt-ipam §3).
+//! Flags and environment, checked (kubevirt-ipam §3).
 
 use std::path::PathBuf;
 
@@ -58,7 +58,7 @@ const ENVIRONMENT: &str = "\
 LOG_LEVEL is the level of the log where -v says none: 4 and more add how
 decisions come about.";
 
-/// From this level on the log tells how decisions come about.
+/// From this level on the log shows how decisions come about.
 const VERBOSE: i32 = 4;
 
 /// The environment variable with the level of the log is none.
@@ -102,7 +102,7 @@ pub struct Settings {
     pub profile: Profile,
 }
 
-/// What of the flags makes no sense; texts of the established program.
+/// What of the flags makes no sense; texts of the upstream program.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidSettings {
     /// No version of TLS is called so.
@@ -164,7 +164,7 @@ const ALWAYS: [&str; 3] = [
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 ];
-/// Ciphers that profiles may name and nobody should use, beside those that have names in OpenSSL.
+/// Insecure ciphers that profiles may name, beside those that have names in OpenSSL.
 const LEGACY: [&str; 4] = [
     "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
     "TLS_ECDHE_RSA_WITH_RC4_128_SHA",

@@ -1,4 +1,4 @@
-//! What is known of the cluster: filled by watches, read by webhook and controller.
+//! The caches: filled by watches, read by webhook and controller.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -47,7 +47,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// What is known. Changes tell which virtual machines have to be looked at.
+/// The caches of all kinds. Each change returns the virtual machines to reconcile.
 #[derive(Debug)]
 pub struct State {
     machines: HashMap<Name, Machine>,
@@ -166,7 +166,7 @@ impl State {
 
     /// A claim was seen.
     pub fn claim_seen(&mut self, id: Name, claim: Claim) -> Vec<Name> {
-        // A claim that this replica wrote is known before its watch tells of it.
+        // A claim that this replica wrote is in the cache before the event of its watch.
         let known = self.claims.get(&id);
         let is_news = known.is_none_or(|known| *known != claim && known.version <= claim.version);
         if !is_news {
@@ -230,12 +230,12 @@ impl State {
         concerned
     }
 
-    /// A claim stands in the way of a virtual machine, which is to be looked at again when the claim changes.
+    /// A claim is in the way of a virtual machine, which is reconciled again when the claim changes.
     pub fn stands_in_the_way(&mut self, claim: Name, machine: Name) {
         self.in_the_way.insert(claim, machine);
     }
 
-    /// All virtual machines that have to be looked at when nobody did so before.
+    /// All virtual machines that a new leader reconciles.
     pub fn all(&self) -> BTreeSet<Name> {
         let instances = self.instances.keys();
         instances.chain(self.claims_of.keys()).cloned().collect()
@@ -275,8 +275,8 @@ impl State {
     /// # Errors
     /// When there is none, or one that is asked for can't be given.
     pub fn allocate(&self, wanted: &Wanted) -> Result<Vec<IpNet>, Refused> {
-        let nobody = Holders::new();
-        let holders = self.addresses.get(&wanted.network).unwrap_or(&nobody);
+        let none = Holders::new();
+        let holders = self.addresses.get(&wanted.network).unwrap_or(&none);
         pool::allocate(&wanted.ranges, holders, &wanted.requested)
     }
 
@@ -341,7 +341,7 @@ impl State {
 pub struct Figures {
     /// Held for a virtual machine.
     pub held: u64,
-    /// Being deleted, and held until nobody uses their addresses.
+    /// Being deleted, and held while their addresses are in use.
     pub deleting: u64,
     /// In the way of a virtual machine.
     pub in_the_way: u64,

@@ -1,5 +1,4 @@
-//! What the API server tells, carried into the [`State`](crate::state::State) object by object, and which virtual machines
-//! have to be looked at for that.
+//! Applies the events of watches to the [`State`](crate::state::State), and queues the virtual machines that they concern.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,25 +17,25 @@ use crate::state::{self, Part, Shared, State};
 const PAGE: u32 = 500;
 /// How often to ask for a kind that is not served.
 const ABSENT: Duration = Duration::from_mins(1);
-/// How often to look whether a kind is not served, until everything is known.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often it is checked whether a kind is not served, until all caches are synced.
+const CHECK: Duration = Duration::from_millis(500);
 
 /// What everything that runs shares.
 #[derive(Clone)]
-pub struct Core {
+pub(crate) struct Core {
     /// What is known.
-    pub shared: Shared,
+    pub(crate) shared: Shared,
     /// The connection to the API server.
-    pub client: Client,
+    pub(crate) client: Client,
     /// Whether all is known that has to be.
-    pub known: Readiness,
-    /// Virtual machines to look at.
-    pub queues: Queues,
+    pub(crate) known: Readiness,
+    /// Virtual machines to reconcile.
+    pub(crate) queues: Queues,
 }
 
 impl Core {
     /// Starts all watches, which run as long as the runtime. Gives the claims that their watch knows.
-    pub fn watch(&self) -> Store<Name, ()> {
+    pub(crate) fn watch(&self) -> Store<Name, ()> {
         tokio::spawn(self.clone().machines());
         tokio::spawn(self.clone().instances());
         tokio::spawn(self.clone().networks());
@@ -122,7 +121,7 @@ impl Core {
         while !store.is_synced() {
             let change = tokio::select! {
                 change = watch.next() => change,
-                () = tokio::time::sleep(LOOK) => {
+                () = tokio::time::sleep(CHECK) => {
                     // KubeVirt may come later, or never: then there is nothing to know.
                     if store.trouble(Duration::ZERO) == Some(Trouble::NotServed) {
                         self.complete(part);

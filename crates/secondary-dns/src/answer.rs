@@ -173,7 +173,7 @@ impl Draft {
             }
             None => (ResponseCode::Refused, Content::default()),
             Some(block) => match lock(&block.zones).owner(query.name()) {
-                Owner::Nobody => (ResponseCode::Refused, Content::default()),
+                Owner::Elsewhere => (ResponseCode::Refused, Content::default()),
                 Owner::Unloaded => (ResponseCode::ServFail, Content::default()),
                 Owner::Zone(zone) => look_up(zone, &query),
             },

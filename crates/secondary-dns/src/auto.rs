@@ -1,4 +1,4 @@
-//! Zone files of a directory: read when they appear or change, by inotify, and by looking now and then (secondary-dns §7).
+//! Zone files of a directory: read when they appear or change, by inotify, and every now and then (secondary-dns §7).
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,13 +17,13 @@ use crate::answer::SharedZones;
 use crate::corefile::Directory;
 use crate::zone::{Zone, file};
 
-/// Directories within each other that are looked into.
+/// Directories within each other that are read.
 const DEPTH: usize = 8;
 /// Octets of the largest zone file: room for half a million addresses.
 const LARGEST: u64 = 64 << 20;
 /// How long changes are collected: a writer mostly has several.
 const CALM: Duration = Duration::from_millis(50);
-/// How often a directory is looked for that is not there, at least.
+/// How often a missing directory is tried again, at least.
 const ABSENT: Duration = Duration::from_secs(5);
 
 /// What a file was like when it was read last: another one has other values.
@@ -37,7 +37,7 @@ struct Stamp {
 /// Files that were read, with their zone.
 type Known = HashMap<Name, (PathBuf, Stamp)>;
 
-/// What a look at a directory found.
+/// Contents of a directory.
 #[derive(Debug, Default)]
 struct Found {
     /// Zones of files that are new or different.
@@ -49,18 +49,18 @@ struct Found {
 }
 
 /// Keeps to the files of a directory for ever; `loaded` gets ready with the first zone.
-pub async fn follow(directory: Directory, zones: SharedZones, loaded: Readiness) {
+pub(crate) async fn follow(directory: Directory, zones: SharedZones, loaded: Readiness) {
     let mut known = Known::new();
     let directory = Arc::new(directory);
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         // Made anew each time that the directory was away: what is watched is the directory and not its name.
         let mut watcher = watcher(&directory);
-        // Watched before it is looked through: a change in between is not missed.
+        // Watched before it is read: a change in between is not missed.
         let mut watched = HashSet::from([directory.path.clone()]);
         watch(watcher.as_mut(), &directory.path);
         loop {
-            let found = look(&directory, &known).await;
+            let found = scan(&directory, &known).await;
             let (is_there, mut is_wider) = (found.is_ok(), false);
             match found {
                 Ok(mut found) => {
@@ -72,24 +72,24 @@ pub async fn follow(directory: Directory, zones: SharedZones, loaded: Readiness)
                         }
                     }
                     take(found, &zones, &mut known, &loaded).await;
-                    is_told = false;
+                    is_logged = false;
                 }
-                Err(error) if !is_told => {
+                Err(error) if !is_logged => {
                     let path = directory.path.display();
                     tracing::warn!(
                         "plugin/auto: Directory does not exist or cannot be read: {path}: {error}"
                     );
-                    is_told = true;
+                    is_logged = true;
                 }
                 Err(_) => {}
             }
-            let Some(scan) = directory.scan else { return };
+            let Some(interval) = directory.scan else { return };
             if is_wider {
-                // A file of the directory that is watched from now on may be newer than the look.
+                // A file of the directory that is watched from now on may be newer than the scan.
             } else if is_there {
-                changed(watcher.as_mut(), scan).await;
+                changed(watcher.as_mut(), interval).await;
             } else {
-                tokio::time::sleep(scan.min(ABSENT)).await;
+                tokio::time::sleep(interval.min(ABSENT)).await;
                 break;
             }
         }
@@ -101,7 +101,7 @@ fn watcher(directory: &Directory) -> Option<DirWatcher> {
     match DirWatcher::new() {
         Ok(watcher) => Some(watcher),
         Err(error) => {
-            tracing::warn!("plugin/auto: Zone files are only looked for every now and then: {error}");
+            tracing::warn!("plugin/auto: Zone files are only read every now and then: {error}");
             None
         }
     }
@@ -128,15 +128,15 @@ async fn changed(watcher: Option<&mut DirWatcher>, scan: Duration) {
     }
 }
 
-/// Looks through a directory and reads what is new, on a thread where that may take a while.
-async fn look(directory: &Arc<Directory>, known: &Known) -> io::Result<Found> {
+/// Scans a directory and reads new files, on a thread where that may take a while.
+async fn scan(directory: &Arc<Directory>, known: &Known) -> io::Result<Found> {
     let (directory, known) = (Arc::clone(directory), known.clone());
-    let looked = tokio::task::spawn_blocking(move || {
+    let scanned = tokio::task::spawn_blocking(move || {
         let mut found = Found::default();
         walk(&directory.path, DEPTH, &directory, &known, &mut found)?;
         Ok(found)
     });
-    looked.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    scanned.await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 fn walk(
@@ -198,7 +198,7 @@ fn read(path: &Path, zone: &Name, size: u64) -> Result<Zone, String> {
     file::read(&text, zone).map_err(|error| error.to_string())
 }
 
-/// What tells a zone from a former one. A file that was read while it was written has the serial of the whole one.
+/// What differs between two versions of a zone. A file that was read while it was written has the serial of the whole one.
 fn version(zone: &Zone) -> (u32, usize) {
     (zone.soa().serial, zone.records())
 }

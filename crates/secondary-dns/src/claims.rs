@@ -1,8 +1,10 @@
-//! Addresses of instances that their guests have not reported yet: those of their claims (`KSD_EARLY_ADDRESSES=claims`).
+//! Addresses of instances that their guests have not reported yet (`KSD_EARLY_ADDRESSES`): those of their claims, or those of
+//! their pods.
 //!
 //! ```text
 //! VMI ── networks ──> names of claims ──┐
-//! list, watch ──> IPAMClaim ────────────┴──> the instance has other addresses: it is published once more
+//! list, watch ──> IPAMClaim ────────────┤
+//! list, watch ──> Pod ── Launchers ─────┴──> the instance has other addresses: it is published once more
 //! ```
 
 use std::collections::BTreeMap;
@@ -16,40 +18,46 @@ use kube::{Api, Client};
 use kube_kit::connection;
 use kube_kit::watch::{self, DeserializeGuard, Name, Options, Store, Trouble, Watch};
 
+use crate::launchers::Launchers;
 use crate::vmi::Vmi;
 
 /// Claims that are listed at a time.
 const PAGE: u32 = 250;
-/// How often a list that does not come is looked at.
+/// How often it is checked whether a list is refused.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Claims of the cluster by name, with their addresses.
 pub(crate) type Claims = Store<Name, Vec<IpAddr>>;
 
-/// Starts to watch the claims, and waits for the first list. A cluster without claims, or an account that may not read
-/// them, is told of and not waited for: names come with the reports of guests then.
+/// Starts to watch the claims, and waits for the first list.
 pub(crate) async fn watch(client: Client) -> Watch<Name, Vec<IpAddr>> {
     let api: Api<DeserializeGuard<IPAMClaim>> = Api::all(client);
     let watch = watch::start_named(api, &Options::all().page(PAGE), |claim: IPAMClaim| {
         addresses(&claim)
     });
-    let claims = watch.store();
+    first_list(&watch, "IPAMClaims").await;
+    watch
+}
+
+/// Waits for the first list of a watch. One of a kind that is not served, or that the account may not read, is logged and
+/// not waited for: names come with the reports of guests then.
+pub(crate) async fn first_list<T: Clone>(watch: &Watch<Name, T>, kind: &str) {
+    let store = watch.store();
     let refused = async {
         loop {
-            match claims.trouble(Duration::ZERO) {
-                Some(Trouble::NotServed) => break tracing::info!("no IPAMClaims are served, watching later"),
+            match store.trouble(Duration::ZERO) {
+                Some(Trouble::NotServed) => break tracing::info!(kind, "not served yet, watching later"),
                 Some(Trouble::Refused(verb)) => {
-                    break tracing::error!(verb, "the API server does not let this account read IPAMClaims");
+                    break tracing::error!(kind, verb, "the API server does not let this account read them");
                 }
                 _ => tokio::time::sleep(PAUSE).await,
             }
         }
     };
     tokio::select! {
-        () = claims.synced() => {}
+        () = store.synced() => {}
         () = refused => {}
     }
-    watch
 }
 
 /// Reads the claims once; none where none are served.
@@ -83,27 +91,20 @@ fn addresses(claim: &IPAMClaim) -> Vec<IpAddr> {
     texts.filter_map(address).collect()
 }
 
-/// Instances, and the claims that they may have.
-#[derive(Debug)]
+/// Instances, and the claims and pods that they may have.
+#[derive(Debug, Default)]
 pub(crate) struct Early {
-    claims: Claims,
+    /// `None` where claims are not asked for.
+    pub(crate) claims: Option<Claims>,
+    pub(crate) launchers: Launchers,
     instances: BTreeMap<Arc<str>, Vmi>,
     /// By the names of claims: keys of instances.
     owners: BTreeMap<Name, Arc<str>>,
 }
 
 impl Early {
-    /// Knows no instance.
-    pub(crate) fn new(claims: Claims) -> Self {
-        Self {
-            claims,
-            instances: BTreeMap::new(),
-            owners: BTreeMap::new(),
-        }
-    }
-
-    /// Takes an instance over.
-    pub(crate) fn seen(&mut self, key: &Arc<str>, vmi: &Vmi) {
+    /// Applies an event of an instance.
+    pub(crate) fn observe(&mut self, key: &Arc<str>, vmi: &Vmi) {
         self.gone(key);
         for network in vmi.secondary_networks() {
             self.owners.insert(claim_of(vmi, network), Arc::clone(key));
@@ -111,7 +112,7 @@ impl Early {
         self.instances.insert(Arc::clone(key), vmi.clone());
     }
 
-    /// Forgets an instance.
+    /// Removes an instance.
     pub(crate) fn gone(&mut self, key: &Arc<str>) {
         if let Some(before) = self.instances.remove(key) {
             for network in before.secondary_networks() {
@@ -125,9 +126,18 @@ impl Early {
         self.instances.get(self.owners.get(claim)?).cloned()
     }
 
-    /// What is claimed for a network of an instance.
+    /// The instance of this key.
+    pub(crate) fn instance(&self, key: &str) -> Option<Vmi> {
+        self.instances.get(key).cloned()
+    }
+
+    /// Addresses on a network of an instance: those of its claim, else those of its pod.
     pub(crate) fn addresses(&self, vmi: &Vmi, network: &str) -> Vec<IpAddr> {
-        self.claims.get(&claim_of(vmi, network)).unwrap_or_default()
+        let claims = self.claims.as_ref();
+        let claimed = claims.and_then(|claims| claims.get(&claim_of(vmi, network)));
+        claimed
+            .filter(|addresses| !addresses.is_empty())
+            .unwrap_or_else(|| self.launchers.addresses(vmi, network))
     }
 }
 

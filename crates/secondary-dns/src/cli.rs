@@ -4,7 +4,7 @@
 //! cluster ──> instances, settings ──> Model ──> what is answered, and why not ──> text, exit code
 //! ```
 //!
-//! What is told is what a server would answer, by its own code from the same objects; it need not run, and nothing is ever
+//! The output is what a server would answer, by its own code from the same objects; it need not run, and nothing is ever
 //! written to a cluster.
 
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ use kube::{Api, Client};
 use kube_kit::connection::{self, Answer, Flags};
 
 use crate::claims;
+use crate::launchers::{self, Launchers};
 use crate::model::{Model, key};
 use crate::names::{self, env};
 use crate::settings::{Invalid, Settings};
@@ -29,7 +30,7 @@ const FAILURE: u8 = 1;
 /// Objects that are read at once.
 const PAGE: u32 = 500;
 
-/// Looks at the names of virtual machines on secondary networks.
+/// Shows the names of virtual machines on secondary networks.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Args {
@@ -157,10 +158,15 @@ impl Known {
         known
             .notes
             .extend(settings.complaint.map(|complaint| complaint.to_string()));
-        let claimed = if settings.early {
+        let claimed = if settings.early.claims {
             claims::list(client).await?
         } else {
             BTreeMap::new()
+        };
+        let launchers = if settings.early.network_status {
+            launchers::list(client).await?
+        } else {
+            Launchers::default()
         };
         let api: Api<Vmi> = Api::all(client.clone());
         let mut parameters = ListParams::default().limit(PAGE);
@@ -171,11 +177,13 @@ impl Known {
             };
             for vmi in &page.items {
                 let (namespace, name) = vmi.name();
-                let claimed = |network: &str| {
-                    let claim = claims::claim_of(vmi, network);
-                    claimed.get(&claim).cloned().unwrap_or_default()
+                let early = |network: &str| {
+                    let claimed = claimed.get(&claims::claim_of(vmi, network)).cloned();
+                    claimed
+                        .filter(|addresses| !addresses.is_empty())
+                        .unwrap_or_else(|| launchers.addresses(vmi, network))
                 };
-                let published = vmi.publish_with(&settings.policy, claimed);
+                let published = vmi.publish_with(&settings.policy, early);
                 let owners = published.records.iter().map(|record| record.owner.to_string());
                 let of = (namespace.to_owned(), name.to_owned());
                 known.instances.insert(of, (owners.collect(), published.refused));
@@ -201,7 +209,7 @@ impl Known {
         let at = name.to_ascii();
         let zone = match zones.owner(name) {
             Owner::Zone(zone) => zone,
-            Owner::Unloaded | Owner::Nobody => {
+            Owner::Unloaded | Owner::Elsewhere => {
                 let origins = self.model.origins().map(|origin| origin.to_ascii());
                 let origins: Vec<String> = origins.collect();
                 return (

@@ -1,4 +1,4 @@
-//! The part of the established server's configuration that this one knows (secondary-dns §7). What it does not know is
+//! The part of the upstream server's configuration that this one knows (secondary-dns §7). What it does not know is
 //! refused, never left out.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const USUAL_SCAN: Duration = Duration::from_secs(60);
 /// How often the configuration itself is read, and how much longer a pause may be.
 const USUAL_RELOAD: Duration = Duration::from_secs(30);
 const USUAL_JITTER: Duration = Duration::from_secs(15);
-/// The shortest pause between two looks at the configuration.
+/// The shortest interval between two reads of the Corefile.
 const SHORTEST_RELOAD: Duration = Duration::from_secs(2);
 /// Where servers beside the DNS listen where nothing is said.
 const HEALTH: &str = ":8080";
@@ -45,7 +45,7 @@ pub struct Corefile {
     pub health: Vec<Bind>,
     /// Where the readiness probe is answered.
     pub ready: Vec<Bind>,
-    /// Where figures are told.
+    /// Where metrics are served.
     pub prometheus: Vec<Bind>,
 }
 
@@ -69,7 +69,7 @@ pub struct Directory {
     pub pattern: Regex,
     /// Name of the zone, with the pattern's groups in braces.
     pub template: String,
-    /// How often it is looked through; never without.
+    /// How often it is scanned; never without.
     pub scan: Option<Duration>,
 }
 
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn established_configuration_is_understood() {
+    fn upstream_configuration_is_read() {
         let corefile = read(ESTABLISHED).unwrap();
         assert_eq!(
             corefile.reload,

@@ -1,4 +1,4 @@
-//! Probes and figures over HTTP (secondary-dns §8).
+//! Probes and metrics over HTTP (secondary-dns §8).
 
 use std::sync::Arc;
 
@@ -14,17 +14,22 @@ use crate::{messages, names};
 
 /// What a server is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// Whether the process lives.
     Health,
     /// Whether it answers from a zone.
     Ready,
-    /// Figures.
+    /// Metrics.
     Metrics,
 }
 
 /// The router of a purpose.
-pub fn router(purpose: Purpose, loaded: &Readiness, metrics: &Metrics, zones: Vec<SharedZones>) -> Router {
+pub(crate) fn router(
+    purpose: Purpose,
+    loaded: &Readiness,
+    metrics: &Metrics,
+    zones: Vec<SharedZones>,
+) -> Router {
     match purpose {
         Purpose::Health => Router::new().route(names::HEALTH, get(|| async { messages::OK })),
         Purpose::Ready => {
@@ -42,18 +47,18 @@ pub fn router(purpose: Purpose, loaded: &Readiness, metrics: &Metrics, zones: Ve
     }
 }
 
-/// Probes of a monitor, and its figures.
+/// Probes of a monitor, and its metrics.
 ///
 /// # Errors
 /// When the port is taken.
-pub async fn monitor(
+pub(crate) async fn monitor(
     port: u16,
     readiness: &Readiness,
     metrics: &Metrics,
     zones: Vec<SharedZones>,
 ) -> anyhow::Result<Server> {
-    let figures = router(Purpose::Metrics, readiness, metrics, zones);
-    let router = serve::probes(readiness.clone()).merge(figures);
+    let metrics = router(Purpose::Metrics, readiness, metrics, zones);
+    let router = serve::probes(readiness.clone()).merge(metrics);
     Ok(Server::on_port(port, router).await?)
 }
 
@@ -61,7 +66,7 @@ pub async fn monitor(
 ///
 /// # Errors
 /// When the address can't be listened on.
-pub async fn start(bind: &Bind, router: Router) -> anyhow::Result<Server> {
+pub(crate) async fn start(bind: &Bind, router: Router) -> anyhow::Result<Server> {
     match bind {
         Bind::Off => anyhow::bail!("there is no address to listen on"),
         Bind::Everywhere(port) => Ok(Server::on_port(*port, router).await?),

@@ -12,17 +12,20 @@
 //! is both without the files in between.
 
 pub mod answer;
-pub mod auto;
+mod auto;
 mod claims;
 pub mod cli;
+pub mod configuration;
 pub mod corefile;
-pub mod http;
+mod files;
+mod http;
+mod launchers;
 mod messages;
 pub mod metrics;
 pub mod model;
 pub mod monitor;
-pub mod names;
-pub mod publish;
+mod names;
+mod publish;
 pub mod query_log;
 pub mod serve;
 pub mod server;
@@ -42,6 +45,7 @@ use kube_kit::shutdown::Shutdown;
 use kube_kit::{client, process};
 
 use answer::{Block, SharedZones, Site};
+use configuration::Configuration;
 use http::Purpose;
 use metrics::Metrics;
 use monitor::{Monitor, Places};
@@ -65,13 +69,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         all_in_one: _,
         kubeconfig,
         zones,
+        config,
         zap: _,
     } = args;
     if mode == Mode::Serve {
         let corefile = conf.unwrap_or_else(|| PathBuf::from(names::COREFILE));
         return serve::run(&corefile, &shutdown).await;
     }
-    let settings = Settings::read(environment)?;
+    let configuration = Configuration::read(config);
+    let settings = Settings::read(configuration.lookup(&environment))?;
     let metrics = Metrics::default();
     let connect = client::counted_client_from(names::COMPONENT, kubeconfig.as_deref(), metrics.requests());
     let client = connect.await?;
@@ -84,7 +90,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let _probes = http::monitor(names::MONITOR_PORT, &readiness, &metrics, Vec::new()).await?;
         let monitor = Monitor::new(settings, places, readiness, metrics);
         tokio::select! {
-            () = monitor.run(client) => {}
+            () = monitor::run(monitor, client, configuration, environment) => {}
             () = shutdown.wait() => {}
         }
         return Ok(());
@@ -104,7 +110,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let router = http::router(purpose, &readiness, &metrics, Vec::new());
         probes.push(kube_kit::serve::Server::on_port(port, router).await?);
     }
-    // Zones are known, though not yet loaded, before the first query comes.
+    // The names of zones are there before the first query comes, and the zones are not loaded yet.
     let monitor = Monitor::new(settings, places, readiness, metrics.clone());
     let desk = Desk {
         site: Arc::new(Mutex::new(everything(memory))),
@@ -113,14 +119,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let server = Server::start(names::DNS_PORT, &desk, Limits::default())?;
     tokio::select! {
-        () = monitor.run(client) => {}
+        () = monitor::run(monitor, client, configuration, environment) => {}
         () = shutdown.wait() => {}
     }
     server.stop().await;
     Ok(())
 }
 
-/// All zones, whatever they are called. Queries are not logged: nobody asked for it.
+/// All zones, whatever they are called. Queries are not logged.
 pub fn everything(zones: SharedZones) -> Site {
     Site(vec![Block {
         below: Name::root(),
@@ -129,7 +135,7 @@ pub fn everything(zones: SharedZones) -> Site {
     }])
 }
 
-/// Whether there is a directory for zone files: all in one process, they are for people who look into it.
+/// Whether there is a directory for zone files: where all is one process, they are for people alone.
 fn is_writable(directory: &Path) -> bool {
     use rustix::fs::{Access, access};
     directory.is_dir() && access(directory, Access::WRITE_OK).is_ok()

@@ -1,4 +1,4 @@
-//! Texts that users know from the logs of the established monitor, and that tell them what to do.
+//! Texts that users know from the logs of the upstream monitor, and texts that say what to do.
 
 /// An instance has no name.
 pub(crate) const NO_NAME: &str = "VM name in empty";

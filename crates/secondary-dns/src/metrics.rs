@@ -1,4 +1,4 @@
-//! What Prometheus is told (secondary-dns §14).
+//! Metrics (secondary-dns §14).
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const TIMES: [f64; 9] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.01, 0.1,
 ];
 
-/// Types that have a name of their own: a client must not make up as many figures as there are types.
+/// Types that have a name of their own: a client must not make as many metrics as there are types.
 const TYPES: [(RecordType, &str); 10] = [
     (RecordType::A, "A"),
     (RecordType::AAAA, "AAAA"),
@@ -54,7 +54,7 @@ struct Kind {
     r#type: &'static str,
 }
 
-/// Why somebody got no answer, or less than was asked for.
+/// Why a client got no answer, or less than it asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Drop {
     /// The message is no query.
@@ -80,7 +80,7 @@ pub enum Event {
     Invalid,
 }
 
-/// All figures. Clones share them.
+/// All metrics. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     answers: Family<Answer, Counter>,
@@ -141,7 +141,7 @@ impl Event {
 }
 
 impl Metrics {
-    /// Figures of the requests to the API server.
+    /// Metrics of the requests to the API server.
     pub fn requests(&self) -> &Requests {
         &self.requests
     }
@@ -169,7 +169,7 @@ impl Metrics {
         self.events.get_or_create(&event.labels()).inc();
     }
 
-    /// All figures, and those of zones.
+    /// All metrics, and those of zones.
     pub fn registry(&self, zones: Vec<SharedZones>) -> Registry {
         let mut registry = Registry::default();
         registry.register(
@@ -221,27 +221,27 @@ pub(crate) fn protocol(transport: Transport) -> &'static str {
     }
 }
 
-/// Size and serial of each zone, looked at whenever somebody asks.
+/// Size and serial of each zone, computed at each scrape.
 #[derive(Clone, Debug)]
 struct ZoneFigures(Vec<SharedZones>);
 
 impl Collector for ZoneFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut figures = Vec::new();
+        let mut found = Vec::new();
         for zones in &self.0 {
             for zone in lock(zones).loaded() {
                 let labels = [("zone", zone.origin().to_ascii())];
-                figures.push((labels, zone.records(), zone.soa().serial));
+                found.push((labels, zone.records(), zone.soa().serial));
             }
         }
         let help = "Records of a zone, its SOA record apart";
         let mut records = encoder.encode_descriptor(metric::RECORDS, help, None, MetricType::Gauge)?;
-        for (labels, count, _) in &figures {
+        for (labels, count, _) in &found {
             records.encode_family(labels)?.encode_gauge(count)?;
         }
         let help = "Serial of a zone";
         let mut serials = encoder.encode_descriptor(metric::SERIAL, help, None, MetricType::Gauge)?;
-        for (labels, _, serial) in &figures {
+        for (labels, _, serial) in &found {
             serials.encode_family(labels)?.encode_gauge(serial)?;
         }
         Ok(())

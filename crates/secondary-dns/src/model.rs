@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -40,15 +41,18 @@ pub struct Header {
 #[derive(Debug)]
 pub struct Model {
     header: Header,
-    instances: BTreeMap<Arc<str>, Box<[Record]>>,
+    instances: Instances,
     serial: u32,
 }
+
+/// Records by the key of their instance.
+pub(crate) type Instances = BTreeMap<Arc<str>, Arc<[Record]>>;
 
 /// A change of one instance.
 #[derive(Debug)]
 pub struct Update {
     instance: Arc<str>,
-    old: Box<[Record]>,
+    old: Arc<[Record]>,
 }
 
 /// The key of an instance.
@@ -61,7 +65,7 @@ impl Model {
     pub fn new(header: Header, serial: u32) -> Self {
         Self {
             header,
-            instances: BTreeMap::new(),
+            instances: Instances::new(),
             serial,
         }
     }
@@ -92,6 +96,23 @@ impl Model {
             let namespace = instance.split('\0').next().unwrap_or_default();
             records.iter().map(move |record| (namespace, record))
         })
+    }
+
+    /// Records of an instance; empty where it has none.
+    pub(crate) fn records_of(&self, instance: &str) -> Arc<[Record]> {
+        self.instances.get(instance).cloned().unwrap_or_default()
+    }
+
+    /// Replaces the records of these instances, and the serial, by those of another model.
+    pub(crate) fn merge(&mut self, changes: Instances, serial: u32) {
+        for (instance, records) in changes {
+            if records.is_empty() {
+                self.instances.remove(&instance);
+            } else {
+                self.instances.insert(instance, records);
+            }
+        }
+        self.serial = serial;
     }
 
     /// Takes an instance's records over; none remove it. `None` when they are what they were.
@@ -153,7 +174,7 @@ impl Model {
         for instance in self.instances.keys() {
             let update = Update {
                 instance: Arc::clone(instance),
-                old: Box::default(),
+                old: Arc::default(),
             };
             self.carry(&update, &mut all);
         }
@@ -213,8 +234,8 @@ impl Model {
             text.push_str(&format!("{} IN {kind} {address}\n", names::NAME_SERVER));
         }
         for record in self.instances.values().flat_map(|records| records.iter()) {
-            text.push_str(&record.to_string());
-            text.push('\n');
+            // Writing to a String does not fail.
+            let _ = writeln!(text, "{record}");
         }
         text
     }
@@ -226,7 +247,7 @@ impl Model {
             for (owner, record) in pointers(reverse, records) {
                 let owner = if owner.is_empty() { "@" } else { &owner };
                 let target = &record.owner;
-                text.push_str(&format!("{owner} IN PTR {target}.{}.\n", self.header.zone));
+                let _ = writeln!(text, "{owner} IN PTR {target}.{}.", self.header.zone);
             }
         }
         text

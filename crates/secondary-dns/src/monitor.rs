@@ -1,15 +1,15 @@
-//! Follows the instances of the cluster, and publishes what they are called (secondary-dns §3.2, §9).
+//! Follows the instances of the cluster, and publishes what they are called (secondary-dns §3, §9).
 //!
 //! ```text
 //! list, watch ──> Vmi ──> records ──> Model ──┬──> zones in memory, at once
-//!                                             └──> zone files, not more often than needed
+//!                                             └─ changes ──> Files ──> zone files, not more often than needed
 //! ```
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kube::{Api, Client};
 use kube_kit::client::chain;
@@ -20,31 +20,25 @@ use tokio::sync::Notify;
 
 use crate::answer::SharedZones;
 use crate::claims::{self, Early};
+use crate::configuration::Configuration;
+use crate::files::{Directory, Files, publish};
+use crate::launchers::{self, Pod};
 use crate::messages;
 use crate::metrics::{Event, Metrics};
-use crate::model::{Model, key};
+use crate::model::{Instances, Model, key};
 use crate::publish::Publisher;
-use crate::settings::Settings;
+use crate::settings::{Settings, Sources};
 use crate::vmi::{Policy, Refused, Vmi};
 use crate::zone::serial;
 
 /// Instances that are listed at a time.
 const PAGE: u32 = 250;
-/// How often KubeVirt is looked for where there is none.
+/// How often it is checked whether KubeVirt is served, where it is not.
 const ABSENT: Duration = Duration::from_secs(10);
-/// How long the watch may be in trouble before that is told.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// The shortest time between two editions of the zone files, and the longest that an edition is put off.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// An edition that takes long is made less often: so much of the time at most goes into editions.
-const SHARE: u32 = 5;
-/// The pause after a write that failed, at first and at most.
-const RETRY: Duration = Duration::from_millis(100);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
-
+/// How long the watch may be in trouble before that is logged.
+const TROUBLED: Duration = Duration::from_secs(20);
 /// Where zones are published.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Places {
     /// Zones that a server in this process answers from.
     pub memory: Option<SharedZones>,
@@ -56,31 +50,118 @@ pub struct Places {
 #[derive(Debug)]
 pub struct Monitor {
     state: Arc<Mutex<State>>,
+    estate: Estate,
     changed: Arc<Notify>,
-    publisher: Option<Publisher>,
-    /// Whether claims are watched.
-    early: bool,
+    files: Option<Files>,
+    early: Sources,
     readiness: Readiness,
     metrics: Metrics,
 }
 
 #[derive(Debug)]
-struct State {
+pub(crate) struct State {
     model: Model,
     policy: Policy,
     early: Option<Early>,
     memory: Option<SharedZones>,
-    /// Whether all instances are known: before that, nothing is published.
+    /// Whether the first list is complete: before that, nothing is published.
     complete: bool,
-    /// Whether serials are counted as the established monitor does.
-    counter: bool,
+    /// Instances whose records the zone files lack; `None` where there are no files.
+    unwritten: Option<Instances>,
     /// Instances whose names or addresses were complained about.
     complained: BTreeSet<Arc<str>>,
+    directory: Directory,
+    /// The monitor with the former settings, until this one has all instances.
+    predecessor: Option<Arc<Mutex<State>>>,
+}
+
+/// What a monitor with other settings takes over.
+#[derive(Clone, Debug)]
+struct Estate {
+    state: Arc<Mutex<State>>,
+    places: Places,
+    directory: Directory,
+    metrics: Metrics,
+}
+
+/// Runs a monitor, and another one in its place whenever the configuration changes. The former one goes on until the new one
+/// has all instances: no name is denied meanwhile.
+pub async fn run(
+    first: Monitor,
+    client: Client,
+    mut configuration: Configuration,
+    environment: impl Fn(&str) -> Option<String>,
+) {
+    let ready = first.readiness.clone();
+    let mut estate = first.estate.clone();
+    let mut current = Box::pin(first.run(client.clone()));
+    let mut is_changed = false;
+    loop {
+        if !is_changed {
+            tokio::select! {
+                () = &mut current => return,
+                () = configuration.changed() => {}
+            }
+        }
+        is_changed = false;
+        let settings = match Settings::read(configuration.lookup(&environment)) {
+            Ok(settings) => settings,
+            Err(error) => {
+                tracing::error!("{}; the former settings stay", chain(&error));
+                continue;
+            }
+        };
+        tracing::info!(zone = settings.header.zone, "the configuration has changed");
+        let next = estate.successor(settings);
+        let (complete, heir) = (next.readiness.clone(), next.estate.clone());
+        let mut next = Box::pin(next.run(client.clone()));
+        tokio::select! {
+            () = &mut current => return,
+            () = &mut next => return,
+            () = complete.wait() => {
+                ready.set(true);
+                current = next;
+                estate = heir;
+            }
+            () = configuration.changed() => is_changed = true,
+        }
+    }
+}
+
+impl Estate {
+    /// A monitor with other settings for the same places.
+    fn successor(&self, settings: Settings) -> Monitor {
+        let Self {
+            state,
+            places,
+            directory,
+            metrics,
+        } = self;
+        let monitor = Monitor::at(
+            settings,
+            places.clone(),
+            directory.clone(),
+            Readiness::new(),
+            metrics.clone(),
+        );
+        lock(&monitor.state).predecessor = Some(Arc::clone(state));
+        monitor
+    }
 }
 
 impl Monitor {
-    /// Knows no instance, and continues the serial of the zone file, if there is one.
+    /// Without an instance; the serial of the zone file goes on, if there is one.
     pub fn new(settings: Settings, places: Places, readiness: Readiness, metrics: Metrics) -> Self {
+        Self::at(settings, places, Directory::default(), readiness, metrics)
+    }
+
+    fn at(
+        settings: Settings,
+        places: Places,
+        writers: Directory,
+        readiness: Readiness,
+        metrics: Metrics,
+    ) -> Self {
         let Settings {
             header,
             policy,
@@ -91,7 +172,7 @@ impl Monitor {
         if let Some(complaint) = complaint {
             tracing::error!("{complaint}");
         }
-        let Places { memory, directory } = places;
+        let Places { memory, directory } = places.clone();
         let publisher = directory.map(Publisher::new);
         let continued = publisher
             .as_ref()
@@ -101,7 +182,11 @@ impl Monitor {
             None if counter => 0,
             None => now(),
         };
-        let model = Model::new(header, serial);
+        let model = Model::new(header.clone(), serial);
+        let files = publisher.map(|publisher| {
+            let model = Model::new(header, serial);
+            Files::new(publisher, writers.clone(), model, counter)
+        });
         if let Some(memory) = &memory {
             let mut memory = lock(memory);
             for origin in model.origins() {
@@ -114,13 +199,22 @@ impl Monitor {
             early: None,
             memory,
             complete: false,
-            counter,
+            unwritten: files.is_some().then(Instances::new),
             complained: BTreeSet::new(),
+            directory: writers.clone(),
+            predecessor: None,
         };
+        let state = Arc::new(Mutex::new(state));
         Self {
-            state: Arc::new(Mutex::new(state)),
+            estate: Estate {
+                state: Arc::clone(&state),
+                places,
+                directory: writers,
+                metrics: metrics.clone(),
+            },
+            state,
             changed: Arc::new(Notify::new()),
-            publisher,
+            files,
             early,
             readiness,
             metrics,
@@ -131,31 +225,40 @@ impl Monitor {
     pub async fn run(self, client: Client) {
         let Self {
             state,
+            estate: _,
             changed,
-            publisher,
+            files,
             early,
             readiness,
             metrics,
         } = self;
-        // Before the instances, so that nothing that has a name is said to have none.
-        let mut claims = None;
-        if early {
+        // Before the instances, so that no name is denied that has an address.
+        let (mut claims, mut pods) = (None, None);
+        if early != Sources::default() {
+            lock(&state).early = Some(Early::default());
+        }
+        if early.claims {
             let watch = claims.insert(claims::watch(client.clone()).await);
-            lock(&state).early = Some(Early::new(watch.store()));
+            if let Some(early) = &mut lock(&state).early {
+                early.claims = Some(watch.store());
+            }
+        }
+        if early.network_status {
+            let watch = pods.insert(watch_pods(client.clone(), &state, &changed));
+            claims::first_list(watch, "pods of virtual machine instances").await;
         }
         let api: Api<DeserializeGuard<Vmi>> = Api::all(client);
         let options = Options::all().page(PAGE).absent(ABSENT);
         let (shared, wake) = (Arc::clone(&state), Arc::clone(&changed));
         let mut watch = watch::start_named(api, &options, move |vmi: Vmi| {
-            if lock(&shared).seen(&vmi) {
+            if lock(&shared).observe(&vmi) {
                 wake.notify_one();
             }
         });
-        let mut publisher = publisher;
         let publishing = async {
             readiness.wait().await;
-            match publisher.as_mut() {
-                Some(publisher) => publish(publisher, &state, &changed).await,
+            match files {
+                Some(files) => publish(files, &state, &changed).await,
                 None => std::future::pending().await,
             }
         };
@@ -165,9 +268,16 @@ impl Monitor {
                 None => std::future::pending().await,
             }
         };
+        let launching = async {
+            match pods.as_mut() {
+                Some(watch) => follow_pods(watch, &state, &changed).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::join!(
             follow(&mut watch, &state, &changed, &readiness, &metrics),
             claiming,
+            launching,
             publishing
         );
     }
@@ -187,16 +297,16 @@ async fn follow(
     readiness: &Readiness,
     metrics: &Metrics,
 ) {
-    let mut told: Option<Trouble> = None;
+    let mut logged: Option<Trouble> = None;
     loop {
-        let change = match tokio::time::timeout(PATIENCE, watch.next()).await {
+        let change = match tokio::time::timeout(TROUBLED, watch.next()).await {
             Ok(Some(change)) => change,
             Ok(None) => return,
             Err(_) => {
-                let trouble = watch.store().trouble(PATIENCE);
-                if trouble != told {
-                    tell(trouble.as_ref());
-                    told = trouble;
+                let trouble = watch.store().trouble(TROUBLED);
+                if trouble != logged {
+                    log(trouble.as_ref());
+                    logged = trouble;
                 }
                 continue;
             }
@@ -205,7 +315,7 @@ async fn follow(
             Change::Applied(_) => metrics.event(Event::Applied),
             Change::Deleted(name) => {
                 metrics.event(Event::Deleted);
-                // One that was made anew at once is known already.
+                // One of the same name that was created at once is in the store already.
                 if !watch.store().contains(&name) && lock(state).gone(&name) {
                     changed.notify_one();
                 }
@@ -217,7 +327,7 @@ async fn follow(
                     namespace,
                     name,
                     error,
-                    "an instance is not understood, its records stay"
+                    "cannot read an instance, its records stay"
                 );
             }
             Change::Synced => {
@@ -226,7 +336,7 @@ async fn follow(
                     tracing::info!(
                         listed = watch.store().len(),
                         published = instances,
-                        "all virtual machine instances are known"
+                        "all virtual machine instances are listed"
                     );
                     readiness.set(true);
                 }
@@ -245,19 +355,42 @@ async fn follow_claims(watch: &mut Watch<Name, Vec<IpAddr>>, state: &Mutex<State
                 }
             }
             Change::Invalid(Name { namespace, name }, error) => {
-                tracing::warn!(
-                    namespace,
-                    name,
-                    error,
-                    "a claim is not understood, its addresses stay"
-                );
+                tracing::warn!(namespace, name, error, "cannot read a claim, its addresses stay");
             }
             Change::Synced => {}
         }
     }
 }
 
-fn tell(trouble: Option<&Trouble>) {
+/// Starts to watch the pods that run instances.
+fn watch_pods(client: Client, state: &Arc<Mutex<State>>, changed: &Arc<Notify>) -> Watch<Name, ()> {
+    let api: Api<DeserializeGuard<Pod>> = Api::all(client);
+    let (shared, wake) = (Arc::clone(state), Arc::clone(changed));
+    watch::start_named(api, &launchers::options(), move |pod: Pod| {
+        if lock(&shared).launched(&pod) {
+            wake.notify_one();
+        }
+    })
+}
+
+async fn follow_pods(watch: &mut Watch<Name, ()>, state: &Mutex<State>, changed: &Notify) {
+    while let Some(change) = watch.next().await {
+        match change {
+            Change::Deleted(pod) => {
+                // One of the same name that was created at once is in the store already.
+                if !watch.store().contains(&pod) && lock(state).pod_gone(&pod) {
+                    changed.notify_one();
+                }
+            }
+            Change::Invalid(Name { namespace, name }, error) => {
+                tracing::warn!(namespace, name, error, "cannot read a pod, its addresses stay");
+            }
+            Change::Applied(_) | Change::Synced => {}
+        }
+    }
+}
+
+fn log(trouble: Option<&Trouble>) {
     match trouble {
         None => tracing::info!("the watch of virtual machine instances is up to date"),
         Some(Trouble::NotServed) => tracing::error!("{}", messages::NO_KUBEVIRT),
@@ -272,8 +405,8 @@ fn tell(trouble: Option<&Trouble>) {
 }
 
 impl State {
-    /// Takes an instance over. Whether anything has changed.
-    fn seen(&mut self, vmi: &Vmi) -> bool {
+    /// Applies an event of an instance. Whether anything has changed.
+    fn observe(&mut self, vmi: &Vmi) -> bool {
         let (namespace, name) = vmi.name();
         if namespace.is_empty() || name.is_empty() {
             let text = if name.is_empty() {
@@ -287,7 +420,7 @@ impl State {
         let instance = key(namespace, name);
         let published = match &mut self.early {
             Some(early) => {
-                early.seen(&instance, vmi);
+                early.observe(&instance, vmi);
                 let early = &*early;
                 vmi.publish_with(&self.policy, |network| early.addresses(vmi, network))
             }
@@ -316,7 +449,31 @@ impl State {
     /// A claim has other addresses. Whether anything has changed.
     fn claimed(&mut self, claim: &Name) -> bool {
         let owner = self.early.as_ref().and_then(|early| early.owner(claim));
-        owner.is_some_and(|vmi| self.seen(&vmi))
+        owner.is_some_and(|vmi| self.observe(&vmi))
+    }
+
+    /// Applies an event of a pod. Whether anything has changed.
+    fn launched(&mut self, pod: &Pod) -> bool {
+        let early = self.early.as_mut();
+        let instances = early.map(|early| early.launchers.observe(pod));
+        let mut is_changed = false;
+        for instance in instances.unwrap_or_default() {
+            is_changed |= self.publish_again(&instance);
+        }
+        is_changed
+    }
+
+    /// Removes a pod. Whether anything has changed.
+    fn pod_gone(&mut self, pod: &Name) -> bool {
+        let early = self.early.as_mut();
+        let instance = early.and_then(|early| early.launchers.remove(pod));
+        instance.is_some_and(|instance| self.publish_again(&instance))
+    }
+
+    fn publish_again(&mut self, instance: &str) -> bool {
+        let early = self.early.as_ref();
+        let vmi = early.and_then(|early| early.instance(instance));
+        vmi.is_some_and(|vmi| self.observe(&vmi))
     }
 
     /// Forgets an instance. Whether anything has changed.
@@ -333,14 +490,29 @@ impl State {
         let Some(update) = self.model.set(instance, records) else {
             return false;
         };
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.insert(Arc::clone(instance), self.model.records_of(instance));
+        }
         if let (true, Some(memory)) = (self.complete, &self.memory) {
             self.model.carry(&update, &mut lock(memory));
         }
         true
     }
 
-    /// Gives what is known another serial.
-    fn renumber(&mut self, serial: u32) {
+    /// Instances that have changed since the last call, and the serial. `None` where this monitor writes no files, or none any
+    /// more.
+    pub(crate) fn take_unwritten(&mut self) -> Option<(Instances, u32)> {
+        let changes = self.unwritten.as_mut().map(std::mem::take)?;
+        Some((changes, self.model.serial()))
+    }
+
+    /// Counts from another serial: events meanwhile have counted on from `from`, and count on from `to` instead.
+    pub(crate) fn renumber(&mut self, from: u32, to: u32) {
+        let ahead = to.wrapping_sub(from);
+        if ahead == 0 {
+            return;
+        }
+        let serial = self.model.serial().wrapping_add(ahead);
         self.model.set_serial(serial);
         if let Some(memory) = &self.memory {
             let mut memory = lock(memory);
@@ -352,84 +524,34 @@ impl State {
         }
     }
 
-    /// All instances are known: the zones are answered from now on. How many instances have records.
+    /// The first list is complete: the zones are answered from now on. How many instances have records.
     fn completed(&mut self) -> usize {
         if !self.complete {
             self.complete = true;
+            if let Some(predecessor) = self.predecessor.take() {
+                self.take_over(&mut lock(&predecessor));
+            }
             if let Some(memory) = &self.memory {
-                for zone in self.model.zones() {
-                    lock(memory).put(zone);
-                }
+                let zones = self.model.zones();
+                let origins: Vec<_> = self.model.origins().collect();
+                // All at once: no query finds a zone of the former settings beside one of these.
+                lock(memory).put_only(&origins, zones);
             }
         }
         self.model.instances()
     }
-}
 
-/// Writes the zone files whenever something has changed.
-async fn publish(publisher: &mut Publisher, state: &Arc<Mutex<State>>, changed: &Notify) {
-    let mut is_first = true;
-    let mut retry = RETRY;
-    loop {
-        changed.notified().await;
-        let began = Instant::now();
-        let mut owned = std::mem::replace(publisher, Publisher::new(PathBuf::new()));
-        let shared = Arc::clone(state);
-        // Writing may take long, and so does putting a large zone into words.
-        let written = tokio::task::spawn_blocking(move || {
-            let edition = {
-                let mut state = lock(&shared);
-                if is_first && !first(&mut owned, &mut state) {
-                    return (owned, Ok(()));
-                }
-                owned.edition(&state.model)
-            };
-            let written = owned.write(edition);
-            (owned, written)
-        });
-        let Ok((owned, written)) = written.await else {
-            return;
-        };
-        *publisher = owned;
-        match written {
-            Ok(()) => {
-                is_first = false;
-                retry = RETRY;
-                let took = began.elapsed() * SHARE;
-                tokio::time::sleep(took.clamp(PAUSE, LONGEST_PAUSE)).await;
-            }
-            Err(error) => {
-                let error = chain(&error);
-                tracing::error!(error, ?retry, "the zone is not written, trying again");
-                tokio::time::sleep(retry).await;
-                retry = (retry * 2).min(LONGEST_RETRY);
-                changed.notify_one();
-            }
+    /// The former monitor publishes nothing any more.
+    fn take_over(&mut self, before: &mut Self) {
+        before.memory = None;
+        before.unwritten = None;
+        let (old, new) = (&before.model.header().zone, &self.model.header().zone);
+        if old == new {
+            self.model.set_serial(serial::next(before.model.serial()));
+        } else {
+            self.directory.replace(old, new);
         }
     }
-}
-
-/// Finds the serial of the first edition: that of the file where it says all that is known. Whether there is an edition at
-/// all: the established monitor writes none before the first instance.
-fn first(publisher: &mut Publisher, state: &mut State) -> bool {
-    let zone = state.model.header().zone.clone();
-    let counted = state.model.serial();
-    let Some(before) = publisher.serial(&zone) else {
-        return !(state.counter && counted == 0);
-    };
-    state.renumber(before);
-    let text = state.model.render();
-    if publisher.is_current(&zone, &text) {
-        publisher.assume(&zone, &text);
-        return true;
-    }
-    // Other words need another serial, also where the instances that went were gone before this process began.
-    state.renumber(if counted == before {
-        serial::next(before)
-    } else {
-        counted
-    });
-    true
 }
 
 #[cfg(test)]

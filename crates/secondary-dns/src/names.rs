@@ -1,83 +1,92 @@
 //! What things are called.
 
 /// Component in the user agent of requests.
-pub const COMPONENT: &str = "secondary-dns";
+pub(crate) const COMPONENT: &str = "secondary-dns";
 
 /// API group of virtual machine instances.
-pub const GROUP: &str = "kubevirt.io";
+pub(crate) const GROUP: &str = "kubevirt.io";
 /// Its version.
-pub const VERSION: &str = "v1";
+pub(crate) const VERSION: &str = "v1";
 /// Kind of an instance.
-pub const INSTANCE: &str = "VirtualMachineInstance";
+pub(crate) const INSTANCE: &str = "VirtualMachineInstance";
 /// Instances in paths of the API.
-pub const INSTANCES: &str = "virtualmachineinstances";
+pub(crate) const INSTANCES: &str = "virtualmachineinstances";
+
+/// Annotation of a pod: the instance that it runs.
+pub(crate) const DOMAIN: &str = "kubevirt.io/domain";
+/// Annotation of a pod: what multus attached it to.
+pub(crate) const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+/// Label selector of pods that run instances.
+pub(crate) const LAUNCHERS: &str = "kubevirt.io=virt-launcher";
+/// Field selector of pods that have not ended.
+pub(crate) const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// `ConfigMap` with the settings.
-pub const CONFIG_MAP: &str = "secondary-dns";
-/// What runs the pods.
-pub const DEPLOYMENT: &str = "secondary-dns";
+pub(crate) const CONFIG_MAP: &str = "secondary-dns";
+/// Its Deployment.
+pub(crate) const DEPLOYMENT: &str = "secondary-dns";
 
 /// First label of every zone.
-pub const ZONE: &str = "vm";
+pub(crate) const ZONE: &str = "vm";
 /// Label of the name server below the zone.
-pub const NAME_SERVER: &str = "ns";
+pub(crate) const NAME_SERVER: &str = "ns";
 /// Label of the mailbox of whoever is responsible for the zone.
-pub const MAILBOX: &str = "email";
+pub(crate) const MAILBOX: &str = "email";
 
 /// Directory of zone files.
-pub const ZONES: &str = "/zones";
+pub(crate) const ZONES: &str = "/zones";
 /// What the name of a zone file begins with; the zone follows.
-pub const ZONE_FILE: &str = "db.";
+pub(crate) const ZONE_FILE: &str = "db.";
 /// Corefile that `serve` reads when no argument names one.
-pub const COREFILE: &str = "Corefile";
+pub(crate) const COREFILE: &str = "Corefile";
 
 /// Environment variables.
-pub mod env {
+pub(crate) mod env {
     /// What follows `vm.` in the zone.
-    pub const DOMAIN: &str = "DOMAIN";
+    pub(crate) const DOMAIN: &str = "DOMAIN";
     /// Addresses of the name server, with commas between.
-    pub const NAME_SERVER_IP: &str = "NAME_SERVER_IP";
+    pub(crate) const NAME_SERVER_IP: &str = "NAME_SERVER_IP";
     /// `all-in-one` runs monitor and server in one process.
-    pub const MODE: &str = "KSD_MODE";
+    pub(crate) const MODE: &str = "KSD_MODE";
     /// Whether there are AAAA records: `auto` or `off`.
-    pub const IPV6: &str = "KSD_IPV6";
+    pub(crate) const IPV6: &str = "KSD_IPV6";
     /// Seconds that records may be cached.
-    pub const TTL: &str = "KSD_TTL";
+    pub(crate) const TTL: &str = "KSD_TTL";
     /// `counter` begins serials at 0.
-    pub const SERIAL: &str = "KSD_SERIAL";
-    /// Where addresses come from that a guest has not reported yet: `claims` or `off`.
-    pub const EARLY: &str = "KSD_EARLY_ADDRESSES";
+    pub(crate) const SERIAL: &str = "KSD_SERIAL";
+    /// Where addresses come from that a guest has not reported yet: `off`, or `claims` and `network-status` with commas between.
+    pub(crate) const EARLY: &str = "KSD_EARLY_ADDRESSES";
     /// Prefixes whose addresses have PTR records.
-    pub const REVERSE: &str = "KSD_REVERSE_PREFIXES";
+    pub(crate) const REVERSE: &str = "KSD_REVERSE_PREFIXES";
     /// Prefixes whose addresses may be published.
-    pub const ALLOWED: &str = "KSD_ALLOWED_PREFIXES";
+    pub(crate) const ALLOWED: &str = "KSD_ALLOWED_PREFIXES";
 }
 
 /// Port of the DNS.
-pub const DNS_PORT: u16 = 5353;
+pub(crate) const DNS_PORT: u16 = 5353;
 /// Port of the monitor's probes.
-pub const MONITOR_PORT: u16 = 8081;
+pub(crate) const MONITOR_PORT: u16 = 8081;
 /// Port of the server's liveness probe.
-pub const HEALTH_PORT: u16 = 8082;
+pub(crate) const HEALTH_PORT: u16 = 8082;
 /// Port of the server's readiness probe.
-pub const READY_PORT: u16 = 8083;
+pub(crate) const READY_PORT: u16 = 8083;
 /// Path of the server's liveness probe.
-pub const HEALTH: &str = "/health";
+pub(crate) const HEALTH: &str = "/health";
 /// Path of the server's readiness probe.
-pub const READY: &str = "/ready";
+pub(crate) const READY: &str = "/ready";
 
-/// Names of figures.
-pub mod metric {
+/// Names of metrics.
+pub(crate) mod metric {
     /// Answers by type of the question, code and protocol.
-    pub const REQUESTS: &str = "kubesecondarydns_dns_requests";
+    pub(crate) const REQUESTS: &str = "kubesecondarydns_dns_requests";
     /// How long answers take.
-    pub const DURATION: &str = "kubesecondarydns_dns_request_duration_seconds";
+    pub(crate) const DURATION: &str = "kubesecondarydns_dns_request_duration_seconds";
     /// Records of a zone.
-    pub const RECORDS: &str = "kubesecondarydns_zone_records";
+    pub(crate) const RECORDS: &str = "kubesecondarydns_zone_records";
     /// Serial of a zone.
-    pub const SERIAL: &str = "kubesecondarydns_zone_serial";
+    pub(crate) const SERIAL: &str = "kubesecondarydns_zone_serial";
     /// What the watch reported.
-    pub const EVENTS: &str = "kubesecondarydns_vmi_events";
+    pub(crate) const EVENTS: &str = "kubesecondarydns_vmi_events";
     /// Connections over TCP that were closed early, and queries that were not answered.
-    pub const DROPPED: &str = "kubesecondarydns_dns_dropped";
+    pub(crate) const DROPPED: &str = "kubesecondarydns_dns_dropped";
 }

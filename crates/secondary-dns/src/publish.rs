@@ -19,7 +19,7 @@ const MODE: u32 = 0o644;
 /// A zone file can't be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write zone file {}", path.display())]
-pub struct Error {
+pub(crate) struct Error {
     path: PathBuf,
     #[source]
     source: io::Error,
@@ -27,7 +27,7 @@ pub struct Error {
 
 /// A directory of zone files.
 #[derive(Debug)]
-pub struct Publisher {
+pub(crate) struct Publisher {
     directory: PathBuf,
     /// What the file of each zone says, its serial apart.
     said: HashMap<String, u64>,
@@ -35,27 +35,32 @@ pub struct Publisher {
 
 /// Files to write.
 #[derive(Debug)]
-pub struct Edition {
+pub(crate) struct Edition {
     /// By the name of the zone, with what is remembered of it.
     files: Vec<(String, String, u64)>,
 }
 
 /// The file of a zone.
-pub fn path(directory: &Path, zone: &str) -> PathBuf {
+pub(crate) fn path(directory: &Path, zone: &str) -> PathBuf {
     directory.join(format!("{}{zone}", names::ZONE_FILE))
 }
 
 impl Publisher {
     /// Writes into a directory.
-    pub fn new(directory: PathBuf) -> Self {
+    pub(crate) fn new(directory: PathBuf) -> Self {
         Self {
             directory,
             said: HashMap::new(),
         }
     }
 
+    /// The file of a zone.
+    pub(crate) fn path(&self, zone: &str) -> PathBuf {
+        path(&self.directory, zone)
+    }
+
     /// The serial of the file of a zone, if there is one that can be read.
-    pub fn serial(&self, zone: &str) -> Option<u32> {
+    pub(crate) fn serial(&self, zone: &str) -> Option<u32> {
         let path = path(&self.directory, zone);
         let found = match fs::read(&path) {
             Ok(octets) => serial::of_file(&String::from_utf8_lossy(&octets)),
@@ -69,12 +74,12 @@ impl Publisher {
     }
 
     /// Whether the file of a zone says exactly this.
-    pub fn is_current(&self, zone: &str, text: &str) -> bool {
+    pub(crate) fn is_current(&self, zone: &str, text: &str) -> bool {
         fs::read(path(&self.directory, zone)).is_ok_and(|octets| octets == text.as_bytes())
     }
 
     /// The files that say something else than the model does.
-    pub fn edition(&self, model: &Model) -> Edition {
+    pub(crate) fn edition(&self, model: &Model) -> Edition {
         let header = model.header();
         let forward = std::iter::once((header.zone.clone(), model.render()));
         let reverse = header.reverse.iter();
@@ -90,7 +95,7 @@ impl Publisher {
     }
 
     /// Takes the file of a zone for written, because it says this already.
-    pub fn assume(&mut self, zone: &str, text: &str) {
+    pub(crate) fn assume(&mut self, zone: &str, text: &str) {
         self.said.insert(zone.to_owned(), digest(text));
     }
 
@@ -98,7 +103,7 @@ impl Publisher {
     ///
     /// # Errors
     /// When one can't be written. Those before it are, and those from it on belong to the next edition.
-    pub fn write(&mut self, edition: Edition) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, edition: Edition) -> Result<(), Error> {
         for (zone, text, digest) in edition.files {
             let path = path(&self.directory, &zone);
             if let Err(source) = self.replace(&path, &text) {

@@ -1,4 +1,4 @@
-//! One line a query, as the established server writes it (secondary-dns §7).
+//! One line a query, as the upstream server writes it (secondary-dns §7).
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::answer::{Reply, Transport};
 use crate::metrics::{code, protocol};
 
-/// Lines that wait to be written. More are dropped: a log that nobody reads must not hold up answers.
+/// Lines that wait to be written. More are dropped: a log without a reader must not hold up answers.
 const WAITING: usize = 1024;
 /// Lines are gathered for such a time. Waking the writer for each line costs more than all else that a query takes.
 const GATHERING: Duration = Duration::from_millis(5);
@@ -103,7 +103,7 @@ fn text(line: &Line<'_>) -> String {
         _ => 0,
     };
     let mut text = String::with_capacity(USUAL);
-    // A String takes whatever it is told.
+    // Writing to a String does not fail.
     let _ = write!(text, "[INFO] {peer} - {} \"", word(0));
     if let Some(query) = &reply.question {
         let mut name = query.name().to_ascii();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_the_established_form() {
+    fn lines_have_the_form_of_coredns() {
         assert_eq!(
             text(&line(&reply())),
             "[INFO] 10.1.2.3:40000 - 4711 \"A IN nic1.vmi1.ns1.vm. udp 42 false 512\" NOERROR qr,aa,rd 58 0.000101000s\n"

@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::query_log::QueryLog;
 use crate::server::{Desk, Limits, Server};
 
-/// How long a server without any zone file is not ready. A monitor of the established kind writes none before the first
+/// How long a server without any zone file is not ready. The upstream monitor writes none before the first
 /// instance has an address, and a cluster may have none for ever.
 const EMPTY: Duration = Duration::from_secs(30);
 
@@ -74,7 +74,7 @@ async fn reload(path: PathBuf, mut text: String, running: &mut Running) {
         if now == text {
             continue;
         }
-        // What is wrong is told once.
+        // An error is logged once.
         text = now;
         let applied = match corefile::read(&text) {
             Ok(corefile) => running.apply(corefile).await,
@@ -92,7 +92,7 @@ async fn reload(path: PathBuf, mut text: String, running: &mut Running) {
     }
 }
 
-/// Any part of a pause: the servers of several pods do not read at the same time.
+/// Any part of an interval: the servers of several pods do not read at the same time.
 fn some_of(jitter: Duration) -> Duration {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     jitter.mul_f64(f64::from(since.subsec_nanos() % 1000) / 1000.0)

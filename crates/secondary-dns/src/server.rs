@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const WAITING: usize = 1 << 20;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-/// How often a port that is free for one protocol is looked for when any will do.
+/// How many ports are tried for one that is free for both protocols, when any will do.
 const ATTEMPTS: usize = 16;
 
 /// What clients may take.
@@ -60,14 +60,14 @@ impl Default for Limits {
     }
 }
 
-/// What all queries are answered from, and who is told of them.
+/// What queries are answered from, counted and logged by.
 #[derive(Clone, Debug)]
 pub struct Desk {
     /// What is answered for; may be changed at any time.
     pub site: Arc<Mutex<Site>>,
     /// Counts answers.
     pub metrics: Metrics,
-    /// Tells of queries, where a block wants that.
+    /// Logs queries, where a block says so.
     pub log: QueryLog,
 }
 
@@ -187,7 +187,7 @@ fn everywhere<S>(
 }
 
 impl Desk {
-    /// The octets to answer with, if any; everybody is told.
+    /// The octets to answer with, if any. The answer is counted and logged.
     async fn serve(&self, message: &[u8], transport: Transport, peer: SocketAddr) -> Option<Vec<u8>> {
         let began = Instant::now();
         let answered = process::contained(async { respond(message, transport, &lock(&self.site)) }).await;
@@ -203,11 +203,11 @@ impl Desk {
                 return None;
             }
         };
-        self.tell(message, transport, peer, &reply, began.elapsed());
+        self.record(message, transport, peer, &reply, began.elapsed());
         Some(reply.octets)
     }
 
-    fn tell(&self, message: &[u8], transport: Transport, peer: SocketAddr, reply: &Reply, took: Duration) {
+    fn record(&self, message: &[u8], transport: Transport, peer: SocketAddr, reply: &Reply, took: Duration) {
         self.metrics.answered(reply, transport, took);
         if reply.log {
             let line = Line {

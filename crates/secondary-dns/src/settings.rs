@@ -36,6 +36,9 @@ pub struct Args {
     /// Directory of zone files that the monitor writes
     #[arg(long, value_name = "DIR", default_value = names::ZONES)]
     pub zones: PathBuf,
+    /// Directory of the mounted settings, whose files count before the variables and are followed
+    #[arg(long, value_name = "DIR")]
+    pub config: Option<PathBuf>,
     /// What log lines are like.
     #[command(flatten)]
     pub zap: zap::Flags,
@@ -45,7 +48,8 @@ pub struct Args {
 const ENVIRONMENT: &str = "\
 The monitor reads DOMAIN, NAME_SERVER_IP (addresses with commas between),
 KSD_TTL (seconds), KSD_IPV6 (auto or off), KSD_SERIAL (counter begins at 0),
-KSD_EARLY_ADDRESSES (claims: those of IPAMClaims until the guest reports some),
+KSD_EARLY_ADDRESSES (until the guest reports some: claims for those of
+IPAMClaims, network-status for those of the pod, or both with a comma between),
 KSD_REVERSE_PREFIXES and KSD_ALLOWED_PREFIXES (prefixes with commas between)
 from the environment. KSD_MODE=all-in-one is the same as the flag.";
 
@@ -84,12 +88,42 @@ pub struct Settings {
     pub header: Header,
     /// Which addresses are published.
     pub policy: Policy,
-    /// Whether serials are counted from 0, as the established monitor does.
+    /// Whether serials are counted from 0, as the upstream monitor does.
     pub counter: bool,
-    /// Whether addresses of claims are published until a guest reports some.
-    pub early: bool,
+    /// Which addresses are published until a guest reports some.
+    pub early: Sources,
     /// What is wrong with the addresses of the name server, which are left out then.
     pub complaint: Option<InvalidNameServer>,
+}
+
+/// Where addresses come from that no guest has reported yet.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Sources {
+    /// Claims; they come before pods.
+    pub claims: bool,
+    /// The network status of pods.
+    pub network_status: bool,
+}
+
+impl Sources {
+    fn read(text: &str) -> Result<Self, Invalid> {
+        let mut sources = Self::default();
+        for part in text.split(',').map(str::trim) {
+            match part {
+                "off" | "" => {}
+                "claims" => sources.claims = true,
+                "network-status" => sources.network_status = true,
+                _ => {
+                    return Err(Invalid::Choice {
+                        variable: env::EARLY,
+                        value: text.to_owned(),
+                        expected: "off, claims, network-status",
+                    });
+                }
+            }
+        }
+        Ok(sources)
+    }
 }
 
 /// An address of the name server is none.
@@ -154,7 +188,7 @@ impl Settings {
             }
         };
         let ipv6 = choice(env::IPV6, ["auto", "off"], "auto, off")?;
-        let early = !choice(env::EARLY, ["off", "claims"], "off, claims")?;
+        let early = Sources::read(&text(env::EARLY))?;
         let counter = !choice(env::SERIAL, ["time", "counter"], "time, counter")?;
         Ok(Self {
             policy: Policy {
@@ -245,7 +279,7 @@ mod tests {
         assert_eq!(settings.header.zone, "vm");
         assert_eq!((settings.header.ttl, settings.policy.ipv6), (3600, true));
         assert!(settings.header.name_servers.is_empty() && settings.header.reverse.is_empty());
-        assert!(!settings.counter && !settings.early && settings.complaint.is_none());
+        assert!(!settings.counter && settings.early == Sources::default() && settings.complaint.is_none());
     }
 
     #[test]
@@ -318,7 +352,7 @@ mod tests {
             (
                 "KSD_EARLY_ADDRESSES",
                 "on",
-                "KSD_EARLY_ADDRESSES \"on\" is none of off, claims",
+                "KSD_EARLY_ADDRESSES \"on\" is none of off, claims, network-status",
             ),
             (
                 "KSD_ALLOWED_PREFIXES",
@@ -347,6 +381,27 @@ mod tests {
             (settings.policy.allowed.len(), settings.header.reverse.len()),
             (2, 1)
         );
+    }
+
+    #[test]
+    fn early_addresses_have_two_sources() {
+        for (text, claims, network_status) in [
+            ("off", false, false),
+            ("claims", true, false),
+            ("network-status", false, true),
+            ("claims,network-status", true, true),
+            ("network-status, claims", true, true),
+        ] {
+            let settings = read(&[("KSD_EARLY_ADDRESSES", text)]).unwrap();
+            let expected = Sources {
+                claims,
+                network_status,
+            };
+            assert_eq!(settings.early, expected, "{text}");
+        }
+        let error = read(&[("KSD_EARLY_ADDRESSES", "claims,pods")]).map(drop);
+        let expected = "KSD_EARLY_ADDRESSES \"claims,pods\" is none of off, claims, network-status";
+        assert_eq!(error, Err(expected.to_owned()));
     }
 
     #[derive(Parser)]

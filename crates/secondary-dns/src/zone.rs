@@ -262,8 +262,8 @@ pub enum Owner<'z> {
     Zone(&'z Zone),
     /// Of a zone that is not loaded yet, or there is no zone at all.
     Unloaded,
-    /// Of nobody here.
-    Nobody,
+    /// Of no zone of this server.
+    Elsewhere,
 }
 
 impl Zones {
@@ -282,6 +282,17 @@ impl Zones {
         slot.zone.replace(zone)
     }
 
+    /// Puts zones in the place of all others; those of `origins` that are not among them are not loaded.
+    pub(crate) fn put_only(&mut self, origins: &[Name], zones: Vec<Zone>) {
+        self.zones.retain(|slot| origins.contains(&slot.origin));
+        for origin in origins {
+            self.expect(origin.clone());
+        }
+        for zone in zones {
+            self.put(zone);
+        }
+    }
+
     /// Takes a zone out, which is returned.
     pub fn remove(&mut self, origin: &Name) -> Option<Zone> {
         let at = self.zones.iter().position(|slot| slot.origin == *origin)?;
@@ -295,7 +306,7 @@ impl Zones {
         }
         let matching = self.zones.iter().filter(|slot| slot.origin.zone_of(name));
         match matching.max_by_key(|slot| slot.origin.num_labels()) {
-            None => Owner::Nobody,
+            None => Owner::Elsewhere,
             Some(Slot { zone: None, .. }) => Owner::Unloaded,
             Some(Slot { zone: Some(zone), .. }) => Owner::Zone(zone),
         }

@@ -6,7 +6,7 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use cluster::kubernetes::{Program, Programs};
-use cluster::{Helm, Home, Packages, Progress};
+use cluster::{Helm, Home, Packages, Progress, coredns};
 
 use super::{Tier, guest, is_root};
 use crate::board::{Board, Lane};
@@ -109,6 +109,7 @@ fn kubernetes(tiers: &BTreeSet<Tier>, lane: &mut Lane) -> anyhow::Result<()> {
     }
     if tiers.contains(&Tier::Api) {
         Helm::ensure(&home, lane)?;
+        coredns::ensure(&home, "leave the tier `api` out", lane)?;
     }
     Ok(())
 }

@@ -134,6 +134,7 @@ fn opted_in_networks_get_claims() {
             wanted("vm1.random.net", "goodnet"),
         ],
         problems: vec![],
+        outside: vec![],
     };
     assert_eq!(
         planned(Some(&machine()), Some(&instance())),

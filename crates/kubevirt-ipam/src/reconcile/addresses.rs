@@ -16,7 +16,7 @@ use crate::state;
 
 impl Reconciler {
     /// Gives a claim of ours addresses of the network's range, if it has none. There is one worker, and one replica that writes:
-    /// nobody else gives addresses between the look at those that are taken and the write.
+    /// no other writer gives addresses between the read of those that are taken and the write.
     pub(super) async fn give(&self, name: &Name, instance: &Instance, wanted: &Wanted) -> Result<(), Error> {
         let id = Name::new(&name.namespace, &wanted.name);
         let (known, odd) = {
@@ -24,7 +24,7 @@ impl Reconciler {
             (state.claim(&id), state.oddities(&id, wanted))
         };
         for text in odd {
-            self.tell(name, instance, Kind::Warning, reason::ODD_ADDRESS, &text)
+            self.publish(name, instance, Kind::Warning, reason::ODD_ADDRESS, &text)
                 .await;
         }
         if known
@@ -47,12 +47,21 @@ impl Reconciler {
             return Ok(());
         }
         self.may_write()?;
+        let mut live = live;
+        if now.network != wanted.network {
+            // Its addresses count among those of the network that it names.
+            let moved = self
+                .cluster
+                .set_network(&name.namespace, live, &wanted.network)
+                .await;
+            live = moved.map_err(failed)?;
+        }
         let given = state::lock(&self.shared).allocate(wanted);
         let ips: Vec<_> = match given {
             Ok(given) => given.iter().map(ToString::to_string).collect(),
             Err(refused) => {
                 let text = messages::event::no_address(&id.name, &wanted.network, &refused);
-                self.tell(name, instance, Kind::Warning, reason::NO_ADDRESS, &text)
+                self.publish(name, instance, Kind::Warning, reason::NO_ADDRESS, &text)
                     .await;
                 let (claim, error) = (id.name, refused.to_string());
                 return Err(Error::Give { claim, error });
@@ -71,15 +80,14 @@ impl Reconciler {
                 Ok(())
             }
             Err(error) => {
-                // It may have been written: nobody gets these addresses until it is known.
-                self.look_again(&id, &ips).await;
+                // It may have been written: these addresses stay taken until that is clear.
+                self.settle(&id, &ips).await;
                 Err(failed(error))
             }
         }
     }
 
-    /// Takes in a claim that the API server had a moment ago. What the watch tells of it later, it knows to be older; what it has
-    /// told already counts.
+    /// Puts a claim that the API server had a moment ago into the cache, unless the watch has a newer one.
     fn know(&self, id: &Name, claim: Claim) {
         if let Some(watched) = &self.claims {
             watched.put(id.clone(), &claim.version.to_string(), ());
@@ -90,8 +98,8 @@ impl Reconciler {
         state::lock(&self.shared).claim_seen(id.clone(), claim);
     }
 
-    /// Finds out what became of a write that nobody answered.
-    async fn look_again(&self, id: &Name, ips: &[String]) {
+    /// Finds out what became of a write without an answer.
+    async fn settle(&self, id: &Name, ips: &[String]) {
         const PAUSE: Duration = Duration::from_millis(500);
         while self.leadership.may_write() {
             match self.cluster.claim(id).await {
@@ -111,8 +119,8 @@ impl Reconciler {
         }
     }
 
-    /// Takes in all claims as they are now: whoever wrote before has given addresses that watches may not have told of yet.
-    pub async fn catch_up(&self) {
+    /// Lists all claims: the former leader has given addresses that the cache may lack.
+    pub(crate) async fn catch_up(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
         loop {
             match self.cluster.all_claims().await {
@@ -122,7 +130,7 @@ impl Reconciler {
                     }
                     return;
                 }
-                // Nobody claims anything before there is a definition of claims.
+                // There are no claims before their definition.
                 Err(ApiError::NotServed(_)) => return,
                 Err(error) => tracing::warn!(%error, "cannot list IPAMClaims"),
             }

@@ -15,7 +15,7 @@ fn read(flags: &[&str]) -> Result<Settings, String> {
 }
 
 #[test]
-fn flags_are_those_of_the_established_deployment() {
+fn flags_of_the_upstream_deployment_are_read() {
     let flags = [
         "--leader-elect",
         "--certificates-dir=/etc/ipam-controller/certificates",

@@ -1,4 +1,4 @@
-//! What the established controller does not do (kubevirt-ipam §15).
+//! What the upstream controller does not do (kubevirt-ipam §15).
 
 use serde_json::{Value, json};
 use stage::Hold;

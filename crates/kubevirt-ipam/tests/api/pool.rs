@@ -216,3 +216,54 @@ fn new_leader_gives_no_address_twice_though_its_watch_is_late() {
     }
     hold.release();
 }
+
+// kubevirt-ipam#108
+#[test]
+fn claim_follows_the_name_of_its_network_until_it_has_addresses() {
+    let (stage, _manager) = start(
+        r#"{"name":"old","allowPersistentIPs":true,"persistentIPRanges":[{"subnet":"10.0.0.0/30","gateway":"10.0.0.2"}]}"#,
+    );
+    stage.create(&instances(NS), &on_lan("vm1"));
+    assert_eq!(addresses(&stage, "vm1.lan"), ["10.0.0.1/30"]);
+    // There is no room for another one.
+    stage.create(&instances(NS), &on_lan("vm2"));
+    stage.wait_for_event(
+        "Warning IPAMClaimWithoutAddress VirtualMachineInstance/vm2 x1: IPAMClaim \"vm2.lan\"",
+    );
+    stage.network(
+        "supadupanet",
+        r#"{"name":"new","allowPersistentIPs":true,"persistentIPRanges":[{"subnet":"10.0.0.0/29"}]}"#,
+    );
+    let network = |claim: &str| stage.claim(claim).expect("a claim")["spec"]["network"].clone();
+    assert_eq!(addresses(&stage, "vm2.lan"), ["10.0.0.2/29"]);
+    assert_eq!(network("vm2.lan"), "new");
+    // Its addresses are taken for others.
+    stage.create(&instances(NS), &on_lan("vm3"));
+    assert_eq!(addresses(&stage, "vm3.lan"), ["10.0.0.3/29"]);
+    stage.wait_for_event(
+        "Warning IPAMClaimAddress VirtualMachineInstance/vm1 x1: IPAMClaim \"vm1.lan\" holds addresses of network \"old\", \
+         and the virtual machine's network is \"new\" now; they are kept",
+    );
+    assert_eq!(
+        (network("vm1.lan"), addresses(&stage, "vm1.lan")),
+        (json!("old"), vec!["10.0.0.1/30".to_owned()])
+    );
+}
+
+// kubevirt-ipam#107
+#[test]
+fn requested_address_in_no_subnet_is_reported() {
+    let stage = Stage::start().granted();
+    let _manager = Managing::start(&stage);
+    stage.both_networks();
+    let mut vmi = instance("vm1");
+    vmi["metadata"]["annotations"] =
+        json!({ "network.kubevirt.io/addresses": r#"{"podnet":["192.168.1.10","fd20:1234::200"]}"# });
+    stage.create(&instances(NS), &vmi);
+    stage.wait_until_held("vm1.podnet", true);
+    let text = "Warning IPAMClaimAddress VirtualMachineInstance/vm1 x1: requested address fd20:1234::200 is in no subnet of \
+                network \"primarynet\" (192.168.0.0/16,fd12:1234::123/64)";
+    stage.wait_for_event(text);
+    let about = |event: &&String| event.contains("requested address");
+    assert_eq!(stage.events(NS).iter().filter(about).count(), 1);
+}

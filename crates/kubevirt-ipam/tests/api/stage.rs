@@ -110,6 +110,20 @@ impl Stage {
                 "failurePolicy": "Fail",
                 "clientConfig": { "url": url, "caBundle": base64(self.authority.as_bytes()) },
                 "objectSelector": { "matchLabels": { "kubevirt.io": "virt-launcher" } },
+                "matchConditions": [
+                    {
+                        "name": "runs-a-virtual-machine",
+                        "expression":
+                            "has(object.metadata.annotations) && 'kubevirt.io/domain' in object.metadata.annotations",
+                    },
+                    {
+                        "name": "changes-annotations",
+                        "expression":
+                            "request.operation != 'UPDATE' || !has(object.metadata.annotations) || \
+                             !has(oldObject.metadata.annotations) || \
+                             object.metadata.annotations != oldObject.metadata.annotations",
+                    },
+                ],
                 "rules": [{
                     "operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"],
                 }],

@@ -81,6 +81,34 @@ fn pod_whose_instance_is_gone_can_be_changed() {
     stage.wait_for("the pod to go", &path, |pod| pod.is_none().then_some(()));
 }
 
+// kubevirt-ipam#106
+#[test]
+fn pod_that_asks_for_nothing_needs_no_controller() {
+    let (stage, manager) = asked();
+    stage.instance("vm1");
+    let path = pods("ns1");
+    stage.create(&path, &launcher("pod1", "vm1", "ns1/supadupanet"));
+    // Whatever is sent is refused from now on.
+    drop(manager);
+    let pod1 = format!("{path}/pod1");
+    let labelled = json!({ "metadata": { "labels": { "a": "b" }, "finalizers": ["test/hold"] } });
+    stage.patch(&pod1, &labelled).accepted();
+    let annotated = json!({ "metadata": { "annotations": { "k8s.v1.cni.cncf.io/networks": "" } } });
+    let refused = stage.patch(&pod1, &annotated).refused();
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+    stage.let_go(&path, "pod1");
+    let mut other = launcher("pod2", "vm1", "ns1/supadupanet");
+    let refused = stage.try_create(&path, &other).refused();
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+    // The label alone makes no virtual machine.
+    other["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/networks": "ns1/supadupanet" });
+    stage.create(&path, &other);
+    other["metadata"]["name"] = json!("pod3");
+    other["metadata"]["annotations"] = json!(null);
+    stage.create(&path, &other);
+    stage.delete(&pod1);
+}
+
 // kubevirt-ipam#68
 #[test]
 fn certificate_is_exchanged_without_a_failed_request() {

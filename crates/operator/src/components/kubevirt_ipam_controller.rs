@@ -179,7 +179,7 @@ impl Component for KubevirtIpamController {
         if matches!(certificates, Certificates::CertManager) {
             objects.extend(cert_manager(context)?);
         }
-        objects.extend(webhook(context, certificates)?);
+        objects.extend(webhook(context, image, certificates)?);
         Ok(objects)
     }
 
@@ -321,7 +321,11 @@ fn cert_manager(context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
     Ok(objects)
 }
 
-fn webhook(context: &Context<'_>, certificates: Certificates) -> Result<Vec<Manifest>, Error> {
+fn webhook(
+    context: &Context<'_>,
+    image: Image<'_>,
+    certificates: Certificates,
+) -> Result<Vec<Manifest>, Error> {
     let mut objects = context.objects(
         "kubevirt_ipam_controller/webhook.yaml",
         include_str!("kubevirt_ipam_controller/webhook.yaml"),
@@ -329,6 +333,9 @@ fn webhook(context: &Context<'_>, certificates: Certificates) -> Result<Vec<Mani
     for object in &mut objects {
         if object.kind() != object::MUTATING_WEBHOOK_CONFIGURATION.kind {
             continue;
+        }
+        if image.is_native() {
+            limit(object)?;
         }
         match certificates {
             Certificates::CertManager => {
@@ -342,6 +349,31 @@ fn webhook(context: &Context<'_>, certificates: Certificates) -> Result<Vec<Mani
         }
     }
     Ok(objects)
+}
+
+/// Has the API server send no pod that asks for nothing (kubevirt-ipam §11): it must not wait for the controller. No
+/// expression may fail, or the pod is refused.
+fn limit(configuration: &mut Manifest) -> Result<(), Error> {
+    const CONDITIONS: [(&str, &str); 2] = [
+        (
+            "runs-a-virtual-machine",
+            "has(object.metadata.annotations) && 'kubevirt.io/domain' in object.metadata.annotations",
+        ),
+        (
+            "changes-annotations",
+            "request.operation != 'UPDATE' || !has(object.metadata.annotations) || \
+             !has(oldObject.metadata.annotations) || object.metadata.annotations != oldObject.metadata.annotations",
+        ),
+    ];
+    const WEBHOOK: &str = "/webhooks/0";
+    let mut webhook = configuration
+        .value()
+        .pointer(WEBHOOK)
+        .cloned()
+        .unwrap_or_default();
+    let condition = |(name, expression): (&str, &str)| json!({ "name": name, "expression": expression });
+    webhook["matchConditions"] = json!(CONDITIONS.map(condition));
+    configuration.replace(WEBHOOK, webhook)
 }
 
 #[cfg(test)]

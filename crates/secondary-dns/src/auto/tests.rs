@@ -80,7 +80,7 @@ impl Stage {
         let name = Name::from_ascii(zone).unwrap();
         match lock(&self.zones).owner(&name) {
             Owner::Zone(zone) => Some(zone.soa().serial),
-            Owner::Unloaded | Owner::Nobody => None,
+            Owner::Unloaded | Owner::Elsewhere => None,
         }
     }
 }
@@ -105,7 +105,7 @@ fn files_that_change_are_served_at_once() {
     assert!(stage.loaded.is_ready());
     stage.publish("db.vm", &file(2));
     stage.wait_for("vm.", Some(2));
-    // As the established monitor writes.
+    // As the upstream monitor writes.
     fs::write(stage.path("db.vm"), file(3)).unwrap();
     stage.wait_for("vm.", Some(3));
     stage.publish("db.other.example", &file(7));

@@ -12,6 +12,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
+use std::time::Instant;
 use tower::service_fn;
 
 /// How long anything may take on a slow machine.
@@ -39,12 +40,27 @@ fn vmi(namespace: &str, name: &str, address: &str) -> Value {
 struct Stage {
     memory: SharedZones,
     readiness: Readiness,
+    /// Lets the answers behind the first one go.
+    hold: Shutdown,
     end: Shutdown,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Stage {
     fn start(variables: &[(&str, &str)], directory: &Path, answers: Vec<String>) -> Self {
+        let stage = Self::start_after(variables, directory, answers, || {});
+        stage.go_on();
+        stage
+    }
+
+    /// The same with something that happens after the monitor has read its files, and before it runs; answers behind the first
+    /// one are held until [`Stage::go_on`].
+    fn start_after(
+        variables: &[(&str, &str)],
+        directory: &Path,
+        answers: Vec<String>,
+        prepare: impl FnOnce(),
+    ) -> Self {
         let (settings, memory) = (settings(variables), SharedZones::default());
         let places = Places {
             memory: Some(Arc::clone(&memory)),
@@ -52,18 +68,27 @@ impl Stage {
         };
         let (readiness, end) = (Readiness::new(), Shutdown::new());
         let (ready, ended) = (readiness.clone(), end.clone());
+        let hold = Shutdown::new();
+        let held = hold.clone();
+        let monitor = Monitor::new(settings, places, ready, Metrics::default());
+        prepare();
         let thread = thread::spawn(move || {
             let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+            let first = answers_left(&answers);
             let service = service_fn(move |_: Request<Body>| {
+                let is_first = answers_left(&answers) == first;
                 let answer = lock(&answers).pop_front();
+                let held = held.clone();
                 async move {
+                    if !is_first {
+                        held.wait().await;
+                    }
                     let Some(answer) = answer else {
                         return std::future::pending().await;
                     };
                     Ok::<_, Infallible>(Response::new(axum::body::Body::from(answer)))
                 }
             });
-            let monitor = Monitor::new(settings, places, ready, Metrics::default());
             kube_kit::process::run(async {
                 tokio::select! {
                     () = monitor.run(Client::new(service, "default")) => {}
@@ -75,9 +100,15 @@ impl Stage {
         Self {
             memory,
             readiness,
+            hold,
             end,
             thread: Some(thread),
         }
+    }
+
+    /// Lets the API server answer everything.
+    fn go_on(&self) {
+        self.hold.trigger();
     }
 
     #[track_caller]
@@ -102,6 +133,10 @@ impl Drop for Stage {
             }
         }
     }
+}
+
+fn answers_left(answers: &Mutex<VecDeque<String>>) -> usize {
+    lock(answers).len()
 }
 
 #[track_caller]
@@ -303,4 +338,127 @@ fn object_that_is_no_instance_leaves_the_others() {
     let answers = vec![list(&[odd, nameless, vmi("ns1", "vmi1", "1.2.3.4")], "")];
     let _stage = Stage::start(&COUNTER, directory.path(), answers);
     assert_eq!(file(directory.path(), 1), text(1, &ONE));
+}
+
+/// Makes a FIFO in the place of a file: its reader waits for a writer, and its writer for a reader.
+fn fifo(path: &Path) {
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+}
+
+/// Opens an end of a FIFO without waiting for the other one.
+fn end_of(path: &Path, options: &mut fs::OpenOptions) -> std::io::Result<fs::File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let flags = rustix::fs::OFlags::NONBLOCK.bits();
+    options.custom_flags(flags.cast_signed()).open(path)
+}
+
+/// Waits until the zone in memory has an instance.
+#[track_caller]
+fn answered(stage: &Stage, name: &str) {
+    let name = hickory_proto::rr::Name::from_ascii(name).unwrap();
+    until("the answer", || {
+        let zones = lock(&stage.memory);
+        let Owner::Zone(zone) = zones.owner(&name) else {
+            return None;
+        };
+        matches!(zone.find(&name), Some(crate::zone::Found::Records(_))).then_some(())
+    });
+}
+
+fn added(name: &str) -> String {
+    let mut later = vmi("ns1", name, "1.2.3.5");
+    later["metadata"]["resourceVersion"] = json!("8");
+    events(&[("ADDED", later)])
+}
+
+#[test]
+fn event_while_the_zone_file_is_read_is_answered() {
+    // secondary-dns §9.1: no event waits for a file
+    let directory = tempfile::tempdir().unwrap();
+    let in_the_way = path(directory.path(), "vm");
+    let answers = vec![list(&[vmi("ns1", "vmi1", "1.2.3.4")], ""), added("vmi2")];
+    let stage = Stage::start_after(&COUNTER, directory.path(), answers, || fifo(&in_the_way));
+    // There is a reader, who waits for the text.
+    let gate = until("the reader", || {
+        end_of(&in_the_way, fs::File::options().write(true)).ok()
+    });
+    stage.go_on();
+    answered(&stage, "vmi2.ns1.vm.");
+    assert!(!in_the_way.is_file());
+    drop(gate);
+    until("the file", || in_the_way.is_file().then_some(()));
+    let two = ["nic1.vmi2.ns1 IN A 1.2.3.5", "vmi2.ns1 IN A 1.2.3.5"];
+    assert_eq!(file(directory.path(), 2), text(2, &[ONE, two].concat()));
+    assert_eq!(stage.serial(), Some(2));
+}
+
+#[test]
+fn event_while_a_large_zone_is_written_is_answered() {
+    // secondary-dns §9.1: no event waits for a file
+    use std::io::Read as _;
+    let directory = tempfile::tempdir().unwrap();
+    let unfinished = directory.path().join(".next");
+    let one = |n: usize| {
+        vmi(
+            "ns1",
+            &format!("vm{n:04}"),
+            &format!("10.0.{}.{}", n / 250, n % 250),
+        )
+    };
+    let many: Vec<Value> = (0..3000).map(one).collect();
+    let answers = vec![list(&many, ""), added("later")];
+    let stage = Stage::start_after(&COUNTER, directory.path(), answers, || fifo(&unfinished));
+    let mut gate = end_of(&unfinished, fs::File::options().read(true)).unwrap();
+    // There is a writer, whose text the FIFO does not hold.
+    until("the writer", || {
+        let mut room = [0; 1];
+        gate.read(&mut room).ok().filter(|octets| *octets == 1)
+    });
+    stage.go_on();
+    answered(&stage, "later.ns1.vm.");
+    assert!(!path(directory.path(), "vm").exists());
+    drop(gate);
+    assert_eq!(file(directory.path(), 3001).lines().count(), 3 + 2 * 3001);
+}
+
+#[test]
+fn writer_of_files_gets_what_has_changed_alone() {
+    // secondary-dns §9.1-2: the lock that events wait for is held for as long as one change takes
+    let places = Places {
+        memory: None,
+        directory: Some(PathBuf::from("/nowhere")),
+    };
+    let monitor = Monitor::new(settings(&COUNTER), places, Readiness::new(), Metrics::default());
+    let mut state = lock(&monitor.state);
+    let observe = |state: &mut State, name: &str, address: &str| {
+        state.observe(&serde_json::from_value(vmi("ns1", name, address)).unwrap())
+    };
+    for n in 0..1000 {
+        assert!(observe(&mut state, &format!("vm{n}"), "1.2.3.4"));
+    }
+    let (changes, serial) = state.take_unwritten().unwrap();
+    assert_eq!((changes.len(), serial), (1000, 1000));
+    assert!(observe(&mut state, "vm7", "1.2.3.5") && observe(&mut state, "vm7", "1.2.3.6"));
+    assert!(!observe(&mut state, "vm8", "1.2.3.4"));
+    assert!(state.gone(&Name::new("ns1", "vm9")));
+    let (changes, serial) = state.take_unwritten().unwrap();
+    let of = |name: &str| changes.get(&key("ns1", name)).map(|records| records.len());
+    assert_eq!((changes.len(), serial), (2, 1003));
+    assert_eq!((of("vm7"), of("vm9")), (Some(2), Some(0)));
+    assert!(state.take_unwritten().unwrap().0.is_empty());
+}
+
+#[test]
+fn first_edition_counts_on_what_happens_meanwhile() {
+    // secondary-dns §5: the serial of a file that is up to date goes on, also where an event came while it was read
+    let places = Places {
+        memory: None,
+        directory: Some(PathBuf::from("/nowhere")),
+    };
+    let monitor = Monitor::new(settings(&COUNTER), places, Readiness::new(), Metrics::default());
+    let mut state = lock(&monitor.state);
+    state.model.set_serial(7);
+    state.renumber(5, u32::MAX);
+    assert_eq!(state.model.serial(), 1);
 }

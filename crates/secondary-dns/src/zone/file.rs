@@ -29,7 +29,7 @@ pub enum Reason {
     /// A parenthesis closes nothing.
     #[error("nothing is open that `)` could close")]
     Closing,
-    /// A control entry that nobody here knows.
+    /// An unknown control entry.
     #[error("unsupported directive {0:?}")]
     Directive(String),
     /// The record begins with a blank, and none was before it.
@@ -73,7 +73,7 @@ pub enum Reason {
     /// There is none.
     #[error("there is no SOA record")]
     NoSoa,
-    /// Somebody else answers for a part of the zone.
+    /// A part of the zone is delegated.
     #[error("{0} is delegated, which is not supported")]
     Delegation(String),
     /// An alias and other data share a name.

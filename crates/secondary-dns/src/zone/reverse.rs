@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use hickory_proto::rr::Name;
 use ipnet::IpNet;
 
-/// The shortest prefixes that may be reversed: whole networks of providers are nobody's secondary network.
+/// The shortest prefixes that may be reversed: whole networks of providers are no secondary networks.
 const SHORTEST: (u8, u8) = (8, 16);
 
 /// A reverse zone.

@@ -2,7 +2,7 @@
 
 use regex_lite::Regex;
 
-/// The serial of a zone file as the established monitor finds it; `None` when it is not one.
+/// The serial of a zone file as the upstream monitor finds it; `None` when it is not one.
 pub fn of_file(text: &str) -> Option<u32> {
     let serial = Regex::new(r"SOA .*\(([0-9]+) ").ok()?;
     serial.captures(text)?.get(1)?.as_str().parse().ok()

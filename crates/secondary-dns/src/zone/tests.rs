@@ -91,7 +91,7 @@ fn closest_zone_owns_a_name() {
     assert!(matches!(zones.owner(&name("vm.")), Owner::Unloaded));
     zones.expect(name("vm."));
     assert!(matches!(zones.owner(&name("a.VM.")), Owner::Unloaded));
-    assert!(matches!(zones.owner(&name("example.")), Owner::Nobody));
+    assert!(matches!(zones.owner(&name("example.")), Owner::Elsewhere));
     let soa = |origin: &str| Zone::new(name(origin), zone().soa().clone(), 1);
     assert!(zones.put(soa("vm.")).is_none());
     assert!(zones.put(soa("deep.vm.")).is_none());

@@ -1,5 +1,6 @@
 //! A server that knows instances, the secondary DNS beside it, and a resolver that asks it.
 
+use std::io;
 use std::net::UdpSocket;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -13,9 +14,10 @@ use kube::{Client, Config};
 use kube_kit::serve::Readiness;
 use kube_kit::shutdown::Shutdown;
 use secondary_dns::answer::SharedZones;
+use secondary_dns::configuration::Configuration;
 use secondary_dns::everything;
 use secondary_dns::metrics::Metrics;
-use secondary_dns::monitor::{Monitor, Places};
+use secondary_dns::monitor::{self, Monitor, Places};
 use secondary_dns::query_log::QueryLog;
 use secondary_dns::server::{Desk, Limits, Server as DnsServer};
 use secondary_dns::settings::Settings;
@@ -73,6 +75,29 @@ impl Stage {
         self.set(name, nics);
     }
 
+    /// A pod that runs an instance, whose first interface has this address.
+    pub(crate) fn launch(&self, pod: &str, instance: &str, address: &str) {
+        // As KubeVirt derives it from the name `nic1`.
+        let status = json!([{ "name": "vms/n", "interface": "podbaffdcb099b", "ips": [address] }]);
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": pod, "namespace": NAMESPACE, "labels": { "kubevirt.io": "virt-launcher" },
+                "annotations": {
+                    "kubevirt.io/domain": instance, "k8s.v1.cni.cncf.io/network-status": status.to_string(),
+                },
+            },
+            "spec": { "containers": [{ "name": "compute", "image": "registry.example/none" }] },
+        });
+        self.create(&pods(""), &pod);
+    }
+
+    /// The account may read pods.
+    pub(crate) fn grant_pods(&self) {
+        let rule = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"] });
+        self.grant("pods", &rule);
+    }
+
     /// It knows claims, which the account may read.
     pub(crate) fn define_claims(&self) {
         self.apply(&serde_json::to_value(api::ipam_claim::crd().expect("a definition")).expect("JSON"));
@@ -80,18 +105,11 @@ impl Stage {
         let rule = json!({
             "apiGroups": ["k8s.cni.cncf.io"], "resources": ["ipamclaims"], "verbs": ["list", "watch"],
         });
-        self.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": [
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "claims" },
-                "rules": [rule],
-            },
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-                "metadata": { "name": "claims" },
-                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "claims" },
-                "subjects": [{ "kind": "ServiceAccount", "name": "secondary", "namespace": "dns" }],
-            },
-        ] }));
+        self.grant("claims", &rule);
+    }
+
+    fn grant(&self, role: &str, rule: &Value) {
+        grant(self, role, rule);
     }
 
     /// A claim of an instance for its first interface.
@@ -119,6 +137,24 @@ impl Stage {
         self.delete(&of(name));
     }
 
+    /// The monitor alone, which writes zone files.
+    pub(crate) fn monitor(&self, variables: &'static [(&'static str, &'static str)], zones: &Path) -> Task {
+        let (kubeconfig, directory) = (self.kubeconfig().to_owned(), Some(zones.to_owned()));
+        Task::start(async move |shutdown: Shutdown| {
+            let client = Client::try_from(config(&kubeconfig, Some(ACCOUNT)).await).expect("a client");
+            let places = Places {
+                memory: None,
+                directory,
+            };
+            let settings = Settings::read(lookup(variables)).expect("settings");
+            let monitor = Monitor::new(settings, places, Readiness::new(), Metrics::default());
+            tokio::select! {
+                () = monitor.run(client) => {}
+                () = shutdown.wait() => {}
+            }
+        })
+    }
+
     /// The secondary DNS in one process.
     pub(crate) fn dns(&self, variables: &[(&'static str, &'static str)], zones: Option<&Path>) -> Dns {
         self.dns_over(variables, zones, None)
@@ -131,6 +167,18 @@ impl Stage {
         zones: Option<&Path>,
         line: Option<&Line>,
     ) -> Dns {
+        self.dns_with(variables, zones, line, None)
+    }
+
+    /// The same with a mounted `ConfigMap`.
+    pub(crate) fn dns_with(
+        &self,
+        variables: &[(&'static str, &'static str)],
+        zones: Option<&Path>,
+        line: Option<&Line>,
+        mounted: Option<&Path>,
+    ) -> Dns {
+        let mounted = mounted.map(PathBuf::from);
         let variables = variables.to_vec();
         let directory = zones.map(PathBuf::from);
         let (kubeconfig, url) = (self.kubeconfig().to_owned(), line.map(Line::url));
@@ -142,16 +190,14 @@ impl Stage {
                 config.cluster_url = url.parse().expect("a URL");
             }
             let client = Client::try_from(config).expect("a client");
-            let lookup = |name: &str| {
-                let set = variables.iter().find(|(variable, _)| *variable == name);
-                set.map(|(_, value)| (*value).to_owned())
-            };
             let memory = SharedZones::default();
             let places = Places {
                 memory: Some(Arc::clone(&memory)),
                 directory,
             };
-            let settings = Settings::read(lookup).expect("settings");
+            let configuration = Configuration::read(mounted);
+            let environment = lookup(&variables);
+            let settings = Settings::read(configuration.lookup(&environment)).expect("settings");
             let monitor = Monitor::new(settings, places, ready, Metrics::default());
             let desk = Desk {
                 site: Arc::new(Mutex::new(everything(memory))),
@@ -161,16 +207,24 @@ impl Stage {
             let server = DnsServer::start(0, &desk, Limits::default()).expect("a server");
             at.send(server.port()).expect("a test");
             tokio::select! {
-                () = monitor.run(client) => {}
+                () = monitor::run(monitor, client, configuration, environment) => {}
                 () = shutdown.wait() => {}
             }
             server.stop().await;
         });
         Dns {
-            port: port.recv().expect("a port"),
+            resolver: Resolver::of(port.recv().expect("a port")),
             readiness,
             task,
         }
+    }
+}
+
+/// Reads an environment.
+fn lookup(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+    move |name| {
+        let set = variables.iter().find(|(variable, _)| *variable == name);
+        set.map(|(_, value)| (*value).to_owned())
     }
 }
 
@@ -187,18 +241,29 @@ fn install(admin: &Admin) {
     let rule = json!({
         "apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": ["get", "list", "watch"],
     });
+    grant(admin, "secondary", &rule);
+}
+
+/// Lets the account do what a rule says, by a role of this name.
+fn grant(admin: &Admin, role: &str, rule: &Value) {
     admin.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": [
         {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "secondary" },
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": role },
             "rules": [rule],
         },
         {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": { "name": "secondary" },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "secondary" },
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": role },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
             "subjects": [{ "kind": "ServiceAccount", "name": "secondary", "namespace": "dns" }],
         },
     ] }));
+}
+
+/// Path of a pod, or all of the namespace.
+pub(crate) fn pods(name: &str) -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}")
+        .trim_end_matches('/')
+        .to_owned()
 }
 
 fn define_kubevirt(admin: &Admin) {
@@ -225,11 +290,12 @@ fn define_kubevirt(admin: &Admin) {
 
 fn empty(admin: &Admin) {
     admin.delete(&of(""));
+    admin.delete(&pods(""));
 }
 
 /// A secondary DNS, until it is dropped.
 pub(crate) struct Dns {
-    port: u16,
+    resolver: Resolver,
     readiness: Readiness,
     task: Task,
 }
@@ -251,20 +317,42 @@ impl Dns {
     pub(crate) fn kill(self) {
         self.task.kill();
     }
+}
+
+impl Deref for Dns {
+    type Target = Resolver;
+
+    fn deref(&self) -> &Resolver {
+        &self.resolver
+    }
+}
+
+/// Asks the server on a port of this machine.
+pub(crate) struct Resolver {
+    port: u16,
+}
+
+impl Resolver {
+    pub(crate) fn of(port: u16) -> Self {
+        Self { port }
+    }
 
     /// The answer to a question.
     pub(crate) fn ask(&self, name: &str, kind: RecordType) -> Message {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        socket
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("a limit");
-        socket.connect(("127.0.0.1", self.port)).expect("the server");
+        self.try_ask(name, kind).expect("an answer")
+    }
+
+    /// The same where there may be no server yet.
+    pub(crate) fn try_ask(&self, name: &str, kind: RecordType) -> io::Result<Message> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        socket.connect(("127.0.0.1", self.port))?;
         let mut query = Message::query();
         query.add_query(Query::query(Name::from_ascii(name).expect("a name"), kind));
-        socket.send(&query.to_vec().expect("a query")).expect("sent");
+        socket.send(&query.to_vec().expect("a query"))?;
         let mut room = [0; 1232];
-        let length = socket.recv(&mut room).expect("an answer");
-        Message::from_vec(&room[..length]).expect("a message")
+        let length = socket.recv(&mut room)?;
+        Ok(Message::from_vec(&room[..length]).expect("a message"))
     }
 
     /// The address of a name, or the code of an answer without one.

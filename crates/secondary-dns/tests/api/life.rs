@@ -4,9 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use hickory_proto::rr::{RData, RecordType};
+use serde_json::json;
 use stage::until;
 
-use crate::fixture::{ACCOUNT, Line, Stage};
+use crate::fixture::{ACCOUNT, Line, Stage, pods};
 
 #[test]
 fn instances_have_names_as_long_as_they_exist() {
@@ -74,6 +75,41 @@ fn claimed_address_is_answered_until_the_guest_reports_its_own() {
     stage.run("vmi1", &[]);
     dns.wait_for("vmi1.vms.vm.", "10.84.0.1");
     assert_eq!(unaware.address("vmi1.vms.vm."), "NXDomain");
+}
+
+#[test]
+fn address_of_the_pod_is_answered_until_the_guest_reports_its_own() {
+    // secondary-dns#70
+    const EARLY: [(&str, &str); 1] = [("KSD_EARLY_ADDRESSES", "claims,network-status")];
+    let stage = Stage::start();
+    stage.run("vmi1", &[]);
+    stage.launch("launcher-1", "vmi1", "10.85.0.1");
+    // Pods that the account may not read hold nothing up.
+    let dns = stage.dns(&EARLY, None);
+    dns.wait_ready();
+    assert_eq!(dns.address("vmi1.vms.vm."), "NXDomain");
+    drop(dns);
+
+    stage.define_claims();
+    stage.grant_pods();
+    let dns = stage.dns(&EARLY, None);
+    dns.wait_ready();
+    assert_eq!(dns.address("nic1.vmi1.vms.vm."), "10.85.0.1");
+    stage.run("vmi2", &[]);
+    stage.launch("launcher-2", "vmi2", "10.85.0.2");
+    dns.wait_for("vmi2.vms.vm.", "10.85.0.2");
+    // A claim is what the instance will have in its next pod too.
+    stage.claim("vmi2", "10.84.0.2/24");
+    dns.wait_for("vmi2.vms.vm.", "10.84.0.2");
+    stage.set("vmi2", &[("nic1", "10.84.0.9")]);
+    dns.wait_for("nic1.vmi2.vms.vm.", "10.84.0.9");
+    stage.delete(&pods("launcher-1"));
+    dns.wait_for("nic1.vmi1.vms.vm.", "NXDomain");
+    // One that has ended is none any more.
+    stage.launch("launcher-3", "vmi1", "10.85.0.3");
+    dns.wait_for("nic1.vmi1.vms.vm.", "10.85.0.3");
+    stage.report(&pods("launcher-3"), &json!({ "phase": "Succeeded" }));
+    dns.wait_for("nic1.vmi1.vms.vm.", "NXDomain");
 }
 
 #[test]

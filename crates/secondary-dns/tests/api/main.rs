@@ -3,8 +3,12 @@
 //! There is no KubeVirt: its kind is a minimal definition of ours, and tests write the status of instances.
 
 #[cfg(test)]
+mod configuration;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
 mod people;
+#[cfg(test)]
+mod upstream;

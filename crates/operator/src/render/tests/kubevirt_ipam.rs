@@ -243,7 +243,7 @@ fn certificate() -> [Value; 2] {
     ]
 }
 
-fn webhook(issuer: Issuer) -> [Value; 2] {
+fn webhook(issuer: Issuer, native: bool) -> [Value; 2] {
     let mut configuration = labelled(json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": { "name": "kubevirt-ipam-controller-mutating-webhook-configuration" },
@@ -259,6 +259,20 @@ fn webhook(issuer: Issuer) -> [Value; 2] {
             }],
         }],
     }));
+    if native {
+        configuration["webhooks"][0]["matchConditions"] = json!([
+            {
+                "name": "runs-a-virtual-machine",
+                "expression": "has(object.metadata.annotations) && 'kubevirt.io/domain' in object.metadata.annotations",
+            },
+            {
+                "name": "changes-annotations",
+                "expression": "request.operation != 'UPDATE' || !has(object.metadata.annotations) || \
+                    !has(oldObject.metadata.annotations) || \
+                    object.metadata.annotations != oldObject.metadata.annotations",
+            },
+        ]);
+    }
     match issuer {
         Issuer::CertManager => {
             configuration["metadata"]["annotations"] =
@@ -298,7 +312,7 @@ fn expected(setting: Setting, issuer: Issuer, arguments: &[&str]) -> Vec<Value> 
     if issuer == Issuer::CertManager {
         all.extend(certificate());
     }
-    all.extend(webhook(issuer));
+    all.extend(webhook(issuer, setting.native));
     all
 }
 
