@@ -9,7 +9,7 @@ use kube_kit::{
     cache::{self, Cache, Changes},
     client,
     merge::Policy,
-    object::ObjectId,
+    object::{self, Kind, ObjectId},
     queue::Queue,
     serve::Readiness,
     shutdown::Shutdown,
@@ -26,8 +26,20 @@ const RETRY: Duration = Duration::from_mins(1);
 /// How long the API server may take to serve a kind whose definition we have made: it is asked again after each pass.
 const OWN_DEFINITIONS: Duration = Duration::from_secs(2);
 
+/// How long to wait at the start for the lists of kinds that only some clusters serve.
+const FIRST_LISTS: Duration = Duration::from_secs(30);
+
+/// Kinds of other operators that decide what is rendered: a pass that did not list them would take an OpenShift for a plain
+/// cluster.
+const DECIDING: [Kind; 3] = [
+    object::OPENSHIFT_INFRASTRUCTURE,
+    object::MACHINE_CONFIG,
+    object::MACHINE_CONFIG_POOL,
+];
+
 /// A running operator.
 pub struct Operator {
+    client: Client,
     reconciler: Reconciler,
     cache: Cache,
     changes: Changes,
@@ -43,8 +55,9 @@ impl Operator {
     pub fn start(client: Client, settings: Settings, api_server: ApiServer) -> Self {
         let cache = Cache::new();
         let changes = watches::start(&client, &cache, &settings);
-        let applier = Applier::with_cache(client, Policy::owned_by("Network"), cache.clone());
+        let applier = Applier::with_cache(client.clone(), Policy::owned_by("Network"), cache.clone());
         Self {
+            client,
             reconciler: Reconciler::new(applier, settings, api_server),
             cache,
             changes,
@@ -73,8 +86,14 @@ impl Operator {
         let mut check = Instant::now() + cache::PATIENCE;
         self.queue.add(());
         let mut reports = self.reports.follow();
+        let deciding = tokio::select! {
+            () = shutdown.wait() => return,
+            kinds = served(&self.client) => kinds,
+        };
+        let first_lists = Instant::now() + FIRST_LISTS;
         loop {
-            let synced = self.cache.is_synced();
+            let is_listed = deciding.iter().all(|kind| self.cache.serves(*kind));
+            let synced = self.cache.is_synced() && (is_listed || Instant::now() >= first_lists);
             readiness.set(synced && !self.reconciler.is_blocked());
             let look_again = self.reconciler.look_again();
             let ask_again = self.ask_again;
@@ -140,6 +159,23 @@ impl Operator {
     fn serves_networks(&self) -> bool {
         self.cache.serves(kube_kit::object::NETWORK_ATTACHMENT_DEFINITION)
     }
+}
+
+/// Which of the [`DECIDING`] kinds the API server serves. A server that does not answer serves none: the watches find them
+/// later.
+async fn served(client: &Client) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for kind in DECIDING {
+        let version = kind.api_version();
+        let resources = client.list_api_group_resources(&version);
+        let found = tokio::time::timeout(FIRST_LISTS, resources).await;
+        if let Ok(Ok(list)) = found
+            && list.resources.iter().any(|resource| resource.name == kind.plural)
+        {
+            kinds.push(kind);
+        }
+    }
+    kinds
 }
 
 /// How the API server is reached without services: as the environment says, or by its own address.

@@ -2,6 +2,7 @@
 
 mod carry_out;
 mod crashes;
+mod prober;
 mod tell;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -11,6 +12,7 @@ use kube_kit::{
     apply::{self, Applier},
     cache::{Blocked, Cache},
 };
+use prober::Prober;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -50,6 +52,8 @@ pub struct Reconciler {
     look_again: Option<Instant>,
     /// Watches that are refused, fail or are stale.
     blocked: Vec<Blocked>,
+    /// How far the Job is that finds out the MTU of the nodes.
+    prober: Prober,
 }
 
 /// The end of a pass before its goal; noted as a failure already.
@@ -66,6 +70,7 @@ impl Reconciler {
             rendered: false,
             look_again: None,
             blocked: Vec::new(),
+            prober: Prober::default(),
         }
     }
 
@@ -139,14 +144,19 @@ impl Reconciler {
         let diagnostics = cluster
             .as_ref()
             .map(|cluster| cluster.spec.network_diagnostics.clone());
+        let settings = self.settings.clone();
         let input = Input {
             spec: &merged,
             previous: previous.as_ref(),
             diagnostics: &diagnostics.unwrap_or_default(),
             facts: &facts,
-            settings: &self.settings,
+            settings: &settings,
         };
-        let plan = Plan::of(&input).map_err(|rejection| self.rejected(&rejection))?;
+        let plan = Plan::of(&input);
+        if matches!(plan, Ok(_) | Err(Rejection::Mtu(_))) {
+            self.probe_mtu(&stored, &merged, &facts).await?;
+        }
+        let plan = plan.map_err(|rejection| self.rejected(&rejection))?;
         self.store_operator_config(&stored, &plan).await?;
         self.carry_out(&stored, &plan).await?;
         self.write_cluster_status(cluster.as_ref(), &plan).await?;
@@ -228,9 +238,13 @@ impl Reconciler {
 
     fn rejected(&mut self, rejection: &Rejection) -> Stop {
         let (level, now) = (Level::OperatorConfig, Instant::now());
-        let message = rejection.to_string();
+        let is_mtu = matches!(rejection, Rejection::Mtu(_));
+        let message = match observe::wrong_host_mtu(self.cache(), &self.settings.namespace) {
+            Some(error) if is_mtu => format!("Failed to probe MTU: {error}"),
+            _ => rejection.to_string(),
+        };
         tracing::error!("{message}");
-        if matches!(rejection, Rejection::Mtu(_)) {
+        if is_mtu {
             self.failures.debounced(level, "MTUProbeFailed", message, now);
         } else {
             self.failures

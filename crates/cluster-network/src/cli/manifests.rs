@@ -28,6 +28,9 @@ pub struct Args {
     /// When images are pulled
     #[arg(long, value_name = "POLICY", default_value = "IfNotPresent")]
     pull_policy: String,
+    /// Have the API server refuse unsafe changes of the network before they are stored
+    #[arg(long)]
+    admission_policy: bool,
 }
 
 /// Answers the question, and prints nothing.
@@ -48,7 +51,11 @@ pub fn answer(args: &Args) -> Answer {
     match manifests::files(&install) {
         Ok(files) => {
             // The example is for people.
-            let texts = files.into_iter().filter(|(name, _)| *name != manifests::FILES[2]);
+            let is_chosen = |name: &str| match name {
+                manifests::ADMISSION_POLICY => args.admission_policy,
+                name => name != manifests::FILES[2],
+            };
+            let texts = files.into_iter().filter(|(name, _)| is_chosen(name));
             let texts: Vec<String> = texts.map(|(_, text)| text).collect();
             Answer {
                 text: texts.join("---\n"),
@@ -80,8 +87,20 @@ mod tests {
             kube_proxy_image: "registry.example/kube-proxy:v7".to_owned(),
             api_server: Some("192.0.2.1:6443".to_owned()),
             pull_policy: "Always".to_owned(),
+            admission_policy: false,
         };
         let objects: Vec<Value> = serde_saphyr::from_multiple(&answer(&args).text).expect("YAML");
+        let has_policy = |objects: &[Value]| {
+            let is_it = |it: &Value| it["metadata"]["name"] == "safe-changes.networks.operator.openshift.io";
+            objects.iter().any(is_it)
+        };
+        assert!(!has_policy(&objects));
+        let with = Args {
+            admission_policy: true,
+            ..args.clone()
+        };
+        let more: Vec<Value> = serde_saphyr::from_multiple(&answer(&with).text).expect("YAML");
+        assert!(has_policy(&more));
         let deployment = objects
             .iter()
             .find(|object| object["kind"] == "Deployment")

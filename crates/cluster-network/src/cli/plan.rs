@@ -1,5 +1,7 @@
 //! `weft network plan`: what a configuration would change, and what of it is unsafe.
 
+use std::collections::BTreeSet;
+
 use api::cluster_network::{config, operator};
 use kube_kit::{
     apply::Applier,
@@ -233,7 +235,7 @@ fn superfluous(cache: &Cache, plan: &Plan) -> String {
         .iter()
         .map(|(part, _)| part.label())
         .collect();
-    let mut text = String::new();
+    let mut lines = BTreeSet::new();
     for kind in watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED) {
         for object in cache.list(kind) {
             let part = object["metadata"]["labels"][names::PART_LABEL]
@@ -246,11 +248,12 @@ fn superfluous(cache: &Cache, plan: &Plan) -> String {
                 .chain(&plan.rendered.kept)
                 .any(|other| other.same(&id));
             if !part.is_empty() && !is_kept && !stays {
-                text += &format!("- {}\n", named(&id));
+                lines.insert(id);
             }
         }
     }
-    text
+    let line = |id: &ObjectId| format!("- {}\n", named(id));
+    lines.iter().map(line).collect()
 }
 
 /// Parts that would not be applied.

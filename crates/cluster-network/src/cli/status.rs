@@ -4,7 +4,7 @@ use api::cluster_network::operator::{Condition, NetworkStatus};
 use kube_kit::{
     cache::Cache,
     connection::{self, Answer, Flags},
-    object::{self, ObjectId},
+    object::ObjectId,
     workload,
 };
 use serde_json::Value;
@@ -50,9 +50,7 @@ pub fn answer(args: &Args) -> Answer {
 
 /// Workloads of the network, each with what is still going on.
 fn workloads(cache: &Cache) -> Vec<(String, Option<String>)> {
-    let all = [object::DAEMON_SET, object::DEPLOYMENT]
-        .into_iter()
-        .flat_map(|kind| cache.list(kind));
+    let all = observed::workloads(cache).into_values();
     let ours = all.filter(|it| it["metadata"]["labels"].get(names::PART_LABEL).is_some());
     let mut lines: Vec<_> = ours
         .map(|object| {

@@ -167,7 +167,7 @@ fn is_pulled(prepuller: Option<&Workload>, release: &str) -> bool {
 }
 
 /// How a version stands to another one (semantic versioning 2.0); nothing if one of them is none.
-fn compare(one: &str, two: &str) -> Option<Ordering> {
+pub(super) fn compare(one: &str, two: &str) -> Option<Ordering> {
     if one == two && !one.is_empty() {
         return Some(Ordering::Equal);
     }

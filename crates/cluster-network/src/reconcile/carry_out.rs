@@ -287,7 +287,7 @@ fn cluster_status(before: &config::NetworkStatus, applied: &NetworkSpec) -> conf
 }
 
 /// The reference to the operator configuration that everything carries.
-fn owner(operator: &Value) -> Value {
+pub(super) fn owner(operator: &Value) -> Value {
     json!({
         "apiVersion": "operator.openshift.io/v1",
         "kind": OWNER_KIND,

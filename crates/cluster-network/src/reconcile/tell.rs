@@ -8,11 +8,7 @@ use api::cluster_network::{
     operator::{Condition, NetworkStatus},
 };
 use k8s_openapi::jiff::Timestamp;
-use kube_kit::{
-    apply,
-    cache::Lookup,
-    object::{self, ObjectId},
-};
+use kube_kit::{apply, cache::Lookup, object::ObjectId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -83,13 +79,8 @@ impl Reconciler {
             object["metadata"]["labels"][names::STATUS_LABEL] == names::STAND_ALONE
                 && object.pointer("/metadata/deletionTimestamp").is_none()
         };
-        let mut all: Vec<_> = [object::DAEMON_SET, object::DEPLOYMENT]
-            .into_iter()
-            .flat_map(|kind| self.cache().list(kind))
-            .filter(counts)
-            .collect();
-        all.sort_by_key(|object| ObjectId::of(object));
-        let all: Vec<&Value> = all.iter().map(Arc::as_ref).collect();
+        let all = observe::workloads(self.cache());
+        let all: Vec<&Value> = all.values().filter(|it| counts(it)).map(Arc::as_ref).collect();
         workloads::assess(&all, before, &self.settings.version, now())
     }
 

@@ -11,6 +11,8 @@ mod configuration;
 #[cfg(test)]
 mod objects;
 #[cfg(test)]
+mod ovn;
+#[cfg(test)]
 mod proxies;
 #[cfg(test)]
 mod stage;
