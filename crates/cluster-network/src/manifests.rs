@@ -28,6 +28,10 @@ pub struct Install<'a> {
     pub pull_policy: &'a str,
     /// Image of kube-proxy; empty where none is to be deployed.
     pub kube_proxy_image: &'a str,
+    /// Image of OVN-Kubernetes; empty where none is to be deployed.
+    pub ovn_image: &'a str,
+    /// Image of kube-rbac-proxy; empty where no metrics are to be read through it.
+    pub kube_rbac_proxy_image: &'a str,
     /// Name or address of the API server and its port, where there are no services yet.
     pub api_server: Option<(&'a str, &'a str)>,
 }
@@ -134,6 +138,8 @@ fn tell(variables: &mut Vec<Value>, install: &Install<'_>) {
         (names::env::VERSION, install.version),
         (names::env::PULL_POLICY, install.pull_policy),
         (names::env::KUBE_PROXY_IMAGE, install.kube_proxy_image),
+        (names::env::OVN_IMAGE, install.ovn_image),
+        (names::env::KUBE_RBAC_PROXY_IMAGE, install.kube_rbac_proxy_image),
     ] {
         for variable in variables.iter_mut().filter(|variable| variable["name"] == name) {
             variable["value"] = json!(value);

@@ -59,6 +59,10 @@ pub fn answer(args: &Args) -> Answer {
         if args.offline {
             let facts = Facts {
                 host_mtu: Some(1500),
+                api_server: ApiServer {
+                    host: "localhost".to_owned(),
+                    port: "6443".to_owned(),
+                },
                 ..Facts::default()
             };
             return Ok::<_, Error>(given.offline(&facts, &settings(None)));

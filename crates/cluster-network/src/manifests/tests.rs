@@ -7,6 +7,8 @@ const INSTALL: Install<'_> = Install {
     version: "0.1.0",
     pull_policy: "IfNotPresent",
     kube_proxy_image: "",
+    ovn_image: "",
+    kube_rbac_proxy_image: "",
     api_server: None,
 };
 

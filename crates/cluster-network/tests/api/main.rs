@@ -7,11 +7,15 @@ mod beside;
 #[cfg(test)]
 mod certificates;
 #[cfg(test)]
+mod commands;
+#[cfg(test)]
 mod configuration;
 #[cfg(test)]
 mod objects;
 #[cfg(test)]
 mod ovn;
+#[cfg(test)]
+mod policy;
 #[cfg(test)]
 mod proxies;
 #[cfg(test)]

@@ -26,7 +26,7 @@ fn found_out(stage: &Stage, mtu: &str) {
 }
 
 /// The configuration of a cluster whose MTU was found out.
-fn configure(stage: &Stage) {
+pub(crate) fn configure(stage: &Stage) {
     found_out(stage, "1500");
     choose(stage);
 }
@@ -42,7 +42,7 @@ fn choose(stage: &Stage) {
 }
 
 /// Waits until the operator has applied everything, and returns.
-fn settled(stage: &Stage) {
+pub(crate) fn settled(stage: &Stage) {
     stage.there(NODE);
     stage.there(IDENTITY);
     stage.at_rest();
@@ -375,136 +375,5 @@ fn mtu_migration_goes_on_until_it_is_finished() {
     stage.condition("Degraded", "False : ");
     stage.wait_for("no migration in the status", CLUSTER, |object| {
         object?["status"].get("migration").is_none().then_some(())
-    });
-}
-
-/// Sends a change that is not stored, and returns the text of its refusal; empty where it is accepted.
-fn refusal(stage: &Stage, path: &str, spec: &Value) -> String {
-    let answer = stage.patch(&format!("{path}?dryRun=All"), &json!({ "spec": spec }));
-    if answer.status.is_success() {
-        return String::new();
-    }
-    answer.refused()
-}
-
-#[test]
-fn admission_policy_refuses_unsafe_changes_before_they_are_stored() {
-    let stage = Stage::start();
-    let _operator = stage.operator();
-    configure(&stage);
-    settled(&stage);
-    let install = cluster_network::manifests::Install {
-        image: "weft",
-        version: "",
-        pull_policy: "",
-        kube_proxy_image: "",
-        api_server: None,
-    };
-    let files = cluster_network::manifests::files(&install).expect("files");
-    let policy = cluster_network::manifests::ADMISSION_POLICY;
-    let (_, text) = files.iter().find(|(name, _)| *name == policy).expect("the file");
-    let objects: Vec<Value> = serde_saphyr::from_multiple(text).expect("YAML");
-    for object in &objects {
-        stage.apply(object);
-    }
-    let ovn = |config: &Value| json!({ "defaultNetwork": { "ovnKubernetesConfig": config } });
-    // The API server compiles a policy some time after it is stored.
-    crate::stage::until("the policies", || {
-        let texts = [
-            refusal(&stage, OPERATOR, &json!({ "disableMultiNetwork": true })),
-            refusal(&stage, CLUSTER, &json!({ "networkType": "Calico" })),
-        ];
-        if texts.iter().any(String::is_empty) {
-            Err(format!("{texts:?}"))
-        } else {
-            Ok(())
-        }
-    });
-    let pods =
-        |cidr: &str, prefix: i64| json!({ "clusterNetwork": [{ "cidr": cidr, "hostPrefix": prefix }] });
-    for (path, change, text) in [
-        (
-            OPERATOR,
-            json!({ "disableMultiNetwork": true }),
-            "cannot change DisableMultiNetwork",
-        ),
-        (
-            OPERATOR,
-            json!({ "defaultNetwork": { "type": "Calico" } }),
-            "cannot change default network type",
-        ),
-        (
-            CLUSTER,
-            json!({ "networkType": "Calico" }),
-            "cannot change default network type",
-        ),
-        (
-            OPERATOR,
-            ovn(&json!({ "mtu": 1300 })),
-            "cannot change ovn-kubernetes MTU without migration",
-        ),
-        (
-            OPERATOR,
-            ovn(&json!({ "genevePort": 6082 })),
-            "cannot change ovn-kubernetes genevePort",
-        ),
-        (
-            CLUSTER,
-            json!({ "serviceNetwork": ["10.97.0.0/16"] }),
-            "unsupported change to ServiceNetwork",
-        ),
-        (
-            CLUSTER,
-            json!({ "clusterNetwork": [{ "cidr": "10.244.0.0/16", "hostPrefix": 24 }, { "cidr": "10.9.0.0/16", "hostPrefix": 24 }] }),
-            "adding/removing clusterNetwork entries of the same type is not supported",
-        ),
-        (
-            CLUSTER,
-            pods("10.244.0.0/17", 24),
-            "reducing IP range with a larger CIDR mask for clusterNetwork CIDR is unsupported",
-        ),
-        (
-            CLUSTER,
-            pods("10.244.0.0/16", 25),
-            "modifying a clusterNetwork's hostPrefix value is unsupported",
-        ),
-        (
-            CLUSTER,
-            pods("10.0.0.0/16", 24),
-            "modifying IP network value for clusterNetwork CIDR is unsupported",
-        ),
-    ] {
-        let refused = refusal(&stage, path, &change);
-        assert!(refused.contains(text), "{change}: {refused:?}, not {text}");
-    }
-    for (path, change) in [
-        (
-            OPERATOR,
-            ovn(&json!({ "gatewayConfig": { "routingViaHost": true } })),
-        ),
-        (
-            OPERATOR,
-            ovn(&json!({ "hybridOverlayConfig": { "hybridOverlayVXLANPort": 4790 } })),
-        ),
-        (OPERATOR, ovn(&json!({ "mtu": 1400, "genevePort": 6081 }))),
-        (
-            OPERATOR,
-            json!({
-                "migration": { "mtu": { "network": { "from": 1400, "to": 1300 }, "machine": { "to": 1500 } } },
-            }),
-        ),
-        (CLUSTER, pods("10.244.0.0/15", 24)),
-        (CLUSTER, json!({ "networkDiagnostics": { "mode": "Disabled" } })),
-    ] {
-        let refused = refusal(&stage, path, &change);
-        assert!(refused.is_empty(), "{change}: {refused}");
-    }
-    // Without a record everything is safe.
-    stage.change(OPERATOR, &json!({ "spec": { "managementState": "Unmanaged" } }));
-    stage.at_rest();
-    stage.remove(crate::stage::RECORD);
-    crate::stage::until("a forced change", || {
-        let refused = refusal(&stage, OPERATOR, &json!({ "disableMultiNetwork": true }));
-        if refused.is_empty() { Ok(()) } else { Err(refused) }
     });
 }

@@ -55,6 +55,8 @@ fn install(admin: &Admin) {
         version: VERSION,
         pull_policy: "IfNotPresent",
         kube_proxy_image: "",
+        ovn_image: "",
+        kube_rbac_proxy_image: "",
         api_server: None,
     };
     for object in manifests::operator(&install).expect("objects") {
