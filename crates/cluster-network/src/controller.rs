@@ -31,8 +31,9 @@ const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// Kinds of other operators that decide what is rendered: a pass that did not list them would take an OpenShift for a plain
 /// cluster.
-const DECIDING: [Kind; 3] = [
+const DECIDING: [Kind; 4] = [
     object::OPENSHIFT_INFRASTRUCTURE,
+    object::FEATURE_GATE,
     object::MACHINE_CONFIG,
     object::MACHINE_CONFIG_POOL,
 ];
@@ -46,7 +47,7 @@ pub struct Operator {
     queue: Queue<()>,
     /// When to ask for kinds that were not served.
     ask_again: Option<Instant>,
-    /// What the parts have to say that work beside this one.
+    /// Reports of the controllers that run beside this one.
     reports: Reports,
 }
 
@@ -67,20 +68,19 @@ impl Operator {
         }
     }
 
-    /// Where the parts tell how they are that work beside this one.
+    /// The reports of the controllers that run beside this one.
     pub fn reports(&self) -> Reports {
         self.reports.clone()
     }
 
-    /// Tells what may pass when it has lasted for so long; two minutes by default.
+    /// Reports a failure that may pass once it has lasted for so long; two minutes by default.
     #[must_use]
     pub fn debounced_for(mut self, debounce: Duration) -> Self {
         self.reconciler.debounced_for(debounce);
         self
     }
 
-    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start. Ready while all
-    /// watches are up to date.
+    /// Runs until the shutdown. The next start continues what that interrupts. Ready while all watches are up to date.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the cluster network operator");
         let mut check = Instant::now() + cache::PATIENCE;

@@ -7,7 +7,7 @@ use crate::ovn::observed::Observed;
 /// What the machines of the cluster run on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
-    /// Nobody says: a plain cluster.
+    /// None: a plain cluster.
     #[default]
     None,
     /// Machines of one's own.

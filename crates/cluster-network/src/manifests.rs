@@ -124,15 +124,15 @@ pub fn operator(install: &Install<'_>) -> Result<Vec<Value>, Error> {
             container["image"] = json!(install.image);
             container["imagePullPolicy"] = json!(install.pull_policy);
             if let Some(variables) = container["env"].as_array_mut() {
-                tell(variables, install);
+                set_variables(variables, install);
             }
         }
     }
     Ok(objects)
 }
 
-/// Tells the operator what the installation says.
-fn tell(variables: &mut Vec<Value>, install: &Install<'_>) {
+/// Sets the variables of the operator's container.
+fn set_variables(variables: &mut Vec<Value>, install: &Install<'_>) {
     for (name, value) in [
         (names::env::OWN_IMAGE, install.image),
         (names::env::VERSION, install.version),

@@ -78,11 +78,11 @@ pub const NO_MULTI_NETWORK_POLICY: &str = "useMultiNetworkPolicy is set, and the
 /// A network has whereabouts as its IPAM, and the image of whereabouts is not known.
 pub const NO_WHEREABOUTS: &str = "an additional network has IPAM whereabouts, which another installer has to deploy, because \
                                   environment variable WHEREABOUTS_CNI_IMAGE of the operator is not set";
-/// kube-proxy is asked for, and nobody has said which.
+/// kube-proxy is to be deployed, and its image is not known.
 pub const NO_KUBE_PROXY_IMAGE: &str = "kube-proxy is to be deployed, and its image is not known: set environment variable \
                                        KUBE_PROXY_IMAGE of the operator, or deployKubeProxy to false";
 
-/// Somebody else's kube-proxy runs (§19).
+/// kube-proxy of another installer runs (§19).
 pub fn foreign_kube_proxy(daemon_set: &str) -> String {
     format!(
         "kube-proxy is not deployed, because DaemonSet {daemon_set} runs it already: set deployKubeProxy to false, or \

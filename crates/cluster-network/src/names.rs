@@ -46,7 +46,7 @@ pub const ROLLOUT_HUNG: &str = "networkoperator.openshift.io/rollout-hung";
 pub const CREATE_ONLY: &str = "networkoperator.openshift.io/create-only";
 /// Annotation of objects that are left alone for now (§5.1).
 pub const CREATE_WAIT: &str = "networkoperator.openshift.io/create-wait";
-/// Annotation of objects whose failure is nobody's concern (§5.1).
+/// Annotation of objects whose failure degrades nothing (§5.1).
 pub const IGNORE_ERRORS: &str = "networkoperator.openshift.io/ignore-errors";
 /// Annotation with a patch that goes before the object (§5.1).
 pub const PRE_PATCH: &str = "networkoperator.openshift.io/pre-patch";
@@ -114,6 +114,8 @@ pub mod env {
     pub const OVN_NB_PROBE: &str = "OVN_NB_INACTIVITY_PROBE";
     /// Port at which nodes answer those that check them for egress addresses.
     pub const OVN_EGRESS_PORT: &str = "OVN_EGRESSIP_HEALTHCHECK_PORT";
+    /// Name of the operator's own pod.
+    pub const POD_NAME: &str = "POD_NAME";
     /// When images are pulled.
     pub const PULL_POLICY: &str = "IMAGE_PULL_POLICY";
     /// Name or address of the API server for what runs on the nodes.
@@ -131,6 +133,8 @@ pub const MTU_PROBER: &str = "cluster-network-operator/mtu-prober";
 /// The Deployment of the operator.
 pub const OPERATOR_DEPLOYMENT: &str = "network-operator";
 
+/// Lease of the operator that works.
+pub const LEADER_LEASE: &str = "network-operator-lock";
 /// Namespace of OVN-Kubernetes.
 pub const OVN_NAMESPACE: &str = "openshift-ovn-kubernetes";
 /// Namespace of the programs that make each of its nodes a user.

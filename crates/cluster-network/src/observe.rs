@@ -1,6 +1,9 @@
 //! What the watches know, in the form that plans are made of.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::cluster_network::{SINGLETON, config, operator};
 use kube_kit::{
@@ -166,7 +169,9 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
     let is_external = topology("controlPlaneTopology", "External");
     let platform = Platform::named(platform.unwrap_or_default());
     Facts {
-        gates: std::collections::BTreeSet::new(),
+        gates: present(cache, &object::FEATURE_GATE.object(None, SINGLETON))
+            .map(|gates| feature_gates(&gates, &settings.version))
+            .unwrap_or_default(),
         host_mtu: hosted_mtu(&platform, is_external).or(host_mtu.and_then(Result::ok)),
         platform,
         routing_via_host: via_host.is_some_and(|mode| mode == "local"),
@@ -184,6 +189,18 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
         ovn: ovn(cache, settings, &nodes, is_external),
         node_identity: node_identity(cache, infrastructure.is_some()),
     }
+}
+
+/// Feature gates that are on in a version; in the newest one where there is no entry for it (§1.3).
+fn feature_gates(object: &Value, version: &str) -> BTreeSet<String> {
+    let details = object["status"]["featureGates"].as_array();
+    let mut entries = details.into_iter().flatten();
+    let entry = entries.clone().find(|entry| entry["version"] == version);
+    let enabled = entry.or_else(|| entries.next()).map(|entry| &entry["enabled"]);
+    let enabled = enabled.and_then(Value::as_array).into_iter().flatten();
+    enabled
+        .filter_map(|gate| gate["name"].as_str().map(str::to_owned))
+        .collect()
 }
 
 /// Control plane nodes that the installer was configured with (§7.2); none without an installer.
@@ -284,8 +301,21 @@ fn foreign_kube_proxy(cache: &Cache) -> Option<String> {
 mod tests {
     use serde_json::json;
 
-    use super::{host_mtu, hosted_mtu, replicas};
+    use super::{feature_gates, host_mtu, hosted_mtu, replicas};
     use crate::facts::Platform;
+
+    #[test]
+    fn feature_gates_are_those_of_the_version() {
+        let gates = json!({ "status": { "featureGates": [
+            { "version": "4.20.0", "enabled": [{ "name": "EVPN" }], "disabled": [{ "name": "NetworkConnect" }] },
+            { "version": "4.19.0", "enabled": [{ "name": "NetworkConnect" }] },
+        ] } });
+        let on = |version: &str| feature_gates(&gates, version).into_iter().collect::<Vec<_>>();
+        assert_eq!(on("4.20.0"), ["EVPN"]);
+        assert_eq!(on("4.19.0"), ["NetworkConnect"]);
+        assert_eq!(on("1.2.3"), ["EVPN"]);
+        assert!(feature_gates(&json!({}), "4.20.0").is_empty());
+    }
 
     #[test]
     fn replicas_of_the_installer_are_a_number_or_a_text() {

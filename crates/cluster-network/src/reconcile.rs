@@ -1,15 +1,15 @@
-//! One pass: observe, plan, carry out, tell (§2.2, §5).
+//! One pass: observe, plan, apply, report (§2.2, §5).
 
-mod carry_out;
+mod apply;
 mod crashes;
 mod prober;
-mod tell;
+mod status;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use api::cluster_network::{config, operator};
 use kube_kit::{
-    apply::{self, Applier},
+    apply::{Applier, Error as ApplyError},
     cache::{Blocked, Cache},
 };
 use prober::Prober;
@@ -33,7 +33,7 @@ use crate::{
 pub enum Error {
     /// Something could not be written.
     #[error(transparent)]
-    Write(#[from] apply::Error),
+    Write(#[from] ApplyError),
     /// Something failed that may work later; the status says so too.
     #[error("{0}")]
     Failed(String),
@@ -48,7 +48,7 @@ pub struct Reconciler {
     failures: Failures,
     /// Whether a render was successful in this process: before that, nothing is removed.
     rendered: bool,
-    /// When to look again, although nothing changes.
+    /// When the next pass is due, although nothing changes.
     look_again: Option<Instant>,
     /// Watches that are refused, fail or are stale.
     blocked: Vec<Blocked>,
@@ -74,12 +74,12 @@ impl Reconciler {
         }
     }
 
-    /// Tells what may pass when it has lasted for so long.
+    /// Reports a failure that may pass once it has lasted for so long.
     pub fn debounced_for(&mut self, debounce: Duration) {
         self.failures = Failures::debounced_for(debounce);
     }
 
-    /// Notes what the parts have to say that work beside this one.
+    /// Notes the reports of the controllers that run beside this one.
     pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>) {
         self.failures.reported(reports, Instant::now());
     }
@@ -100,7 +100,7 @@ impl Reconciler {
         !self.blocked.is_empty()
     }
 
-    /// When to look again, although nothing changes.
+    /// When the next pass is due, although nothing changes.
     pub fn look_again(&self) -> Option<Instant> {
         self.look_again
     }
@@ -116,10 +116,10 @@ impl Reconciler {
     pub async fn reconcile(&mut self) -> Result<(), Error> {
         self.look_again = None;
         let outcome = self.bring_about().await;
-        let told = self.tell().await;
+        let reported = self.report_status().await;
         match outcome {
             Err(Stop(Some(message))) => Err(Error::Failed(message)),
-            Ok(()) | Err(Stop(None)) => Ok(told?),
+            Ok(()) | Err(Stop(None)) => Ok(reported?),
         }
     }
 
@@ -158,7 +158,7 @@ impl Reconciler {
         }
         let plan = plan.map_err(|rejection| self.rejected(&rejection))?;
         self.store_operator_config(&stored, &plan).await?;
-        self.carry_out(&stored, &plan).await?;
+        self.apply_plan(&stored, &plan).await?;
         self.write_cluster_status(cluster.as_ref(), &plan).await?;
         self.failures.clear(Level::OperatorConfig);
         Ok(())
@@ -254,19 +254,19 @@ impl Reconciler {
         Stop(None)
     }
 
-    fn failed(&mut self, level: Level, reason: &'static str, error: &apply::Error) -> Stop {
+    fn failed(&mut self, level: Level, reason: &'static str, error: &ApplyError) -> Stop {
         let message = error.to_string();
         tracing::warn!(reason, "{message}");
         if error.is_conflict() {
             return Stop(Some(message));
         }
-        let told = match reason {
+        let text = match reason {
             "MergeClusterConfig" | "UpdateOperatorConfig" => {
                 format!("Error while trying to update operator configuration: {message}")
             }
             _ => format!("Error while updating operator configuration: {message}"),
         };
-        self.failures.debounced(level, reason, told, Instant::now());
+        self.failures.debounced(level, reason, text, Instant::now());
         Stop(Some(message))
     }
 }

@@ -1,8 +1,8 @@
-//! What the operator is told by its environment (§1.1).
+//! Settings of the operator, from its environment (§1.1).
 
 use crate::{facts::CniDirectories, names::env, ovn::ini::EGRESS_HEALTH_PORT};
 
-/// What the operator is told by its environment.
+/// Settings of the operator, from its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Version for annotations and statuses.

@@ -32,7 +32,7 @@ pub const RENDERED: [Kind; 16] = [
     object::VALIDATING_ADMISSION_POLICY_BINDING,
 ];
 
-/// Kinds of rendered objects that somebody else may define, or we ourselves in the same pass.
+/// Kinds of rendered objects that another installer may define, or the operator in the same pass.
 pub const RENDERED_IF_SERVED: [Kind; 5] = [
     object::NETWORK_ATTACHMENT_DEFINITION,
     object::SERVICE_MONITOR,
@@ -95,6 +95,14 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
         object::OPENSHIFT_INFRASTRUCTURE,
         None,
         &infrastructure,
+        cache::keep_all,
+    ));
+    let gates = one(api::cluster_network::SINGLETON).absent(ABSENT);
+    changes.push(cache.watch_if_served(
+        client.clone(),
+        object::FEATURE_GATE,
+        None,
+        &gates,
         cache::keep_all,
     ));
     watch_ovn(client, cache, &mut changes);

@@ -8,7 +8,7 @@ use kube_kit::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Reconciler, Stop, carry_out::owner};
+use super::{Reconciler, Stop, apply::owner};
 use crate::{facts::Facts, failures::Level, names, observe::Stored, render};
 
 /// How far the Job is.

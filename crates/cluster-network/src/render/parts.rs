@@ -114,7 +114,7 @@ fn daemon_config(context: &Context<'_>) -> Value {
     config
 }
 
-/// What is wrong with networks is told when they are defined (§12).
+/// The webhook that checks definitions of networks (§12).
 pub(super) fn admission_controller(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("admission.yaml", include_str!("admission.yaml"))?;
     complete(&mut objects, context);
@@ -206,7 +206,7 @@ pub(super) fn kube_proxy(context: &Context<'_>, proxy: &Proxy) -> Result<Vec<Val
         set(service, "/spec/ports/0/port", json!(port))?;
         use_image(&mut objects, KUBE_RBAC_PROXY, guard, &settings.pull_policy);
     } else {
-        // Nobody would answer there.
+        // No program would answer there.
         containers_of(daemon)?.retain(|container| container["name"] != KUBE_RBAC_PROXY);
         let monitors = ["ServiceMonitor", "Service"];
         objects.retain(|object| !monitors.iter().any(|kind| object["kind"] == *kind));
@@ -276,7 +276,7 @@ pub(super) fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value
     Ok(objects)
 }
 
-/// What every user may know (§14).
+/// The role of all users (§14).
 pub(super) fn public_role() -> Result<Vec<Value>, Error> {
     let mut objects = parse("public.yaml", include_str!("public.yaml"))?;
     // OpenShift has the namespace, with labels of its own.

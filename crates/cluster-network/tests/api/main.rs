@@ -11,6 +11,8 @@ mod commands;
 #[cfg(test)]
 mod configuration;
 #[cfg(test)]
+mod leader;
+#[cfg(test)]
 mod objects;
 #[cfg(test)]
 mod ovn;

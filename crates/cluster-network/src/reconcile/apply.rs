@@ -1,4 +1,4 @@
-//! Carries a plan out: the record, then the objects in their order, then what is no longer rendered goes.
+//! Applies a plan: the record, then the objects in their order. Then it prunes what is no longer rendered.
 
 use std::collections::BTreeSet;
 
@@ -63,7 +63,7 @@ impl Reconciler {
     }
 
     /// Applies everything, as far as it goes, and removes what is not rendered any more.
-    pub(super) async fn carry_out(&mut self, stored: &Stored<NetworkSpec>, plan: &Plan) -> Result<(), Stop> {
+    pub(super) async fn apply_plan(&mut self, stored: &Stored<NetworkSpec>, plan: &Plan) -> Result<(), Stop> {
         let (level, now) = (Level::OperatorConfig, Instant::now());
         let rendered = &plan.rendered;
         tracing::debug!("Render phase done, rendered {} objects", rendered.objects.len());

@@ -24,7 +24,7 @@ use crate::{
 
 impl Reconciler {
     /// Writes both statuses where they differ from what is to be told.
-    pub(super) async fn tell(&mut self) -> Result<(), apply::Error> {
+    pub(super) async fn report_status(&mut self) -> Result<(), apply::Error> {
         let live = self.live(&observe::cluster_operator_id());
         let status = live
             .as_ref()
