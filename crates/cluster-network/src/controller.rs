@@ -161,21 +161,34 @@ impl Operator {
     }
 }
 
-/// Which of the [`DECIDING`] kinds the API server serves. A server that does not answer serves none: the watches find them
-/// later.
+/// Which of the [`DECIDING`] kinds the API server serves. Asks until it answers: a plan made without the answer could prune
+/// what the cluster needs.
 async fn served(client: &Client) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for kind in DECIDING {
-        let version = kind.api_version();
-        let resources = client.list_api_group_resources(&version);
-        let found = tokio::time::timeout(FIRST_LISTS, resources).await;
-        if let Ok(Ok(list)) = found
-            && list.resources.iter().any(|resource| resource.name == kind.plural)
-        {
+        if serves(client, kind).await {
             kinds.push(kind);
         }
     }
     kinds
+}
+
+async fn serves(client: &Client, kind: Kind) -> bool {
+    let version = kind.api_version();
+    loop {
+        let resources = client.list_api_group_resources(&version);
+        match tokio::time::timeout(FIRST_LISTS, resources).await {
+            Ok(Ok(list)) => return list.resources.iter().any(|resource| resource.name == kind.plural),
+            // Nothing of the group is served, or this account may not know.
+            Ok(Err(kube::Error::Api(status))) if status.code < 500 => return false,
+            Ok(Err(error)) => {
+                let error = client::message(&error);
+                tracing::warn!(error, "cannot find out whether {version} is served");
+            }
+            Err(_) => tracing::warn!("the API server does not say whether {version} is served"),
+        }
+        tokio::time::sleep(OWN_DEFINITIONS).await;
+    }
 }
 
 /// How the API server is reached without services: as the environment says, or by its own address.

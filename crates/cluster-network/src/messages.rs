@@ -58,6 +58,9 @@ pub const DEPLOYING: &str = "Deploying";
 /// OVN-Kubernetes is configured, and its image is not.
 pub const NO_OVN_IMAGE: &str = "OVN-Kubernetes is to be deployed, and its image is not known: set environment variable \
                                 OVN_IMAGE of the operator";
+/// Traffic is to be encrypted, and no node gets a certificate for it.
+pub const IPSEC_WITHOUT_IDENTITY: &str = "ipsecConfig has mode Full, and ConfigMap network-node-identity disables the \
+                                          identities of nodes: their requests for certificates will be refused";
 /// The address of the API server is not known.
 pub const NO_API_SERVER: &str = "OVN-Kubernetes is to be deployed, and the address of the API server is not known: set \
                                  environment variable APISERVER_OVERRIDE_HOST of the operator";

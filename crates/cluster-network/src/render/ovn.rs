@@ -103,6 +103,9 @@ pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
         json!(include_str!("ovn/ovnkube-lib.sh")),
     )?;
     let decided = Decided::of(context, &script["data"])?;
+    if decided.ipsec.ovn && !facts.ovn.config_maps.has_node_identity() {
+        tracing::warn!("{}", messages::IPSEC_WITHOUT_IDENTITY);
+    }
     let file = find(&mut configuration, "ConfigMap", "ovnkube-config")?;
     set(file, "/data/ovnkube.conf", json!(decided.file))?;
 

@@ -191,6 +191,53 @@ fn update_pulls_images_then_nodes_then_the_control_plane() {
     stage.condition("Progressing", "False : ");
 }
 
+#[test]
+fn workloads_of_an_earlier_operator_are_updated_in_the_same_order() {
+    let stage = Stage::start();
+    let namespace = "openshift-ovn-kubernetes";
+    stage.namespace(namespace, &[]);
+    // Without the label of ours, by which all other objects are watched.
+    let workload = |kind: &str, name: &str, app: &str| {
+        let spec = json!({ "containers": [{ "name": "c", "image": "old" }] });
+        json!({
+            "apiVersion": "apps/v1", "kind": kind,
+            "metadata": {
+                "name": name, "namespace": namespace, "annotations": { "release.openshift.io/version": "1.2.2" },
+            },
+            "spec": {
+                "selector": { "matchLabels": { "app": app } },
+                "template": { "metadata": { "labels": { "app": app } }, "spec": spec },
+            },
+        })
+    };
+    stage.apply(&workload("DaemonSet", "ovnkube-node", "ovnkube-node"));
+    stage.apply(&workload(
+        "Deployment",
+        "ovnkube-control-plane",
+        "ovnkube-control-plane",
+    ));
+    let _operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    stage.there(PREPULLER);
+    let image = |path: &str| stage.there(path)["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+    assert_eq!((image(NODE), image(CONTROL_PLANE)), (json!("old"), json!("old")));
+    stage.roll_out(PREPULLER);
+    let node = stage.wait_for("the release", NODE, |object| {
+        let annotations = &object?["metadata"]["annotations"];
+        (annotations["release.openshift.io/version"] == "1.2.3")
+            .then(|| object.cloned())
+            .flatten()
+    });
+    // It was installed without masquerade subnets of its own, and keeps to that.
+    let masquerade = "networkoperator.openshift.io/default-masquerade-network-cidrs";
+    assert!(
+        node["metadata"]["annotations"].get(masquerade).is_none(),
+        "{node:#}"
+    );
+    assert_eq!(image(CONTROL_PLANE), "old");
+}
+
 // cluster-network#46
 #[test]
 fn encryption_is_switched_off_in_ovn_before_its_workload_goes() {
