@@ -39,7 +39,7 @@ enum Error {
     NoNetwork(String),
     #[error("{0}")]
     Unreadable(String),
-    #[error("the cluster does not tell everything: {0}")]
+    #[error("the watches are not complete: {0}")]
     Incomplete(String),
 }
 

@@ -36,7 +36,7 @@ Examples:
   weft network plan -f network.yaml --offline
 
 Exit code: 0 nothing would change, 1 something would, or the configuration is
-rejected, 2 it cannot be told.";
+rejected, 2 there is no answer.";
 
 /// Arguments of `weft network plan`.
 #[derive(Clone, Debug, clap::Args)]

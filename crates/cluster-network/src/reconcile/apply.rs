@@ -103,7 +103,7 @@ impl Reconciler {
         if annotation(names::CREATE_WAIT).is_some() {
             return Ok(());
         }
-        let told = |error: String| {
+        let failed = |error: String| {
             if annotation(names::IGNORE_ERRORS).is_some() {
                 tracing::info!(%id, error, "ignored");
                 return Ok(());
@@ -114,7 +114,7 @@ impl Reconciler {
             match self.exists(&id).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(error) => return told(error),
+                Err(error) => return failed(error),
             }
         }
         if let Some(patch) = annotation(names::PRE_PATCH) {
@@ -122,7 +122,7 @@ impl Reconciler {
             match self.applier.strategic_patch(&id, &patch).await {
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => {}
-                Err(error) => return told(error.cause.to_string()),
+                Err(error) => return failed(error.cause.to_string()),
             }
         }
         let mut object = object.clone();
@@ -144,7 +144,7 @@ impl Reconciler {
                 if id.kind == "NetworkAttachmentDefinition" && text.contains("namespaces") {
                     text = format!("{text}: {}", messages::NAMESPACE_HINT);
                 }
-                told(text)
+                failed(text)
             }
         }
     }
@@ -177,7 +177,7 @@ impl Reconciler {
                 }
             }
         }
-        // Where something can't be rendered, nobody knows what of an earlier operator's objects is still needed.
+        // Where a part cannot be rendered, it is not known which objects of an earlier operator are still needed.
         if rendered.failed.is_empty() {
             superfluous.extend(self.related());
         }
@@ -219,7 +219,7 @@ impl Reconciler {
             .collect()
     }
 
-    /// Tells users of the cluster configuration what the network is like (§10.4).
+    /// Writes the status of the cluster configuration (§10.4).
     pub(super) async fn write_cluster_status(
         &mut self,
         cluster: Option<&Stored<config::NetworkSpec>>,

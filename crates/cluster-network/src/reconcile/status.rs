@@ -1,4 +1,4 @@
-//! Tells users: the status of the operator configuration, and the `ClusterOperator` (§10, §11).
+//! The status of the operator configuration, and the `ClusterOperator` (§10, §11).
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Reconciler {
-    /// Writes both statuses where they differ from what is to be told.
+    /// Writes both statuses where they differ from the observed state.
     pub(super) async fn report_status(&mut self) -> Result<(), apply::Error> {
         let live = self.live(&observe::cluster_operator_id());
         let status = live
@@ -223,11 +223,11 @@ impl Reconciler {
             "metadata": { "name": names::CLUSTER_OPERATOR },
             "status": after,
         });
-        let told = self
+        let written = self
             .applier
             .apply_as(manager::STATUS, &object, Some("status"))
             .await;
-        told.map(drop)
+        written.map(drop)
     }
 
     /// Everything that is ours, for those who gather what is needed to find a defect.

@@ -1,6 +1,6 @@
 //! The operator against real API servers, with the rights of the shipped roles and no others.
 //!
-//! There are no nodes and no controllers: statuses are written by the tests, and nobody collects garbage.
+//! There are no nodes and no controllers: statuses are written by the tests, and there is no garbage collection.
 
 #[cfg(test)]
 mod beside;
