@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     );
     eprintln!(
         "beside them: the same files by version (manifests/), an OLM bundle (bundle/), node state alone (nmstate/), \
-         multus alone (multus/), the pod network (pod-network/)"
+         multus alone (multus/), the pod network (pod-network/), the cluster network operator (cluster-network/)"
     );
     Ok(())
 }
@@ -80,10 +80,16 @@ fn generate(weft: &Path, image: &str, dir: &Path, more: &[String]) -> anyhow::Re
     let dir = dir
         .canonicalize()
         .with_context(|| format!("cannot resolve {}", dir.display()))?;
-    let mut weft = Command::new(weft);
-    weft.args(["manifests", "--image", image, "--dir"])
-        .arg(dir)
+    let mut operator = Command::new(weft);
+    operator
+        .args(["manifests", "--image", image, "--dir"])
+        .arg(&dir)
         .args(more);
-    run::output(&mut weft).context("cannot generate the manifests")?;
+    run::output(&mut operator).context("cannot generate the manifests")?;
+    let mut network = Command::new(weft);
+    network
+        .args(["network", "manifests", "--image", image, "--dir"])
+        .arg(dir.join("cluster-network"));
+    run::output(&mut network).context("cannot generate the manifests of the cluster network operator")?;
     Ok(())
 }

@@ -39,7 +39,7 @@ enum Error {
     NoNetwork(String),
     #[error("{0}")]
     Unreadable(String),
-    #[error("the cluster does not tell everything: {0}")]
+    #[error("the watches are not complete: {0}")]
     Incomplete(String),
 }
 
@@ -75,11 +75,17 @@ fn settings(operator: Option<&Value>) -> Settings {
         image: "weft".to_owned(),
         kube_proxy_image: Some("kube-proxy".to_owned()),
         kube_rbac_proxy_image: None,
+        multi_network_policy_image: None,
+        whereabouts_image: None,
         pull_policy: "IfNotPresent".to_owned(),
         api_server: None,
         cni_conf_dir: CniDirectories::default().conf,
         cni_bin_dir: CniDirectories::default().bin,
         namespace: names::OPERATOR_NAMESPACE.to_owned(),
+        ovn: crate::settings::Ovn {
+            image: Some("ovn-kubernetes".to_owned()),
+            ..crate::settings::Ovn::default()
+        },
     })
 }
 

@@ -9,7 +9,7 @@ use kube_kit::{
     cache::{self, Cache, Changes},
     client,
     merge::Policy,
-    object::ObjectId,
+    object::{self, Kind, ObjectId},
     queue::Queue,
     serve::Readiness,
     shutdown::Shutdown,
@@ -26,15 +26,28 @@ const RETRY: Duration = Duration::from_mins(1);
 /// How long the API server may take to serve a kind whose definition we have made: it is asked again after each pass.
 const OWN_DEFINITIONS: Duration = Duration::from_secs(2);
 
+/// How long to wait at the start for the lists of kinds that only some clusters serve.
+const FIRST_LISTS: Duration = Duration::from_secs(30);
+
+/// Kinds of other operators that decide what is rendered: a pass that did not list them would take an OpenShift for a plain
+/// cluster.
+const DECIDING: [Kind; 4] = [
+    object::OPENSHIFT_INFRASTRUCTURE,
+    object::FEATURE_GATE,
+    object::MACHINE_CONFIG,
+    object::MACHINE_CONFIG_POOL,
+];
+
 /// A running operator.
 pub struct Operator {
+    client: Client,
     reconciler: Reconciler,
     cache: Cache,
     changes: Changes,
     queue: Queue<()>,
     /// When to ask for kinds that were not served.
     ask_again: Option<Instant>,
-    /// What the parts have to say that work beside this one.
+    /// Reports of the controllers that run beside this one.
     reports: Reports,
 }
 
@@ -43,8 +56,9 @@ impl Operator {
     pub fn start(client: Client, settings: Settings, api_server: ApiServer) -> Self {
         let cache = Cache::new();
         let changes = watches::start(&client, &cache, &settings);
-        let applier = Applier::with_cache(client, Policy::owned_by("Network"), cache.clone());
+        let applier = Applier::with_cache(client.clone(), Policy::owned_by("Network"), cache.clone());
         Self {
+            client,
             reconciler: Reconciler::new(applier, settings, api_server),
             cache,
             changes,
@@ -54,27 +68,32 @@ impl Operator {
         }
     }
 
-    /// Where the parts tell how they are that work beside this one.
+    /// The reports of the controllers that run beside this one.
     pub fn reports(&self) -> Reports {
         self.reports.clone()
     }
 
-    /// Tells what may pass when it has lasted for so long; two minutes by default.
+    /// Reports a failure that may pass once it has lasted for so long; two minutes by default.
     #[must_use]
     pub fn debounced_for(mut self, debounce: Duration) -> Self {
         self.reconciler.debounced_for(debounce);
         self
     }
 
-    /// Works until the end is wished for. Whatever is interrupted then is taken up at the next start. Ready while all
-    /// watches are up to date.
+    /// Runs until the shutdown. The next start continues what that interrupts. Ready while all watches are up to date.
     pub async fn run(mut self, shutdown: &Shutdown, readiness: &Readiness) {
         tracing::info!("starting the cluster network operator");
         let mut check = Instant::now() + cache::PATIENCE;
         self.queue.add(());
         let mut reports = self.reports.follow();
+        let deciding = tokio::select! {
+            () = shutdown.wait() => return,
+            kinds = served(&self.client) => kinds,
+        };
+        let first_lists = Instant::now() + FIRST_LISTS;
         loop {
-            let synced = self.cache.is_synced();
+            let is_listed = deciding.iter().all(|kind| self.cache.serves(*kind));
+            let synced = self.cache.is_synced() && (is_listed || Instant::now() >= first_lists);
             readiness.set(synced && !self.reconciler.is_blocked());
             let look_again = self.reconciler.look_again();
             let ask_again = self.ask_again;
@@ -139,6 +158,36 @@ impl Operator {
     /// Whether the kind whose definition we bring ourselves is served.
     fn serves_networks(&self) -> bool {
         self.cache.serves(kube_kit::object::NETWORK_ATTACHMENT_DEFINITION)
+    }
+}
+
+/// Which of the [`DECIDING`] kinds the API server serves. Asks until it answers: a plan made without the answer could prune
+/// what the cluster needs.
+async fn served(client: &Client) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for kind in DECIDING {
+        if serves(client, kind).await {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+async fn serves(client: &Client, kind: Kind) -> bool {
+    let version = kind.api_version();
+    loop {
+        let resources = client.list_api_group_resources(&version);
+        match tokio::time::timeout(FIRST_LISTS, resources).await {
+            Ok(Ok(list)) => return list.resources.iter().any(|resource| resource.name == kind.plural),
+            // Nothing of the group is served, or this account may not know.
+            Ok(Err(kube::Error::Api(status))) if status.code < 500 => return false,
+            Ok(Err(error)) => {
+                let error = client::message(&error);
+                tracing::warn!(error, "cannot find out whether {version} is served");
+            }
+            Err(_) => tracing::warn!("the API server does not say whether {version} is served"),
+        }
+        tokio::time::sleep(OWN_DEFINITIONS).await;
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use crate::ovn::observed::Observed;
+
 /// What the machines of the cluster run on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
-    /// Nobody says: a plain cluster.
+    /// None: a plain cluster.
     #[default]
     None,
     /// Machines of one's own.
@@ -103,6 +105,8 @@ pub struct Facts {
     pub routing_via_host: bool,
     /// How many nodes are of the control plane.
     pub control_plane_nodes: usize,
+    /// Whether one node alone runs workloads of a cluster whose control plane is hosted by another one.
+    pub single_hosted_node: bool,
     /// Whether such nodes are labelled `master`, as they were formerly, and on OpenShift still are.
     pub labelled_master: bool,
     /// How the API server is reached.
@@ -115,6 +119,21 @@ pub struct Facts {
     pub monitoring: bool,
     /// Another DaemonSet that runs kube-proxy, as `namespace/name`.
     pub foreign_kube_proxy: Option<String>,
+    /// The state of OVN-Kubernetes.
+    pub ovn: Observed,
+    /// How far the programs are that make each node a user.
+    pub node_identity: NodeIdentity,
+}
+
+/// How far the programs are that make each node of OVN-Kubernetes a user (§17.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeIdentity {
+    /// Whether the installation of the cluster is complete.
+    pub is_bootstrapped: bool,
+    /// Authorities of the certificate of their webhook; empty until there are any.
+    pub bundle: String,
+    /// Whether their `DaemonSet` is rolled out.
+    pub is_rolled_out: bool,
 }
 
 impl Facts {

@@ -24,6 +24,7 @@ pub mod failures;
 pub mod identity;
 pub mod ingress;
 pub mod kube_proxy;
+pub mod leader;
 pub mod manifests;
 pub mod messages;
 pub mod names;
@@ -52,6 +53,7 @@ use anyhow::Context as _;
 use kube_kit::{client, process, serve, shutdown::Shutdown};
 
 use controller::Operator;
+use leader::{Candidate, Timing};
 use settings::Settings;
 
 /// Where a pod finds its namespace.
@@ -126,6 +128,14 @@ async fn operate(start: Start) -> anyhow::Result<()> {
     let readiness = serve::Readiness::new();
     let probes = serve::Server::start(listen, serve::probes(readiness.clone())).await?;
     let client = client::client_from(names::COMPONENT, kubeconfig.as_deref()).await?;
+    let mut candidate = Candidate::new(client.clone(), &namespace, &identity(), Timing::default());
+    // An operator that waits for its turn is well.
+    readiness.set(true);
+    if !candidate.elected(&shutdown).await {
+        probes.stop().await;
+        return Ok(());
+    }
+    readiness.set(false);
     let work = async {
         let api_server = controller::api_server(&client, &settings).await;
         let operator = Operator::start(client.clone(), settings, api_server);
@@ -136,12 +146,26 @@ async fn operate(start: Start) -> anyhow::Result<()> {
             beside::run(&client, &reports, &shutdown),
         );
     };
-    tokio::select! {
-        () = work => {}
-        () = shutdown.wait() => {}
-    }
+    let is_leader = tokio::select! {
+        () = work => true,
+        () = shutdown.wait() => true,
+        () = candidate.lost() => false,
+    };
+    anyhow::ensure!(
+        is_leader,
+        "another operator is the leader, or the Lease could not be renewed"
+    );
+    candidate.release().await;
     probes.stop().await;
     Ok(())
+}
+
+/// The identity of this operator: its pod, or else its process.
+fn identity() -> String {
+    let pod = std::env::var(names::env::POD_NAME)
+        .ok()
+        .filter(|name| !name.is_empty());
+    pod.unwrap_or_else(|| format!("{}-{}", names::COMPONENT, std::process::id()))
 }
 
 fn own_namespace() -> Option<String> {

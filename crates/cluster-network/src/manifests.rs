@@ -9,10 +9,11 @@ use kube_kit::object::{self, Kind, ObjectId};
 use serde_json::{Value, json};
 
 use crate::{
-    facts::{CniDirectories, Facts},
+    facts::{ApiServer, CniDirectories, Facts},
     names,
+    ovn::{ipsec, observed::Observed, rollout},
     render::{self, Context},
-    settings::Settings,
+    settings::{Ovn, Settings},
     watches,
 };
 
@@ -27,6 +28,10 @@ pub struct Install<'a> {
     pub pull_policy: &'a str,
     /// Image of kube-proxy; empty where none is to be deployed.
     pub kube_proxy_image: &'a str,
+    /// Image of OVN-Kubernetes; empty where none is to be deployed.
+    pub ovn_image: &'a str,
+    /// Image of kube-rbac-proxy; empty where no metrics are to be read through it.
+    pub kube_rbac_proxy_image: &'a str,
     /// Name or address of the API server and its port, where there are no services yet.
     pub api_server: Option<(&'a str, &'a str)>,
 }
@@ -51,18 +56,27 @@ pub enum Error {
 pub const ACCOUNT: &str = "cluster-network-operator";
 
 /// Files of an installation, in the order in which they are applied.
-pub const FILES: [&str; 3] = ["definitions.yaml", "operator.yaml", "example.cr.yaml"];
+pub const FILES: [&str; 4] = [
+    "definitions.yaml",
+    "operator.yaml",
+    "example.cr.yaml",
+    ADMISSION_POLICY,
+];
+
+/// The file that has the API server refuse unsafe changes, for clusters that choose so (§21.4).
+pub const ADMISSION_POLICY: &str = "admission-policy.yaml";
 
 /// Renders the [files](FILES): pairs of name and YAML.
 ///
 /// # Errors
 /// When a file here is not what it should be.
 pub fn files(install: &Install<'_>) -> Result<Vec<(&'static str, String)>, Error> {
-    let [definitions_file, operator_file, example] = FILES;
+    let [definitions_file, operator_file, example, policy] = FILES;
     Ok(vec![
         (definitions_file, documents(definitions_file, &definitions()?)?),
         (operator_file, documents(operator_file, &operator(install)?)?),
         (example, include_str!("manifests/example.cr.yaml").to_owned()),
+        (policy, include_str!("manifests/admission-policy.yaml").to_owned()),
     ])
 }
 
@@ -110,20 +124,22 @@ pub fn operator(install: &Install<'_>) -> Result<Vec<Value>, Error> {
             container["image"] = json!(install.image);
             container["imagePullPolicy"] = json!(install.pull_policy);
             if let Some(variables) = container["env"].as_array_mut() {
-                tell(variables, install);
+                set_variables(variables, install);
             }
         }
     }
     Ok(objects)
 }
 
-/// Tells the operator what the installation says.
-fn tell(variables: &mut Vec<Value>, install: &Install<'_>) {
+/// Sets the variables of the operator's container.
+fn set_variables(variables: &mut Vec<Value>, install: &Install<'_>) {
     for (name, value) in [
         (names::env::OWN_IMAGE, install.image),
         (names::env::VERSION, install.version),
         (names::env::PULL_POLICY, install.pull_policy),
         (names::env::KUBE_PROXY_IMAGE, install.kube_proxy_image),
+        (names::env::OVN_IMAGE, install.ovn_image),
+        (names::env::KUBE_RBAC_PROXY_IMAGE, install.kube_rbac_proxy_image),
     ] {
         for variable in variables.iter_mut().filter(|variable| variable["name"] == name) {
             variable["value"] = json!(value);
@@ -143,36 +159,104 @@ fn tell(variables: &mut Vec<Value>, install: &Install<'_>) {
     }
 }
 
-/// Everything that may be rendered, whatever is asked for.
+/// Everything that may be rendered, whatever the configuration: with our own default network, and with OVN-Kubernetes in
+/// both of its ways to authenticate nodes.
 fn everything() -> Vec<Value> {
-    let spec = json!({
-        "clusterNetwork": [{ "cidr": "10.128.0.0/14" }],
-        "serviceNetwork": ["172.30.0.0/16"],
-        "defaultNetwork": { "type": names::WEFT },
-        "deployKubeProxy": true,
-        "additionalNetworks": [{ "name": "any", "type": names::SIMPLE_MACVLAN }],
+    let spec = |default_network: Value| {
+        json!({
+            "clusterNetwork": [{ "cidr": "10.128.0.0/14", "hostPrefix": 23 }],
+            "serviceNetwork": ["172.30.0.0/16"],
+            "defaultNetwork": default_network,
+            "deployKubeProxy": true,
+            "useMultiNetworkPolicy": true,
+            "additionalNetworks": [
+                { "name": "any", "type": names::SIMPLE_MACVLAN },
+                { "name": "other", "type": names::RAW, "rawCNIConfig": r#"{"ipam":{"type":"whereabouts"}}"# },
+            ],
+        })
+    };
+    let weft = spec(json!({ "type": names::WEFT }));
+    let ovn = spec(json!({
+        "type": names::OVN_KUBERNETES,
+        "ovnKubernetesConfig": { "ipsecConfig": { "mode": "Full" }, "routeAdvertisements": "Enabled" },
+    }));
+    let mut without_identity = facts_of_everything();
+    without_identity.ovn.config_maps.node_identity = [("enabled".to_owned(), "false".to_owned())].into();
+    let all = [
+        (weft, facts_of_everything()),
+        (ovn.clone(), facts_of_everything()),
+        (ovn, without_identity),
+    ];
+    let rendered = all.into_iter().flat_map(|(spec, facts)| rendered(spec, &facts));
+    // A file of our own that is wrong is found by a test.
+    let prober = render::mtu_prober(&facts_of_everything(), &settings_of_everything()).unwrap_or_default();
+    rendered.chain(prober).collect()
+}
+
+/// A cluster in which nothing is left out.
+fn facts_of_everything() -> Facts {
+    let older = rollout::Workload {
+        version: "0.1.0".to_owned(),
+        ..rollout::Workload::default()
+    };
+    let nodes = ["smart-nic", "dpu-host"].map(|kind| {
+        let label = format!("network.operator.openshift.io/{kind}");
+        (kind.to_owned(), [(label, String::new())].into())
     });
-    let settings = Settings {
-        version: String::new(),
+    Facts {
+        monitoring: true,
+        gates: ["EVPN", "NetworkConnect", "DNSNameResolver"]
+            .map(str::to_owned)
+            .into(),
+        api_server: ApiServer {
+            host: "localhost".to_owned(),
+            port: "6443".to_owned(),
+        },
+        ovn: Observed {
+            existing: rollout::Existing {
+                node: Some(older.clone()),
+                control_plane: Some(older),
+                prepuller: None,
+            },
+            encryption: ipsec::Facts {
+                can_configure_machines: true,
+                ..ipsec::Facts::default()
+            },
+            offload_nodes: nodes.into(),
+            ..Observed::default()
+        },
+        ..Facts::default()
+    }
+}
+
+fn settings_of_everything() -> Settings {
+    Settings {
+        version: "0.2.0".to_owned(),
         image: "weft".to_owned(),
         kube_proxy_image: Some("kube-proxy".to_owned()),
         kube_rbac_proxy_image: Some("kube-rbac-proxy".to_owned()),
+        multi_network_policy_image: Some("multus-networkpolicy".to_owned()),
+        whereabouts_image: Some("whereabouts".to_owned()),
         pull_policy: String::new(),
         api_server: None,
         cni_conf_dir: CniDirectories::default().conf,
         cni_bin_dir: CniDirectories::default().bin,
         namespace: names::OPERATOR_NAMESPACE.to_owned(),
-    };
-    let facts = Facts {
-        monitoring: true,
-        ..Facts::default()
-    };
+        ovn: Ovn {
+            image: Some("ovn".to_owned()),
+            ..Ovn::default()
+        },
+    }
+}
+
+fn rendered(spec: Value, facts: &Facts) -> Vec<Value> {
+    let settings = settings_of_everything();
     // It is ours, and well formed: a test renders it.
     let spec = serde_json::from_value(spec).unwrap_or_default();
     let context = Context {
         spec: &spec,
         diagnostics: &NetworkDiagnostics::default(),
-        facts: &facts,
+        facts,
         settings: &settings,
     };
     render::render(&context).objects

@@ -55,9 +55,15 @@ pub const OPERATOR_CONFIG_UNREADABLE: &str = "Failed to get networks.operator.op
 pub const STARTING_UP: &str = "The network is starting up";
 /// What no workload is there for yet (§11.2).
 pub const DEPLOYING: &str = "Deploying";
-/// What OVN-Kubernetes asks for is not written yet (§19).
-pub const OVN_NOT_RENDERED: &str = "network type \"OVNKubernetes\" is not rendered by this operator yet: none of its \
-                                    objects was applied, nor any other of the default network";
+/// OVN-Kubernetes is configured, and its image is not.
+pub const NO_OVN_IMAGE: &str = "OVN-Kubernetes is to be deployed, and its image is not known: set environment variable \
+                                OVN_IMAGE of the operator";
+/// Traffic is to be encrypted, and no node gets a certificate for it.
+pub const IPSEC_WITHOUT_IDENTITY: &str = "ipsecConfig has mode Full, and ConfigMap network-node-identity disables the \
+                                          identities of nodes: their requests for certificates will be refused";
+/// The address of the API server is not known.
+pub const NO_API_SERVER: &str = "OVN-Kubernetes is to be deployed, and the address of the API server is not known: set \
+                                 environment variable APISERVER_OVERRIDE_HOST of the operator";
 
 /// An unsuccessful apply (§5).
 pub fn could_not_apply(object: &str, error: &str) -> String {
@@ -69,14 +75,17 @@ pub const NAMESPACE_HINT: &str = "Namespace error for networkattachment definiti
                                   config files to include existing namespace (2) Create non-existent namespace (3) Delete \
                                   erroneous network-attachment-definition";
 
-/// Network policies for additional networks are asked for.
-pub const NO_MULTI_NETWORK_POLICY: &str = "useMultiNetworkPolicy is set, and this operator has no program for it: nothing of \
-                                           it was applied";
-/// kube-proxy is asked for, and nobody has said which.
+/// Network policies for additional networks are configured, and the image of the program is not.
+pub const NO_MULTI_NETWORK_POLICY: &str = "useMultiNetworkPolicy is set, and the image of the program for it is not known: \
+                                           set environment variable MULTUS_NETWORKPOLICY_IMAGE of the operator";
+/// A network has whereabouts as its IPAM, and the image of whereabouts is not known.
+pub const NO_WHEREABOUTS: &str = "an additional network has IPAM whereabouts, which another installer has to deploy, because \
+                                  environment variable WHEREABOUTS_CNI_IMAGE of the operator is not set";
+/// kube-proxy is to be deployed, and its image is not known.
 pub const NO_KUBE_PROXY_IMAGE: &str = "kube-proxy is to be deployed, and its image is not known: set environment variable \
                                        KUBE_PROXY_IMAGE of the operator, or deployKubeProxy to false";
 
-/// Somebody else's kube-proxy runs (§19).
+/// kube-proxy of another installer runs (§19).
 pub fn foreign_kube_proxy(daemon_set: &str) -> String {
     format!(
         "kube-proxy is not deployed, because DaemonSet {daemon_set} runs it already: set deployKubeProxy to false, or \

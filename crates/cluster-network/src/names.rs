@@ -27,6 +27,9 @@ pub const UNMANAGED: &str = "Unmanaged";
 /// The configuration that our own default network writes for container runtimes.
 pub const POD_NETWORK_FILE: &str = "10-weft.conflist";
 
+/// The configuration that OVN-Kubernetes writes for container runtimes.
+pub const OVN_FILE: &str = "10-ovn-kubernetes.conf";
+
 /// Label with the part of the network that an object belongs to. Every object of ours has it, and is watched by it.
 pub const PART_LABEL: &str = "networkoperator.openshift.io/part";
 /// Label of workloads whose progress is a part of the operator's status (§11.1).
@@ -43,7 +46,7 @@ pub const ROLLOUT_HUNG: &str = "networkoperator.openshift.io/rollout-hung";
 pub const CREATE_ONLY: &str = "networkoperator.openshift.io/create-only";
 /// Annotation of objects that are left alone for now (§5.1).
 pub const CREATE_WAIT: &str = "networkoperator.openshift.io/create-wait";
-/// Annotation of objects whose failure is nobody's concern (§5.1).
+/// Annotation of objects whose failure degrades nothing (§5.1).
 pub const IGNORE_ERRORS: &str = "networkoperator.openshift.io/ignore-errors";
 /// Annotation with a patch that goes before the object (§5.1).
 pub const PRE_PATCH: &str = "networkoperator.openshift.io/pre-patch";
@@ -97,6 +100,22 @@ pub mod env {
     pub const CNI_CONF_DIR: &str = "CNI_CONF_DIR";
     /// Directory of CNI plugins on the nodes.
     pub const CNI_BIN_DIR: &str = "CNI_BIN_DIR";
+    /// Image of the program that enforces network policies on additional networks.
+    pub const MULTI_NETWORK_POLICY_IMAGE: &str = "MULTUS_NETWORKPOLICY_IMAGE";
+    /// Image of the IPAM plugin whereabouts and its programs.
+    pub const WHEREABOUTS_IMAGE: &str = "WHEREABOUTS_CNI_IMAGE";
+    /// Image of OVN-Kubernetes.
+    pub const OVN_IMAGE: &str = "OVN_IMAGE";
+    /// Milliseconds between probes of northd's connections to its databases.
+    pub const OVN_NORTHD_PROBE: &str = "OVN_NORTHD_PROBE_INTERVAL";
+    /// Milliseconds between probes of connections to southbound databases.
+    pub const OVN_CONTROLLER_PROBE: &str = "OVN_CONTROLLER_INACTIVITY_PROBE";
+    /// Milliseconds between probes of connections to northbound databases.
+    pub const OVN_NB_PROBE: &str = "OVN_NB_INACTIVITY_PROBE";
+    /// Port at which nodes answer those that check them for egress addresses.
+    pub const OVN_EGRESS_PORT: &str = "OVN_EGRESSIP_HEALTHCHECK_PORT";
+    /// Name of the operator's own pod.
+    pub const POD_NAME: &str = "POD_NAME";
     /// When images are pulled.
     pub const PULL_POLICY: &str = "IMAGE_PULL_POLICY";
     /// Name or address of the API server for what runs on the nodes.
@@ -105,8 +124,8 @@ pub mod env {
     pub const API_PORT: &str = "APISERVER_OVERRIDE_PORT";
 }
 
-/// Labels of kube-proxy's pods and `DaemonSet` as kubeadm installs it.
-pub const FOREIGN_KUBE_PROXY: &str = "k8s-app=kube-proxy";
+/// Label of kube-proxy's pods and `DaemonSet` as kubeadm installs it.
+pub const FOREIGN_KUBE_PROXY: (&str, &str) = ("k8s-app", "kube-proxy");
 /// User agent.
 pub const COMPONENT: &str = "network-operator";
 /// Field manager of what the prober of the MTU writes.
@@ -114,5 +133,29 @@ pub const MTU_PROBER: &str = "cluster-network-operator/mtu-prober";
 /// The Deployment of the operator.
 pub const OPERATOR_DEPLOYMENT: &str = "network-operator";
 
+/// Lease of the operator that works.
+pub const LEADER_LEASE: &str = "network-operator-lock";
 /// Namespace of OVN-Kubernetes.
 pub const OVN_NAMESPACE: &str = "openshift-ovn-kubernetes";
+/// Namespace of the programs that make each of its nodes a user.
+pub const NODE_IDENTITY_NAMESPACE: &str = "openshift-network-node-identity";
+/// Their `DaemonSet`, and the `OperatorPKI` of their certificate.
+pub const NODE_IDENTITY: &str = "network-node-identity";
+/// Namespace of `ConfigMaps` that all users may read.
+pub const MANAGED_NAMESPACE: &str = "openshift-config-managed";
+/// Namespace of the cluster's own components.
+pub const KUBE_SYSTEM: &str = "kube-system";
+/// `ConfigMap` there that says how far the installation is.
+pub const BOOTSTRAP: &str = "bootstrap";
+/// `ConfigMap` there with the configuration of the installer.
+pub const INSTALL_CONFIG: &str = "cluster-config-v1";
+/// `ClusterOperator` of the operator of machines.
+pub const MACHINE_OPERATOR: &str = "machine-config";
+/// `ConfigMaps` that tune OVN-Kubernetes (§7.1).
+pub const OVS_FLOWS: &str = "ovs-flows-config";
+/// See [`OVS_FLOWS`].
+pub const UDP_AGGREGATION: &str = "udp-aggregation-config";
+/// See [`OVS_FLOWS`].
+pub const HARDWARE_OFFLOAD: &str = "hardware-offload-config";
+/// See [`OVS_FLOWS`].
+pub const OVN_OVERRIDES: &str = "ovn-kubernetes-config-overrides";

@@ -1,17 +1,25 @@
 //! What the watches know, in the form that plans are made of.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::cluster_network::{SINGLETON, config, operator};
 use kube_kit::{
     cache::{Cache, Lookup},
-    object::{self, ObjectId},
+    object::{self, Kind, ObjectId},
 };
 use serde_json::Value;
 
 use crate::{
-    facts::{ApiServer, CniDirectories, Facts, Platform},
-    names, plan,
+    facts::{ApiServer, CniDirectories, Facts, NodeIdentity, Platform},
+    names,
+    ovn::{
+        knobs::Data,
+        observed::{self, ConfigMaps, Observed},
+    },
+    plan,
     settings::Settings,
 };
 
@@ -111,6 +119,21 @@ pub fn host_mtu(config_map: &Value) -> Result<u32, String> {
     mtu.ok_or_else(|| format!("format error: ConfigMap {} says {text:?}", names::MTU))
 }
 
+/// What is wrong with the ConfigMap of the prober, where there is one.
+pub fn wrong_host_mtu(cache: &Cache, namespace: &str) -> Option<String> {
+    let map = present(cache, &object::CONFIG_MAP.object(Some(namespace), names::MTU))?;
+    host_mtu(&map).err()
+}
+
+/// The MTU of nodes whose control plane is hosted by another cluster: those of some clouds are the same everywhere (§4.3).
+fn hosted_mtu(platform: &Platform, is_hosted: bool) -> Option<u32> {
+    match platform {
+        Platform::Aws if is_hosted => Some(9001),
+        Platform::Azure if is_hosted => Some(1500),
+        _ => None,
+    }
+}
+
 /// The facts. `api_server` is how the API server is reached without services.
 pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Facts {
     let config_map = |name: &str| present(cache, &object::CONFIG_MAP.object(Some(&settings.namespace), name));
@@ -133,16 +156,27 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
     if let Some(Err(error)) = &host_mtu {
         tracing::warn!("{error}");
     }
+    let control_plane_nodes = if masters > 0 {
+        masters
+    } else {
+        labelled(names::CONTROL_PLANE_LABEL)
+    };
+    let topology = |key: &str, value: &str| {
+        infrastructure
+            .as_ref()
+            .is_some_and(|it| it["status"][key] == value)
+    };
+    let is_external = topology("controlPlaneTopology", "External");
+    let platform = Platform::named(platform.unwrap_or_default());
     Facts {
-        platform: Platform::named(platform.unwrap_or_default()),
-        gates: std::collections::BTreeSet::new(),
-        host_mtu: host_mtu.and_then(Result::ok),
+        gates: present(cache, &object::FEATURE_GATE.object(None, SINGLETON))
+            .map(|gates| feature_gates(&gates, &settings.version))
+            .unwrap_or_default(),
+        host_mtu: hosted_mtu(&platform, is_external).or(host_mtu.and_then(Result::ok)),
+        platform,
         routing_via_host: via_host.is_some_and(|mode| mode == "local"),
-        control_plane_nodes: if masters > 0 {
-            masters
-        } else {
-            labelled(names::CONTROL_PLANE_LABEL)
-        },
+        control_plane_nodes: install_replicas(cache).unwrap_or(control_plane_nodes),
+        single_hosted_node: is_external && topology("infrastructureTopology", "SingleReplica"),
         labelled_master: masters > 0,
         api_server: api_server.clone(),
         cni: CniDirectories {
@@ -152,13 +186,112 @@ pub fn facts(cache: &Cache, settings: &Settings, api_server: &ApiServer) -> Fact
         openshift: infrastructure.is_some(),
         monitoring: cache.serves(object::SERVICE_MONITOR),
         foreign_kube_proxy: foreign_kube_proxy(cache),
+        ovn: ovn(cache, settings, &nodes, is_external),
+        node_identity: node_identity(cache, infrastructure.is_some()),
     }
+}
+
+/// Feature gates that are on in a version; in the newest one where there is no entry for it (§1.3).
+fn feature_gates(object: &Value, version: &str) -> BTreeSet<String> {
+    let details = object["status"]["featureGates"].as_array();
+    let mut entries = details.into_iter().flatten();
+    let entry = entries.clone().find(|entry| entry["version"] == version);
+    let enabled = entry.or_else(|| entries.next()).map(|entry| &entry["enabled"]);
+    let enabled = enabled.and_then(Value::as_array).into_iter().flatten();
+    enabled
+        .filter_map(|gate| gate["name"].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// Control plane nodes that the installer was configured with (§7.2); none without an installer.
+fn install_replicas(cache: &Cache) -> Option<usize> {
+    let id = object::CONFIG_MAP.object(Some(names::KUBE_SYSTEM), names::INSTALL_CONFIG);
+    let map = present(cache, &id)?;
+    Some(replicas(map["data"]["install-config"].as_str()?))
+}
+
+/// `controlPlane.replicas` of the installer's configuration, a number or a text; 0 where it is neither.
+fn replicas(config: &str) -> usize {
+    let config: Value = serde_saphyr::from_str(config).unwrap_or_default();
+    let replicas = &config["controlPlane"]["replicas"];
+    let number = replicas.as_u64().or_else(|| replicas.as_str()?.parse().ok());
+    number
+        .and_then(|number| usize::try_from(number).ok())
+        .unwrap_or_default()
+}
+
+/// The state of OVN-Kubernetes (§7.2).
+fn ovn(cache: &Cache, settings: &Settings, nodes: &[Arc<Value>], is_hosted: bool) -> Observed {
+    let find = |kind: Kind, name: &str| present(cache, &kind.object(Some(names::OVN_NAMESPACE), name));
+    let data = |name: &str| -> Data {
+        let map = present(cache, &object::CONFIG_MAP.object(Some(&settings.namespace), name));
+        let data = map.map(|map| map["data"].clone()).unwrap_or_default();
+        serde_json::from_value(data).unwrap_or_default()
+    };
+    let node = find(object::DAEMON_SET, "ovnkube-node");
+    let control_plane = find(object::DEPLOYMENT, "ovnkube-control-plane");
+    let prepuller = find(object::DAEMON_SET, "ovnkube-upgrades-prepuller");
+    let machine_configs = cache.list(object::MACHINE_CONFIG);
+    let pools = cache.list(object::MACHINE_CONFIG_POOL);
+    let machine_operator = present(
+        cache,
+        &object::CLUSTER_OPERATOR.object(None, names::MACHINE_OPERATOR),
+    );
+    observed::observe(&observed::Objects {
+        node: node.as_deref(),
+        control_plane: control_plane.as_deref(),
+        prepuller: prepuller.as_deref(),
+        has_machine_configs: cache.serves(object::MACHINE_CONFIG),
+        is_hosted,
+        machine_configs: machine_configs.iter().map(Arc::as_ref).collect(),
+        pools: pools.iter().map(Arc::as_ref).collect(),
+        machine_operator: machine_operator.as_deref(),
+        nodes: nodes.iter().map(Arc::as_ref).collect(),
+        config_maps: ConfigMaps {
+            flows: data(names::OVS_FLOWS),
+            udp_aggregation: data(names::UDP_AGGREGATION),
+            hardware: data(names::HARDWARE_OFFLOAD),
+            overrides: data(names::OVN_OVERRIDES),
+            node_identity: data(names::NODE_IDENTITY),
+        },
+    })
+}
+
+/// How far the programs are that make each node a user. A plain cluster has no installer that says when it is complete.
+fn node_identity(cache: &Cache, is_openshift: bool) -> NodeIdentity {
+    let config_map = |namespace: &str, name: &str| {
+        let map = present(cache, &object::CONFIG_MAP.object(Some(namespace), name));
+        map.map(|map| map["data"].clone()).unwrap_or_default()
+    };
+    let bootstrap = config_map(names::KUBE_SYSTEM, names::BOOTSTRAP);
+    let bundle = config_map(
+        names::NODE_IDENTITY_NAMESPACE,
+        &format!("{}-ca", names::NODE_IDENTITY),
+    );
+    let workload = object::DAEMON_SET.object(Some(names::NODE_IDENTITY_NAMESPACE), names::NODE_IDENTITY);
+    NodeIdentity {
+        is_bootstrapped: !is_openshift || bootstrap["status"] == "complete",
+        bundle: bundle["ca-bundle.crt"].as_str().unwrap_or_default().to_owned(),
+        is_rolled_out: present(cache, &workload).is_some_and(|it| observed::is_rolled_out(&it)),
+    }
+}
+
+/// Workloads that the watches report, each once: several watches may select one.
+pub fn workloads(cache: &Cache) -> BTreeMap<ObjectId, Arc<Value>> {
+    let all = [object::DAEMON_SET, object::DEPLOYMENT]
+        .into_iter()
+        .flat_map(|kind| cache.list(kind));
+    all.map(|object| (ObjectId::of(&object), object)).collect()
 }
 
 /// A DaemonSet that runs kube-proxy and is not ours.
 fn foreign_kube_proxy(cache: &Cache) -> Option<String> {
     let daemon_sets = cache.list(object::DAEMON_SET);
-    let is_foreign = |object: &&Arc<Value>| object["metadata"]["labels"].get(names::PART_LABEL).is_none();
+    let (label, value) = names::FOREIGN_KUBE_PROXY;
+    let is_foreign = |object: &&Arc<Value>| {
+        let labels = &object["metadata"]["labels"];
+        labels.get(names::PART_LABEL).is_none() && labels[label] == value
+    };
     let foreign = daemon_sets.iter().find(is_foreign)?;
     let text = |key: &str| foreign["metadata"][key].as_str().unwrap_or_default();
     Some(format!("{}/{}", text("namespace"), text("name")))
@@ -168,8 +301,44 @@ fn foreign_kube_proxy(cache: &Cache) -> Option<String> {
 mod tests {
     use serde_json::json;
 
-    use super::host_mtu;
+    use super::{feature_gates, host_mtu, hosted_mtu, replicas};
+    use crate::facts::Platform;
 
+    #[test]
+    fn feature_gates_are_those_of_the_version() {
+        let gates = json!({ "status": { "featureGates": [
+            { "version": "4.20.0", "enabled": [{ "name": "EVPN" }], "disabled": [{ "name": "NetworkConnect" }] },
+            { "version": "4.19.0", "enabled": [{ "name": "NetworkConnect" }] },
+        ] } });
+        let on = |version: &str| feature_gates(&gates, version).into_iter().collect::<Vec<_>>();
+        assert_eq!(on("4.20.0"), ["EVPN"]);
+        assert_eq!(on("4.19.0"), ["NetworkConnect"]);
+        assert_eq!(on("1.2.3"), ["EVPN"]);
+        assert!(feature_gates(&json!({}), "4.20.0").is_empty());
+    }
+
+    #[test]
+    fn replicas_of_the_installer_are_a_number_or_a_text() {
+        for (config, expected) in [
+            ("controlPlane: {replicas: 3}", 3),
+            ("controlPlane: {replicas: '1'}", 1),
+            ("controlPlane: {replicas: many}", 0),
+            ("{}", 0),
+        ] {
+            assert_eq!(replicas(config), expected, "{config}");
+        }
+    }
+
+    // cluster-network#20
+    #[test]
+    fn hosted_clusters_of_some_clouds_need_no_probe() {
+        assert_eq!(hosted_mtu(&Platform::Aws, true), Some(9001));
+        assert_eq!(hosted_mtu(&Platform::Azure, true), Some(1500));
+        assert_eq!(hosted_mtu(&Platform::Gcp, true), None);
+        assert_eq!(hosted_mtu(&Platform::Aws, false), None);
+    }
+
+    // cluster-network#20
     #[test]
     fn mtu_is_a_number_above_zero() {
         let read = |text: &str| host_mtu(&json!({ "data": { "mtu": text } }));

@@ -1,13 +1,15 @@
-//! What OVN-Kubernetes is configured with (§7). Decisions alone: its objects are not rendered yet.
+//! The configuration of OVN-Kubernetes (§7). `render/ovn.rs` makes objects of it.
 //!
 //! ```text
 //! configuration ──┬─> ini: ovnkube.conf
-//! ConfigMaps ── knobs
-//! workloads that run ──> rollout: which of them are updated now, and whether images are pulled first
-//! machines ──> ipsec: which workloads encrypt
+//! ConfigMaps ── knobs ──> flags of its programs
+//! workloads ── observed ──> rollout: which workloads are updated now, and whether images are pulled first
+//! machines ── observed ──> ipsec: which workloads encrypt
 //! ```
 
+pub mod flags;
 pub mod ini;
 pub mod ipsec;
 pub mod knobs;
+pub mod observed;
 pub mod rollout;

@@ -1,16 +1,18 @@
-//! One pass: observe, plan, carry out, tell (§2.2, §5).
+//! One pass: observe, plan, apply, report (§2.2, §5).
 
-mod carry_out;
+mod apply;
 mod crashes;
-mod tell;
+mod prober;
+mod status;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use api::cluster_network::{config, operator};
 use kube_kit::{
-    apply::{self, Applier},
+    apply::{Applier, Error as ApplyError},
     cache::{Blocked, Cache},
 };
+use prober::Prober;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -31,7 +33,7 @@ use crate::{
 pub enum Error {
     /// Something could not be written.
     #[error(transparent)]
-    Write(#[from] apply::Error),
+    Write(#[from] ApplyError),
     /// Something failed that may work later; the status says so too.
     #[error("{0}")]
     Failed(String),
@@ -46,10 +48,12 @@ pub struct Reconciler {
     failures: Failures,
     /// Whether a render was successful in this process: before that, nothing is removed.
     rendered: bool,
-    /// When to look again, although nothing changes.
+    /// When the next pass is due, although nothing changes.
     look_again: Option<Instant>,
     /// Watches that are refused, fail or are stale.
     blocked: Vec<Blocked>,
+    /// How far the Job is that finds out the MTU of the nodes.
+    prober: Prober,
 }
 
 /// The end of a pass before its goal; noted as a failure already.
@@ -66,15 +70,16 @@ impl Reconciler {
             rendered: false,
             look_again: None,
             blocked: Vec::new(),
+            prober: Prober::default(),
         }
     }
 
-    /// Tells what may pass when it has lasted for so long.
+    /// Reports a failure that may pass once it has lasted for so long.
     pub fn debounced_for(&mut self, debounce: Duration) {
         self.failures = Failures::debounced_for(debounce);
     }
 
-    /// Notes what the parts have to say that work beside this one.
+    /// Notes the reports of the controllers that run beside this one.
     pub fn reported(&mut self, reports: &BTreeMap<report::Level, report::Failure>) {
         self.failures.reported(reports, Instant::now());
     }
@@ -95,7 +100,7 @@ impl Reconciler {
         !self.blocked.is_empty()
     }
 
-    /// When to look again, although nothing changes.
+    /// When the next pass is due, although nothing changes.
     pub fn look_again(&self) -> Option<Instant> {
         self.look_again
     }
@@ -111,10 +116,10 @@ impl Reconciler {
     pub async fn reconcile(&mut self) -> Result<(), Error> {
         self.look_again = None;
         let outcome = self.bring_about().await;
-        let told = self.tell().await;
+        let reported = self.report_status().await;
         match outcome {
             Err(Stop(Some(message))) => Err(Error::Failed(message)),
-            Ok(()) | Err(Stop(None)) => Ok(told?),
+            Ok(()) | Err(Stop(None)) => Ok(reported?),
         }
     }
 
@@ -139,16 +144,21 @@ impl Reconciler {
         let diagnostics = cluster
             .as_ref()
             .map(|cluster| cluster.spec.network_diagnostics.clone());
+        let settings = self.settings.clone();
         let input = Input {
             spec: &merged,
             previous: previous.as_ref(),
             diagnostics: &diagnostics.unwrap_or_default(),
             facts: &facts,
-            settings: &self.settings,
+            settings: &settings,
         };
-        let plan = Plan::of(&input).map_err(|rejection| self.rejected(&rejection))?;
+        let plan = Plan::of(&input);
+        if matches!(plan, Ok(_) | Err(Rejection::Mtu(_))) {
+            self.probe_mtu(&stored, &merged, &facts).await?;
+        }
+        let plan = plan.map_err(|rejection| self.rejected(&rejection))?;
         self.store_operator_config(&stored, &plan).await?;
-        self.carry_out(&stored, &plan).await?;
+        self.apply_plan(&stored, &plan).await?;
         self.write_cluster_status(cluster.as_ref(), &plan).await?;
         self.failures.clear(Level::OperatorConfig);
         Ok(())
@@ -228,9 +238,13 @@ impl Reconciler {
 
     fn rejected(&mut self, rejection: &Rejection) -> Stop {
         let (level, now) = (Level::OperatorConfig, Instant::now());
-        let message = rejection.to_string();
+        let is_mtu = matches!(rejection, Rejection::Mtu(_));
+        let message = match observe::wrong_host_mtu(self.cache(), &self.settings.namespace) {
+            Some(error) if is_mtu => format!("Failed to probe MTU: {error}"),
+            _ => rejection.to_string(),
+        };
         tracing::error!("{message}");
-        if matches!(rejection, Rejection::Mtu(_)) {
+        if is_mtu {
             self.failures.debounced(level, "MTUProbeFailed", message, now);
         } else {
             self.failures
@@ -240,19 +254,19 @@ impl Reconciler {
         Stop(None)
     }
 
-    fn failed(&mut self, level: Level, reason: &'static str, error: &apply::Error) -> Stop {
+    fn failed(&mut self, level: Level, reason: &'static str, error: &ApplyError) -> Stop {
         let message = error.to_string();
         tracing::warn!(reason, "{message}");
         if error.is_conflict() {
             return Stop(Some(message));
         }
-        let told = match reason {
+        let text = match reason {
             "MergeClusterConfig" | "UpdateOperatorConfig" => {
                 format!("Error while trying to update operator configuration: {message}")
             }
             _ => format!("Error while updating operator configuration: {message}"),
         };
-        self.failures.debounced(level, reason, told, Instant::now());
+        self.failures.debounced(level, reason, text, Instant::now());
         Stop(Some(message))
     }
 }

@@ -1,7 +1,9 @@
 //! What a configuration asks for, as objects: YAML files beside this one, completed by steps that fail when they do not
 //! find what they are to complete (§7-§14).
 
+mod node_identity;
 mod objects;
+mod ovn;
 mod parts;
 
 use api::cluster_network::{config::NetworkDiagnostics, operator::NetworkSpec};
@@ -44,13 +46,15 @@ pub enum Part {
     Diagnostics,
     /// What every user may know.
     PublicRole,
+    /// Makes each node of OVN-Kubernetes a user of its own.
+    NodeIdentity,
     /// What keeps service blocks as they are.
     ServiceCidrs,
 }
 
 impl Part {
     /// All parts, in the order in which they are applied.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Multus,
         Self::AdmissionController,
         Self::MultiNetworkPolicy,
@@ -59,6 +63,7 @@ impl Part {
         Self::AdditionalNetworks,
         Self::Diagnostics,
         Self::PublicRole,
+        Self::NodeIdentity,
         Self::ServiceCidrs,
     ];
 
@@ -73,6 +78,7 @@ impl Part {
             Self::AdditionalNetworks => "additional-networks",
             Self::Diagnostics => "network-diagnostics",
             Self::PublicRole => "public-role",
+            Self::NodeIdentity => "network-node-identity",
             Self::ServiceCidrs => "service-cidrs",
         }
     }
@@ -82,13 +88,16 @@ impl Part {
         match self {
             Self::Multus if with_multus => parts::multus(context),
             Self::AdmissionController if with_multus => parts::admission_controller(context),
-            Self::MultiNetworkPolicy if context.spec.use_multi_network_policy == Some(true) => {
-                Err(Error::Refused(messages::NO_MULTI_NETWORK_POLICY.to_owned()))
+            Self::MultiNetworkPolicy
+                if with_multus && context.spec.use_multi_network_policy == Some(true) =>
+            {
+                parts::multi_network_policy(context)
             }
             Self::DefaultNetwork => default_network(context),
             Self::KubeProxy if context.spec.deploy_kube_proxy == Some(true) => kube_proxy(context),
             Self::Diagnostics if diagnostics_wanted(context) => parts::diagnostics(context),
             Self::PublicRole => parts::public_role(),
+            Self::NodeIdentity if has_node_identity(context) => node_identity::objects(context),
             Self::ServiceCidrs => parts::service_cidrs(),
             _ => Ok(Vec::new()),
         }
@@ -129,6 +138,14 @@ pub fn render(context: &Context<'_>) -> Rendered {
     rendered
 }
 
+/// The Job that finds out the MTU of the nodes, with its account (§4.3). It belongs to no part: it goes once it is done.
+///
+/// # Errors
+/// When the operator's own file is wrong.
+pub fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value>, Error> {
+    parts::mtu_prober(facts, settings)
+}
+
 fn networks(context: &Context<'_>, rendered: &mut Rendered) -> Vec<Value> {
     let (mut objects, mut errors) = (Vec::new(), Vec::new());
     for network in &context.spec.additional_networks {
@@ -152,12 +169,18 @@ fn networks(context: &Context<'_>, rendered: &mut Rendered) -> Vec<Value> {
 fn default_network(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     match context.spec.default_network.kind.as_str() {
         names::WEFT => parts::pod_network(context),
-        names::OVN_KUBERNETES => Err(Error::Refused(messages::OVN_NOT_RENDERED.to_owned())),
+        names::OVN_KUBERNETES => ovn::objects(context),
         unknown => {
             tracing::info!("NOTICE: Unknown network type {unknown}, ignoring");
             Ok(Vec::new())
         }
     }
+}
+
+/// Whether each node is a user of its own (§17.2). Without OVN-Kubernetes no program on nodes needs it.
+fn has_node_identity(context: &Context<'_>) -> bool {
+    context.spec.default_network.kind == names::OVN_KUBERNETES
+        && context.facts.ovn.config_maps.has_node_identity()
 }
 
 fn kube_proxy(context: &Context<'_>) -> Result<Vec<Value>, Error> {

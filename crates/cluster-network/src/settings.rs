@@ -1,8 +1,8 @@
-//! What the operator is told by its environment (§1.1).
+//! Settings of the operator, from its environment (§1.1).
 
-use crate::{facts::CniDirectories, names::env};
+use crate::{facts::CniDirectories, names::env, ovn::ini::EGRESS_HEALTH_PORT};
 
-/// What the operator is told by its environment.
+/// Settings of the operator, from its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Version for annotations and statuses.
@@ -13,6 +13,10 @@ pub struct Settings {
     pub kube_proxy_image: Option<String>,
     /// Image of the program that lets only those read kube-proxy's metrics who may.
     pub kube_rbac_proxy_image: Option<String>,
+    /// Image of the program that enforces network policies on additional networks.
+    pub multi_network_policy_image: Option<String>,
+    /// Image of the IPAM plugin whereabouts and its programs.
+    pub whereabouts_image: Option<String>,
     /// When images are pulled.
     pub pull_policy: String,
     /// Name or address of the API server for what runs on the nodes, and its port.
@@ -23,6 +27,51 @@ pub struct Settings {
     pub cni_bin_dir: String,
     /// Namespace of the operator.
     pub namespace: String,
+    /// OVN-Kubernetes.
+    pub ovn: Ovn,
+}
+
+/// Settings of OVN-Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ovn {
+    /// Its image.
+    pub image: Option<String>,
+    /// Milliseconds between probes of northd's connections; its own default where there is none.
+    pub northd_probe_interval: Option<String>,
+    /// Milliseconds between probes of connections to southbound databases.
+    pub controller_inactivity_probe: String,
+    /// Milliseconds between probes of connections to northbound databases.
+    pub nb_inactivity_probe: String,
+    /// Port at which nodes answer those that check them for egress addresses.
+    pub egress_health_port: u16,
+}
+
+impl Default for Ovn {
+    fn default() -> Self {
+        Self {
+            image: None,
+            northd_probe_interval: None,
+            controller_inactivity_probe: "180000".to_owned(),
+            nb_inactivity_probe: "60000".to_owned(),
+            egress_health_port: EGRESS_HEALTH_PORT,
+        }
+    }
+}
+
+impl Ovn {
+    fn read(said: impl Fn(&str) -> Option<String>) -> Self {
+        let default = Self::default();
+        let number = |name: &str| said(name).filter(|text| text.parse::<u32>().is_ok());
+        let port = said(env::OVN_EGRESS_PORT).and_then(|text| text.parse().ok());
+        Self {
+            image: said(env::OVN_IMAGE),
+            northd_probe_interval: number(env::OVN_NORTHD_PROBE),
+            controller_inactivity_probe: number(env::OVN_CONTROLLER_PROBE)
+                .unwrap_or(default.controller_inactivity_probe),
+            nb_inactivity_probe: number(env::OVN_NB_PROBE).unwrap_or(default.nb_inactivity_probe),
+            egress_health_port: port.unwrap_or(default.egress_health_port),
+        }
+    }
 }
 
 /// There is no image.
@@ -46,11 +95,14 @@ impl Settings {
             image: said(env::OWN_IMAGE).ok_or(NoImage)?,
             kube_proxy_image: said(env::KUBE_PROXY_IMAGE),
             kube_rbac_proxy_image: said(env::KUBE_RBAC_PROXY_IMAGE),
+            multi_network_policy_image: said(env::MULTI_NETWORK_POLICY_IMAGE),
+            whereabouts_image: said(env::WHEREABOUTS_IMAGE),
             pull_policy: said(env::PULL_POLICY).unwrap_or_else(|| "IfNotPresent".to_owned()),
             api_server: said(env::API_HOST).map(|host| (host, port)),
             cni_conf_dir: said(env::CNI_CONF_DIR).unwrap_or_else(|| CniDirectories::default().conf),
             cni_bin_dir: said(env::CNI_BIN_DIR).unwrap_or_else(|| CniDirectories::default().bin),
             namespace: namespace.to_owned(),
+            ovn: Ovn::read(said),
         })
     }
 }

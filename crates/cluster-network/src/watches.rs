@@ -13,7 +13,7 @@ use kube_kit::{
 use crate::{names, settings::Settings};
 
 /// Kinds of rendered objects that every cluster knows.
-pub const RENDERED: [Kind; 14] = [
+pub const RENDERED: [Kind; 16] = [
     object::NAMESPACE,
     object::DAEMON_SET,
     object::DEPLOYMENT,
@@ -25,13 +25,21 @@ pub const RENDERED: [Kind; 14] = [
     object::CLUSTER_ROLE_BINDING,
     object::CONFIG_MAP,
     object::NETWORK_POLICY,
+    object::RESOURCE_QUOTA,
+    object::FLOW_SCHEMA,
     object::VALIDATING_WEBHOOK_CONFIGURATION,
     object::VALIDATING_ADMISSION_POLICY,
     object::VALIDATING_ADMISSION_POLICY_BINDING,
 ];
 
-/// Kinds of rendered objects that somebody else may define, or we ourselves in the same pass.
-pub const RENDERED_IF_SERVED: [Kind; 2] = [object::NETWORK_ATTACHMENT_DEFINITION, object::SERVICE_MONITOR];
+/// Kinds of rendered objects that another installer may define, or the operator in the same pass.
+pub const RENDERED_IF_SERVED: [Kind; 5] = [
+    object::NETWORK_ATTACHMENT_DEFINITION,
+    object::SERVICE_MONITOR,
+    object::PROMETHEUS_RULE,
+    object::OPERATOR_PKI,
+    object::MACHINE_CONFIG,
+];
 
 /// Kinds whose status counts.
 const WITH_STATUS: [Kind; 2] = [object::DAEMON_SET, object::DEPLOYMENT];
@@ -59,7 +67,8 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     ));
     // Labels are all that counts of nodes.
     changes.push(cache.watch_metadata(client.clone(), object::NODE, &Options::all()));
-    let foreign = Options::all().labels(names::FOREIGN_KUBE_PROXY);
+    let (label, value) = names::FOREIGN_KUBE_PROXY;
+    let foreign = Options::all().labels(format!("{label}={value}"));
     changes.push(cache.watch(
         client.clone(),
         object::DAEMON_SET,
@@ -88,5 +97,68 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
         &infrastructure,
         cache::keep_all,
     ));
+    let gates = one(api::cluster_network::SINGLETON).absent(ABSENT);
+    changes.push(cache.watch_if_served(
+        client.clone(),
+        object::FEATURE_GATE,
+        None,
+        &gates,
+        cache::keep_all,
+    ));
+    watch_ovn(client, cache, &mut changes);
     changes
+}
+
+/// What decides about OVN-Kubernetes besides: workloads and machine configurations that another operator made, and how far
+/// the installation of the cluster is.
+fn watch_ovn(client: &Client, cache: &Cache, changes: &mut Changes) {
+    let all = Options::all();
+    for kind in WITH_STATUS {
+        let namespace = Some(names::OVN_NAMESPACE);
+        changes.push(cache.watch(client.clone(), kind, namespace, &all, cache::keep_all));
+    }
+    let config_map = |namespace: &str, name: &str| {
+        let options = Options::all().named(name);
+        cache.watch(
+            client.clone(),
+            object::CONFIG_MAP,
+            Some(namespace),
+            &options,
+            cache::keep_all,
+        )
+    };
+    changes.push(config_map(names::KUBE_SYSTEM, names::BOOTSTRAP));
+    changes.push(config_map(names::KUBE_SYSTEM, names::INSTALL_CONFIG));
+    let bundle = format!("{}-ca", names::NODE_IDENTITY);
+    changes.push(config_map(names::NODE_IDENTITY_NAMESPACE, &bundle));
+    let machines = Options::all().named(names::MACHINE_OPERATOR);
+    changes.push(cache.watch(
+        client.clone(),
+        object::CLUSTER_OPERATOR,
+        None,
+        &machines,
+        cache::keep_all,
+    ));
+    let may_be_absent = Options::all().absent(ABSENT);
+    changes.push(cache.watch_if_served(
+        client.clone(),
+        object::MACHINE_CONFIG,
+        None,
+        &may_be_absent,
+        drop_spec,
+    ));
+    changes.push(cache.watch_if_served(
+        client.clone(),
+        object::MACHINE_CONFIG_POOL,
+        None,
+        &may_be_absent,
+        cache::keep_all,
+    ));
+}
+
+/// A machine configuration holds whole files.
+fn drop_spec(object: &mut serde_json::Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.shift_remove("spec");
+    }
 }

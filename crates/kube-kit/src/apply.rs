@@ -412,7 +412,8 @@ impl Applier {
             uid: uid(live),
             resource_version: None,
         };
-        let parameters = params::DeleteParams::default().preconditions(preconditions);
+        // Without it, the pods of a Job stay.
+        let parameters = params::DeleteParams::background().preconditions(preconditions);
         match self
             .send(id, requests(kind, id).delete(&id.name, &parameters))
             .await

@@ -68,6 +68,12 @@ kinds! {
     /// The definition of another kind.
     CUSTOM_RESOURCE_DEFINITION =
         "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions" cluster;
+    /// The resources that a namespace may use at most.
+    RESOURCE_QUOTA = "" "v1" "ResourceQuota" "resourcequotas" namespaced;
+    /// A number of pods that run until they are done.
+    JOB = "batch" "v1" "Job" "jobs" namespaced;
+    /// The priority of requests to the API server.
+    FLOW_SCHEMA = "flowcontrol.apiserver.k8s.io" "v1" "FlowSchema" "flowschemas" cluster;
     /// Which pods may talk to which.
     NETWORK_POLICY = "networking.k8s.io" "v1" "NetworkPolicy" "networkpolicies" namespaced;
     /// How many pods may be evicted at once.
@@ -117,6 +123,14 @@ kinds! {
     OPENSHIFT_CONSOLE = "operator.openshift.io" "v1" "Console" "consoles" cluster;
     /// Pages that somebody adds to that console.
     CONSOLE_PLUGIN = "console.openshift.io" "v1" "ConsolePlugin" "consoleplugins" cluster;
+    /// The configuration of machines of OpenShift.
+    MACHINE_CONFIG = "machineconfiguration.openshift.io" "v1" "MachineConfig" "machineconfigs" cluster;
+    /// Machines of OpenShift with one configuration.
+    MACHINE_CONFIG_POOL = "machineconfiguration.openshift.io" "v1" "MachineConfigPool" "machineconfigpools" cluster;
+    /// A certificate that the cluster network operator keeps valid.
+    OPERATOR_PKI = "network.operator.openshift.io" "v1" "OperatorPKI" "operatorpkis" namespaced;
+    /// Features of OpenShift that are switched on.
+    FEATURE_GATE = "config.openshift.io" "v1" "FeatureGate" "featuregates" cluster;
     /// The facts about the infrastructure below OpenShift.
     OPENSHIFT_INFRASTRUCTURE = "config.openshift.io" "v1" "Infrastructure" "infrastructures" cluster;
 }

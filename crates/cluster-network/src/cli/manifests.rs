@@ -1,5 +1,10 @@
 //! `weft network manifests`: what installs the operator.
 
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
 use kube_kit::connection::Answer;
 
 use crate::manifests::{self, Install};
@@ -22,12 +27,24 @@ pub struct Args {
     /// Image of kube-proxy, where it is to be deployed
     #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
     kube_proxy_image: String,
+    /// Image of OVN-Kubernetes, where it is to be deployed
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    ovn_image: String,
+    /// Image of kube-rbac-proxy, through which metrics are read
+    #[arg(long, value_name = "REF", default_value = "", hide_default_value = true)]
+    kube_rbac_proxy_image: String,
     /// Address of the API server, where there are no services yet
     #[arg(long, value_name = "HOST:PORT")]
     api_server: Option<String>,
     /// When images are pulled
     #[arg(long, value_name = "POLICY", default_value = "IfNotPresent")]
     pull_policy: String,
+    /// Have the API server refuse unsafe changes of the network before they are stored
+    #[arg(long)]
+    admission_policy: bool,
+    /// Write all files into this directory, the example and the admission policy too, instead of printing them
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
 }
 
 /// Answers the question, and prints nothing.
@@ -43,12 +60,24 @@ pub fn answer(args: &Args) -> Answer {
         version: env!("CARGO_PKG_VERSION"),
         pull_policy: &args.pull_policy,
         kube_proxy_image: &args.kube_proxy_image,
+        ovn_image: &args.ovn_image,
+        kube_rbac_proxy_image: &args.kube_rbac_proxy_image,
         api_server,
     };
     match manifests::files(&install) {
         Ok(files) => {
+            if let Some(dir) = &args.dir {
+                return match write(dir, &files) {
+                    Ok(()) => Answer::default(),
+                    Err(error) => failed(&format!("cannot write to {}: {error}", dir.display())),
+                };
+            }
             // The example is for people.
-            let texts = files.into_iter().filter(|(name, _)| *name != manifests::FILES[2]);
+            let is_chosen = |name: &str| match name {
+                manifests::ADMISSION_POLICY => args.admission_policy,
+                name => name != manifests::FILES[2],
+            };
+            let texts = files.into_iter().filter(|(name, _)| is_chosen(name));
             let texts: Vec<String> = texts.map(|(_, text)| text).collect();
             Answer {
                 text: texts.join("---\n"),
@@ -57,6 +86,14 @@ pub fn answer(args: &Args) -> Answer {
         }
         Err(error) => failed(&error.to_string()),
     }
+}
+
+fn write(dir: &Path, files: &[(&str, String)]) -> std::io::Result<()> {
+    fs::create_dir_all(dir)?;
+    for (name, text) in files {
+        fs::write(dir.join(name), text)?;
+    }
+    Ok(())
 }
 
 fn failed(error: &str) -> Answer {
@@ -80,8 +117,23 @@ mod tests {
             kube_proxy_image: "registry.example/kube-proxy:v7".to_owned(),
             api_server: Some("192.0.2.1:6443".to_owned()),
             pull_policy: "Always".to_owned(),
+            admission_policy: false,
+            ovn_image: "registry.example/ovn:v7".to_owned(),
+            kube_rbac_proxy_image: String::new(),
+            dir: None,
         };
         let objects: Vec<Value> = serde_saphyr::from_multiple(&answer(&args).text).expect("YAML");
+        let has_policy = |objects: &[Value]| {
+            let is_it = |it: &Value| it["metadata"]["name"] == "safe-changes.networks.operator.openshift.io";
+            objects.iter().any(is_it)
+        };
+        assert!(!has_policy(&objects));
+        let with = Args {
+            admission_policy: true,
+            ..args.clone()
+        };
+        let more: Vec<Value> = serde_saphyr::from_multiple(&answer(&with).text).expect("YAML");
+        assert!(has_policy(&more));
         let deployment = objects
             .iter()
             .find(|object| object["kind"] == "Deployment")
@@ -93,6 +145,7 @@ mod tests {
             ("NETWORK_OPERATOR_IMAGE", "registry.example/weft:v7"),
             ("KUBE_PROXY_IMAGE", "registry.example/kube-proxy:v7"),
             ("IMAGE_PULL_POLICY", "Always"),
+            ("OVN_IMAGE", "registry.example/ovn:v7"),
             ("KUBERNETES_SERVICE_HOST", "192.0.2.1"),
             ("APISERVER_OVERRIDE_HOST", "192.0.2.1"),
             ("APISERVER_OVERRIDE_PORT", "6443"),
@@ -101,6 +154,20 @@ mod tests {
                 variables.contains(&json!({ "name": name, "value": value })),
                 "{name}: {variables:?}"
             );
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let written = answer(&Args {
+            dir: Some(dir.path().join("files")),
+            ..args.clone()
+        });
+        assert_eq!((written.code, written.text.as_str()), (0, ""));
+        for name in [
+            "definitions.yaml",
+            "operator.yaml",
+            "example.cr.yaml",
+            "admission-policy.yaml",
+        ] {
+            assert!(dir.path().join("files").join(name).is_file(), "{name}");
         }
         let wrong = Args {
             api_server: Some("192.0.2.1".to_owned()),

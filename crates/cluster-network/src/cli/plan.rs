@@ -1,5 +1,7 @@
 //! `weft network plan`: what a configuration would change, and what of it is unsafe.
 
+use std::collections::BTreeSet;
+
 use api::cluster_network::{config, operator};
 use kube_kit::{
     apply::Applier,
@@ -34,7 +36,7 @@ Examples:
   weft network plan -f network.yaml --offline
 
 Exit code: 0 nothing would change, 1 something would, or the configuration is
-rejected, 2 it cannot be told.";
+rejected, 2 there is no answer.";
 
 /// Arguments of `weft network plan`.
 #[derive(Clone, Debug, clap::Args)]
@@ -57,6 +59,10 @@ pub fn answer(args: &Args) -> Answer {
         if args.offline {
             let facts = Facts {
                 host_mtu: Some(1500),
+                api_server: ApiServer {
+                    host: "localhost".to_owned(),
+                    port: "6443".to_owned(),
+                },
                 ..Facts::default()
             };
             return Ok::<_, Error>(given.offline(&facts, &settings(None)));
@@ -233,7 +239,7 @@ fn superfluous(cache: &Cache, plan: &Plan) -> String {
         .iter()
         .map(|(part, _)| part.label())
         .collect();
-    let mut text = String::new();
+    let mut lines = BTreeSet::new();
     for kind in watches::RENDERED.into_iter().chain(watches::RENDERED_IF_SERVED) {
         for object in cache.list(kind) {
             let part = object["metadata"]["labels"][names::PART_LABEL]
@@ -246,11 +252,12 @@ fn superfluous(cache: &Cache, plan: &Plan) -> String {
                 .chain(&plan.rendered.kept)
                 .any(|other| other.same(&id));
             if !part.is_empty() && !is_kept && !stays {
-                text += &format!("- {}\n", named(&id));
+                lines.insert(id);
             }
         }
     }
-    text
+    let line = |id: &ObjectId| format!("- {}\n", named(id));
+    lines.iter().map(line).collect()
 }
 
 /// Parts that would not be applied.

@@ -4,7 +4,7 @@ use api::cluster_network::operator::{Condition, NetworkStatus};
 use kube_kit::{
     cache::Cache,
     connection::{self, Answer, Flags},
-    object::{self, ObjectId},
+    object::ObjectId,
     workload,
 };
 use serde_json::Value;
@@ -18,7 +18,7 @@ Examples:
   weft network status
   until weft network status; do sleep 5; done   wait until all is available
 
-Exit code: 0 available and nothing is wrong, 1 not so, 2 it cannot be told.";
+Exit code: 0 available and nothing is wrong, 1 not so, 2 there is no answer.";
 
 /// Arguments of `weft network status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,9 +50,7 @@ pub fn answer(args: &Args) -> Answer {
 
 /// Workloads of the network, each with what is still going on.
 fn workloads(cache: &Cache) -> Vec<(String, Option<String>)> {
-    let all = [object::DAEMON_SET, object::DEPLOYMENT]
-        .into_iter()
-        .flat_map(|kind| cache.list(kind));
+    let all = observed::workloads(cache).into_values();
     let ours = all.filter(|it| it["metadata"]["labels"].get(names::PART_LABEL).is_some());
     let mut lines: Vec<_> = ours
         .map(|object| {
@@ -83,7 +81,7 @@ fn report(operator: &Value, workloads: &[(String, Option<String>)]) -> Answer {
     ];
     for kind in ["Available", "Progressing", "Degraded"] {
         let condition = status.conditions.iter().find(|condition| condition.kind == kind);
-        lines.push(format!("{kind:<12} {}", told(condition)));
+        lines.push(format!("{kind:<12} {}", text_of(condition)));
     }
     lines.push(String::new());
     for (subject, progress) in workloads {
@@ -104,9 +102,9 @@ fn report(operator: &Value, workloads: &[(String, Option<String>)]) -> Answer {
     }
 }
 
-fn told(condition: Option<&Condition>) -> String {
+fn text_of(condition: Option<&Condition>) -> String {
     let Some(condition) = condition else {
-        return "Unknown: the operator has not told yet".to_owned();
+        return "Unknown: the operator has not reported yet".to_owned();
     };
     let message = condition.message.replace('\n', "\n             ");
     match (condition.reason.as_str(), message.as_str()) {
@@ -141,7 +139,7 @@ mod tests {
         let expected = "network      Weft
 version      1.2.3
 Available    True
-Progressing  Unknown: the operator has not told yet
+Progressing  Unknown: the operator has not reported yet
 Degraded     False
 
 DaemonSet ns/a: all pods are there

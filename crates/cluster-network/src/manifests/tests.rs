@@ -7,6 +7,8 @@ const INSTALL: Install<'_> = Install {
     version: "0.1.0",
     pull_policy: "IfNotPresent",
     kube_proxy_image: "",
+    ovn_image: "",
+    kube_rbac_proxy_image: "",
     api_server: None,
 };
 
@@ -31,10 +33,32 @@ fn checked_in_files_are_fresh() {
 #[test]
 fn everything_is_rendered() {
     // Another place where this is left out of the rights would be found by nobody.
-    let kinds: Vec<String> = everything()
+    let all = everything();
+    let kinds: Vec<String> = all
         .iter()
         .map(|object| object["kind"].as_str().unwrap_or_default().to_owned())
         .collect();
+    let names: Vec<&str> = all
+        .iter()
+        .filter_map(|it| it["metadata"]["name"].as_str())
+        .collect();
+    for name in [
+        "pod-network",
+        "ovnkube-node",
+        "ovnkube-node-smart-nic",
+        "ovnkube-node-dpu-host",
+        "ovnkube-upgrades-prepuller",
+        "ovn-ipsec-host",
+        "ovn-ipsec-containerized",
+        "80-ipsec-worker-extensions",
+        "routeadvertisements.k8s.ovn.org",
+        "vteps.k8s.ovn.org",
+        "openshift-ovn-kubernetes-node-limited",
+        "openshift-ovn-kubernetes-nodes-identity-limited",
+        "network-node-identity.openshift.io",
+    ] {
+        assert!(names.contains(&name), "{name}");
+    }
     for kind in [
         "DaemonSet",
         "Deployment",

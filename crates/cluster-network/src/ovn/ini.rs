@@ -9,21 +9,21 @@ use crate::facts::Facts;
 #[cfg(test)]
 mod tests;
 
-/// Where nodes answer those who check whether they can carry egress addresses, unless the environment says otherwise.
+/// Default port of the health check of nodes with egress addresses.
 pub const EGRESS_HEALTH_PORT: u16 = 9107;
-/// Number of our autonomous system, where nobody says another one.
+/// Number of the autonomous system where the configuration has none.
 const AS_NUMBER: u32 = 64512;
 
-/// What the file is made of.
+/// Input of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The operator's configuration, with its defaults.
     pub spec: &'a NetworkSpec,
-    /// What is known about the cluster.
+    /// The cluster.
     pub facts: &'a Facts,
     /// Whether datagrams are aggregated.
     pub udp_aggregation: bool,
-    /// Port at which nodes answer who checks them for egress addresses.
+    /// Port of the health check of nodes with egress addresses.
     pub egress_health_port: u16,
 }
 
@@ -95,7 +95,7 @@ pub fn ini(input: &Input<'_>) -> String {
         }
     }
     if facts.control_plane_nodes == 1 {
-        // Nobody else could take over, so that there is time.
+        // No other instance could take over, so that there is time.
         ini.section("clustermgrha")
             .key("election-lease-duration", 137)
             .key("election-renew-deadline", 107)

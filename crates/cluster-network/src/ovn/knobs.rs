@@ -40,11 +40,11 @@ fn read<T: std::str::FromStr>(data: &Data, key: &str) -> Option<T> {
 pub struct Flows {
     /// Host and port; of the host of each node where there is none.
     pub target: String,
-    /// Seconds until a flow is told that still goes on.
+    /// Seconds until a flow is exported that still goes on.
     pub cache_active_timeout: Option<u64>,
-    /// Flows that are remembered.
+    /// Flows in the cache.
     pub cache_max_flows: Option<u32>,
-    /// Of how many packets one is looked at.
+    /// Number of packets of which one is sampled.
     pub sampling: Option<u32>,
 }
 

@@ -62,15 +62,15 @@ impl DeploymentProgress {
 /// A workload that exists.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Workload {
-    /// Version that it was rendered by; empty if nobody says.
+    /// Version that it was rendered by; empty where it has no annotation.
     pub version: String,
-    /// `single-stack` or `dual-stack`; empty if nobody says.
+    /// `single-stack` or `dual-stack`; empty where it has no annotation.
     pub ip_family: String,
     /// Whether it is rolling out.
     pub is_progressing: bool,
 }
 
-/// What there is.
+/// Workloads that exist.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Existing {
     /// `DaemonSet` `ovnkube-node`.
@@ -81,7 +81,7 @@ pub struct Existing {
     pub prepuller: Option<Workload>,
 }
 
-/// What is updated now.
+/// Workloads that are updated now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Order {
     /// `ovnkube-node`; if not, it is left as it is.
@@ -157,7 +157,7 @@ fn of_versions(node: &Workload, control_plane: &Workload, release: &str) -> Orde
         (Some(Equal), Some(Less)) if node.is_progressing => Order::NODE,
         (Some(Greater), Some(Greater)) => Order::CONTROL_PLANE,
         (Some(Greater), Some(Equal)) if control_plane.is_progressing => Order::CONTROL_PLANE,
-        // Either the other one has rolled out, or nobody can say what comes first.
+        // Either the other one has rolled out, or the versions have no order.
         _ => Order::BOTH,
     }
 }
@@ -167,7 +167,7 @@ fn is_pulled(prepuller: Option<&Workload>, release: &str) -> bool {
 }
 
 /// How a version stands to another one (semantic versioning 2.0); nothing if one of them is none.
-fn compare(one: &str, two: &str) -> Option<Ordering> {
+pub(super) fn compare(one: &str, two: &str) -> Option<Ordering> {
     if one == two && !one.is_empty() {
         return Some(Ordering::Equal);
     }

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::Reconciler;
 use crate::{failures::Level, messages, workloads::title};
 
-/// How often to look at pods while some are not available: nothing tells that one has ended again.
-const LOOK: Duration = Duration::from_secs(30);
+/// Pause between two lists of pods while some are not available: pods are not watched.
+const PAUSE: Duration = Duration::from_secs(30);
 /// Pods asked for at a time.
 const PAGE: u32 = 500;
 
@@ -31,7 +31,7 @@ impl Reconciler {
             self.failures
                 .debounced(level, "CrashLoopBackOff", lines.join("\n"), now);
         }
-        (!unavailable.is_empty()).then(|| now + LOOK)
+        (!unavailable.is_empty()).then(|| now + PAUSE)
     }
 
     async fn crashes(&self, id: &ObjectId) -> Vec<String> {

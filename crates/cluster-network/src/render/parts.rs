@@ -7,20 +7,26 @@ use super::{
     Context, Error,
     objects::{containers_of, find, parse, set, set_host_path, set_variable, use_image},
 };
-use crate::{additional_networks::Helpers, facts::Facts, kube_proxy::Proxy, messages, names};
+use crate::{
+    additional_networks::Helpers, facts::Facts, kube_proxy::Proxy, messages, names, settings::Settings,
+};
 
 /// Placeholders of images in the files.
 const OWN: &str = "weft";
 const KUBE_PROXY: &str = "kube-proxy";
 const KUBE_RBAC_PROXY: &str = "kube-rbac-proxy";
+const WHEREABOUTS: &str = "whereabouts";
+const MULTI_NETWORK_POLICY: &str = "multus-networkpolicy";
 
 /// Namespaces whose networks pods of all namespaces may be attached to.
 const GLOBAL_NAMESPACES: &str = "default,openshift-multus,openshift-sriov-network-operator,openshift-cnv";
 /// Where multus sees the node's directory of configurations.
 const CONF_DIR_IN_MULTUS: &str = "/host/etc/cni/net.d";
+/// Where multus sees the directory that OVN-Kubernetes writes its configuration to.
+const OVN_DIR_IN_MULTUS: &str = "/host/run/multus/cni/net.d";
 
 /// Puts in what all parts have open: our image, the nodes' directories, the way to the API server.
-fn complete(objects: &mut [Value], context: &Context<'_>) {
+pub(super) fn complete(objects: &mut [Value], context: &Context<'_>) {
     let Context { facts, settings, .. } = context;
     use_image(objects, OWN, &settings.image, &settings.pull_policy);
     for volume in ["cni", "system-cni-dir"] {
@@ -29,7 +35,9 @@ fn complete(objects: &mut [Value], context: &Context<'_>) {
     set_host_path(objects, "cnibin", &facts.cni.bin);
     // Where services are ours, nodes have to reach the API server before there are any. Where they are others', theirs
     // leads to every API server there is.
-    let is_direct = context.spec.deploy_kube_proxy == Some(true) && !facts.api_server.host.is_empty();
+    let has_services = context.spec.deploy_kube_proxy == Some(true)
+        || context.spec.default_network.kind == names::OVN_KUBERNETES;
+    let is_direct = has_services && !facts.api_server.host.is_empty();
     let (host, port) = (&facts.api_server.host, &facts.api_server.port);
     set_variable(objects, names::API_HOST, is_direct.then_some(host));
     set_variable(objects, names::API_PORT, is_direct.then_some(port));
@@ -45,12 +53,34 @@ pub(super) fn multus(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let plugins = find(&mut objects, "DaemonSet", "multus-additional-cni-plugins")?;
     // Links lead to where the node has the directory.
     set(plugins, "/spec/template/spec/containers/0/command/5", json!(bin))?;
-    if Helpers::of(context.spec).dhcp {
+    let helpers = Helpers::of(context.spec);
+    if helpers.dhcp {
         objects.extend(parse("dhcp.yaml", include_str!("dhcp.yaml"))?);
+    }
+    if helpers.whereabouts {
+        objects.extend(whereabouts(context)?);
     }
     complete(&mut objects, context);
     let definition = create_only(definition(api::net_attach_def::crd())?);
     objects.insert(0, definition);
+    Ok(objects)
+}
+
+/// The IPAM plugin whereabouts, and the program that releases addresses of pods that are gone (§8.3). Without an image, a
+/// cluster has them by another installer.
+fn whereabouts(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let settings = context.settings;
+    let Some(image) = &settings.whereabouts_image else {
+        tracing::warn!("{}", messages::NO_WHEREABOUTS);
+        return Ok(Vec::new());
+    };
+    let mut objects = parse("whereabouts.yaml", include_str!("whereabouts.yaml"))?;
+    use_image(&mut objects, WHEREABOUTS, image, &settings.pull_policy);
+    for object in &mut objects {
+        if object["kind"] == "CustomResourceDefinition" {
+            *object = create_only(object.take());
+        }
+    }
     Ok(objects)
 }
 
@@ -70,24 +100,55 @@ fn daemon_config(context: &Context<'_>) -> Value {
         "namespaceIsolation": true,
         "socketDir": "/host/run/multus/",
     });
-    if spec.default_network.kind == names::WEFT {
-        config["readinessindicatorfile"] = json!(format!("{CONF_DIR_IN_MULTUS}/{}", names::POD_NETWORK_FILE));
+    match spec.default_network.kind.as_str() {
+        names::WEFT => {
+            config["readinessindicatorfile"] =
+                json!(format!("{CONF_DIR_IN_MULTUS}/{}", names::POD_NETWORK_FILE));
+        }
+        names::OVN_KUBERNETES => {
+            config["multusAutoconfigDir"] = json!(OVN_DIR_IN_MULTUS);
+            config["readinessindicatorfile"] = json!(format!("{OVN_DIR_IN_MULTUS}/{}", names::OVN_FILE));
+        }
+        _ => {}
     }
     config
 }
 
-/// What is wrong with networks is told when they are defined (§12).
+/// The webhook that checks definitions of networks (§12).
 pub(super) fn admission_controller(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("admission.yaml", include_str!("admission.yaml"))?;
     complete(&mut objects, context);
     let deployment = find(&mut objects, "Deployment", "multus-admission-controller")?;
-    let replicas = if context.facts.control_plane_nodes == 1 {
-        1
-    } else {
-        2
-    };
+    let is_single = context.facts.control_plane_nodes == 1 || context.facts.single_hosted_node;
+    let replicas = if is_single { 1 } else { 2 };
     set(deployment, "/spec/replicas", json!(replicas))?;
     place_on_control_plane(deployment, context.facts)?;
+    Ok(objects)
+}
+
+/// Network policies for additional networks, by the program that the administrator names (§12).
+pub(super) fn multi_network_policy(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let settings = context.settings;
+    let Some(image) = &settings.multi_network_policy_image else {
+        return Err(Error::Refused(messages::NO_MULTI_NETWORK_POLICY.to_owned()));
+    };
+    let mut objects = parse(
+        "multi_network_policy.yaml",
+        include_str!("multi_network_policy.yaml"),
+    )?;
+    use_image(&mut objects, MULTI_NETWORK_POLICY, image, &settings.pull_policy);
+    complete(&mut objects, context);
+    let definition = find(
+        &mut objects,
+        "CustomResourceDefinition",
+        "multi-networkpolicies.k8s.cni.cncf.io",
+    )?;
+    *definition = create_only(definition.take());
+    if !context.facts.openshift {
+        let daemon = find(&mut objects, "DaemonSet", "multus-networkpolicy")?;
+        let endpoint = "--container-runtime-endpoint=/run/containerd/containerd.sock";
+        set(daemon, "/spec/template/spec/containers/0/args/1", json!(endpoint))?;
+    }
     Ok(objects)
 }
 
@@ -145,7 +206,7 @@ pub(super) fn kube_proxy(context: &Context<'_>, proxy: &Proxy) -> Result<Vec<Val
         set(service, "/spec/ports/0/port", json!(port))?;
         use_image(&mut objects, KUBE_RBAC_PROXY, guard, &settings.pull_policy);
     } else {
-        // Nobody would answer there.
+        // No program would answer there.
         containers_of(daemon)?.retain(|container| container["name"] != KUBE_RBAC_PROXY);
         let monitors = ["ServiceMonitor", "Service"];
         objects.retain(|object| !monitors.iter().any(|kind| object["kind"] == *kind));
@@ -201,7 +262,21 @@ fn place(workload: &mut Value, placement: &DiagnosticsPlacement, tolerations: Va
     Ok(())
 }
 
-/// What every user may know (§14).
+/// The Job that finds out the MTU of the nodes. It reaches the API server directly: services may not work yet.
+pub(super) fn mtu_prober(facts: &Facts, settings: &Settings) -> Result<Vec<Value>, Error> {
+    let mut objects = parse("mtu_prober.yaml", include_str!("mtu_prober.yaml"))?;
+    use_image(&mut objects, OWN, &settings.image, &settings.pull_policy);
+    let (host, port) = (&facts.api_server.host, &facts.api_server.port);
+    let is_known = !host.is_empty();
+    set_variable(&mut objects, names::API_HOST, is_known.then_some(host));
+    set_variable(&mut objects, names::API_PORT, is_known.then_some(port));
+    for object in &mut objects {
+        object["metadata"]["namespace"] = json!(settings.namespace);
+    }
+    Ok(objects)
+}
+
+/// The role of all users (§14).
 pub(super) fn public_role() -> Result<Vec<Value>, Error> {
     let mut objects = parse("public.yaml", include_str!("public.yaml"))?;
     // OpenShift has the namespace, with labels of its own.
@@ -213,6 +288,17 @@ pub(super) fn public_role() -> Result<Vec<Value>, Error> {
 /// What keeps service blocks as they are (§17, 7).
 pub(super) fn service_cidrs() -> Result<Vec<Value>, Error> {
     parse("service_cidr.yaml", include_str!("service_cidr.yaml"))
+}
+
+/// Nodes of the control plane, by the label that nodes have; all nodes with Linux where none has such a label.
+pub(super) fn control_plane_selector(facts: &Facts) -> Value {
+    let mut selector = json!({ "kubernetes.io/os": "linux" });
+    if facts.labelled_master {
+        selector[names::MASTER_LABEL] = json!("");
+    } else if facts.control_plane_nodes > 0 {
+        selector[names::CONTROL_PLANE_LABEL] = json!("");
+    }
+    selector
 }
 
 /// Control plane nodes are those of the label that nodes have; there may be none at all.
@@ -234,14 +320,14 @@ fn place_on_control_plane(workload: &mut Value, facts: &Facts) -> Result<(), Err
 }
 
 /// Objects for Prometheus' operator only where it is.
-fn without_monitoring(mut objects: Vec<Value>, facts: &Facts) -> Vec<Value> {
+pub(super) fn without_monitoring(mut objects: Vec<Value>, facts: &Facts) -> Vec<Value> {
     if !facts.monitoring {
         objects.retain(|object| object["apiVersion"] != "monitoring.coreos.com/v1");
     }
     objects
 }
 
-fn definition(
+pub(super) fn definition(
     definition: Result<
         k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
         api::Error,
@@ -254,7 +340,7 @@ fn definition(
 }
 
 /// Has an object left alone where it is already.
-fn create_only(mut object: Value) -> Value {
+pub(super) fn create_only(mut object: Value) -> Value {
     let annotations = &mut object["metadata"]["annotations"];
     if annotations.is_null() {
         *annotations = Value::Object(Map::new());
@@ -263,7 +349,7 @@ fn create_only(mut object: Value) -> Value {
     object
 }
 
-fn hash(text: &str) -> String {
+pub(super) fn hash(text: &str) -> String {
     use sha2::{Digest as _, Sha256};
     Sha256::digest(text)
         .iter()

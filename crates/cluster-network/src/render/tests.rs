@@ -15,6 +15,7 @@ fn settings() -> Settings {
         "NETWORK_OPERATOR_IMAGE" => Some("registry.example/weft:v1".to_owned()),
         "KUBE_PROXY_IMAGE" => Some("registry.example/kube-proxy:v1".to_owned()),
         "KUBE_RBAC_PROXY_IMAGE" => Some("registry.example/kube-rbac-proxy:v1".to_owned()),
+        "WHEREABOUTS_CNI_IMAGE" => Some("registry.example/whereabouts:v1".to_owned()),
         "RELEASE_VERSION" => Some("1.2.3".to_owned()),
         _ => None,
     };
@@ -95,21 +96,6 @@ fn network_of_others_gets_everything_else(#[case] kind: &str) {
     ] {
         assert!(find(&rendered, kind, name).is_some(), "{kind} {name}");
     }
-}
-
-#[test]
-fn ovn_kubernetes_is_not_half_applied() {
-    let rendered = rendered(&b());
-    let failed: Vec<Part> = rendered.failed.iter().map(|(part, _)| *part).collect();
-    assert_eq!(failed, [Part::DefaultNetwork]);
-    assert!(
-        rendered.failed[0].1.contains("OVNKubernetes"),
-        "{}",
-        rendered.failed[0].1
-    );
-    assert!(of_part(&rendered, Part::DefaultNetwork).is_empty());
-    assert!(of_part(&rendered, Part::KubeProxy).is_empty());
-    assert!(find(&rendered, "DaemonSet", "multus").is_some());
 }
 
 #[test]
@@ -313,19 +299,30 @@ fn api_server_is_reached_directly_where_services_are_ours() {
     assert!(variables(false).is_empty());
 }
 
+// cluster-network#51
 #[rstest]
-#[case(r#"{name: a, type: Raw, rawCNIConfig: '{"ipam":{"type":"dhcp"}}'}"#, true)]
-#[case(r#"{name: a, type: Raw, rawCNIConfig: '{"ipam":"dhcp"}'}"#, false)]
-#[case("{name: a, type: SimpleMacvlan}", true)]
+#[case(r#"{name: a, type: Raw, rawCNIConfig: '{"ipam":{"type":"dhcp"}}'}"#, &["dhcp-daemon"])]
+#[case(r#"{name: a, type: Raw, rawCNIConfig: '{"ipam":"dhcp"}'}"#, &[])]
+#[case(r#"{name: a, type: Raw, rawCNIConfig: '{"ipam":{"type":"whereabouts"}}'}"#, &["whereabouts-reconciler"])]
 #[case(
-    "{name: a, type: SimpleMacvlan, simpleMacvlanConfig: {ipamConfig: {type: Static}}}",
-    false
+    r#"{name: a, type: Raw, rawCNIConfig: '{"plugins":[{"type":"b"},{"ipam":{"type":"whereabouts"}}]}'}"#,
+    &["whereabouts-reconciler"]
 )]
-fn dhcp_daemon_runs_where_a_network_needs_it(#[case] network: &str, #[case] expected: bool) {
+#[case("{name: a, type: SimpleMacvlan}", &["dhcp-daemon"])]
+#[case("{name: a, type: SimpleMacvlan, simpleMacvlanConfig: {ipamConfig: {type: Static}}}", &[])]
+fn helpers_of_ipam_run_where_a_network_needs_them(#[case] network: &str, #[case] expected: &[&str]) {
     let mut all = of_type("Calico");
     all.additional_networks.push(spec(network));
     let rendered = rendered(&all);
-    assert_eq!(find(&rendered, "DaemonSet", "dhcp-daemon").is_some(), expected);
+    let helpers = ["dhcp-daemon", "whereabouts-reconciler"];
+    let found: Vec<&str> = helpers
+        .into_iter()
+        .filter(|name| find(&rendered, "DaemonSet", name).is_some())
+        .collect();
+    assert_eq!(found, expected);
+    let definition = "ippools.whereabouts.cni.cncf.io";
+    let has_definition = find(&rendered, "CustomResourceDefinition", definition).is_some();
+    assert_eq!(has_definition, expected.contains(&"whereabouts-reconciler"));
 }
 
 #[test]
@@ -352,13 +349,20 @@ fn wrong_network_keeps_its_definition_and_no_other() {
     assert_eq!(kept, ["b"]);
 }
 
+// cluster-network#57
 #[rstest]
-#[case(3, 2)]
-#[case(1, 1)]
-#[case(0, 2)]
-fn admission_controller_has_replicas_for_the_control_plane(#[case] nodes: usize, #[case] replicas: i64) {
+#[case(3, false, 2)]
+#[case(1, false, 1)]
+#[case(0, false, 2)]
+#[case(0, true, 1)]
+fn admission_controller_has_replicas_for_the_control_plane(
+    #[case] nodes: usize,
+    #[case] single_hosted_node: bool,
+    #[case] replicas: i64,
+) {
     let facts = Facts {
         control_plane_nodes: nodes,
+        single_hosted_node,
         ..facts()
     };
     let rendered = rendered_on(&of_type("Calico"), &NetworkDiagnostics::default(), &facts);
@@ -416,13 +420,51 @@ targetPlacement: {nodeSelector: {c: d}, tolerations: [{key: z, operator: Exists,
     );
 }
 
+// cluster-network#42
 #[test]
-fn network_policies_for_additional_networks_are_refused() {
-    let mut given = of_type("Calico");
-    given.use_multi_network_policy = Some(true);
-    let rendered = rendered(&given);
-    let failed: Vec<Part> = rendered.failed.iter().map(|(part, _)| *part).collect();
-    assert_eq!(failed, [Part::MultiNetworkPolicy]);
+fn network_policies_for_additional_networks_need_their_image() {
+    let titles = |kind: &str, is_used: bool, image: Option<&str>| {
+        let mut given = if kind == "OVNKubernetes" {
+            b()
+        } else {
+            of_type(kind)
+        };
+        given.use_multi_network_policy = Some(is_used);
+        defaults::fill(&mut given, None, &facts()).expect("defaults");
+        let mut settings = settings();
+        settings.ovn.image = Some("ovn".to_owned());
+        settings.multi_network_policy_image = image.map(str::to_owned);
+        let rendered = render(&Context {
+            spec: &given,
+            diagnostics: &NetworkDiagnostics::default(),
+            facts: &facts(),
+            settings: &settings,
+        });
+        let control_plane = find(&rendered, "Deployment", "ovnkube-control-plane");
+        let has_flag =
+            control_plane.is_some_and(|it| it.to_string().contains("\"--enable-multi-networkpolicy\""));
+        let failed: Vec<Part> = rendered.failed.iter().map(|(part, _)| *part).collect();
+        (of_part(&rendered, Part::MultiNetworkPolicy), has_flag, failed)
+    };
+    let expected = [
+        "CustomResourceDefinition multi-networkpolicies.k8s.cni.cncf.io",
+        "ClusterRole openshift-multus-networkpolicy",
+        "ClusterRoleBinding openshift-multus-networkpolicy",
+        "ConfigMap multi-networkpolicy-custom-rules",
+        "DaemonSet multus-networkpolicy",
+    ];
+    let image = Some("registry.example/policies:v1");
+    let expected: Vec<String> = expected.map(str::to_owned).into();
+    assert_eq!(
+        titles("OVNKubernetes", true, image),
+        (expected.clone(), true, vec![])
+    );
+    assert_eq!(titles("OVNKubernetes", false, image), (vec![], false, vec![]));
+    assert_eq!(titles("Calico", true, image), (expected, false, vec![]));
+    assert_eq!(
+        titles("Calico", true, None),
+        (vec![], false, vec![Part::MultiNetworkPolicy])
+    );
 }
 
 #[test]

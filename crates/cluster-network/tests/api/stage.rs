@@ -3,7 +3,11 @@
 use std::{ops::Deref, time::Duration};
 
 use cluster_network::{
-    controller::Operator, facts::ApiServer, failures::DEBOUNCE, manifests, settings::Settings,
+    controller::Operator,
+    facts::ApiServer,
+    failures::DEBOUNCE,
+    manifests,
+    settings::{Ovn, Settings},
 };
 use kube_kit::serve::Readiness;
 use serde_json::{Value, json};
@@ -51,6 +55,8 @@ fn install(admin: &Admin) {
         version: VERSION,
         pull_policy: "IfNotPresent",
         kube_proxy_image: "",
+        ovn_image: "",
+        kube_rbac_proxy_image: "",
         api_server: None,
     };
     for object in manifests::operator(&install).expect("objects") {
@@ -81,11 +87,17 @@ impl Stage {
                 image: "registry.example/weft:v1".to_owned(),
                 kube_proxy_image: Some("registry.example/kube-proxy:v1".to_owned()),
                 kube_rbac_proxy_image: None,
+                multi_network_policy_image: Some("registry.example/policies:v1".to_owned()),
+                whereabouts_image: Some("registry.example/whereabouts:v1".to_owned()),
                 pull_policy: "IfNotPresent".to_owned(),
                 api_server: None,
                 cni_conf_dir: "/etc/cni/net.d".to_owned(),
                 cni_bin_dir: "/opt/cni/bin".to_owned(),
                 namespace: "openshift-network-operator".to_owned(),
+                ovn: Ovn {
+                    image: Some("registry.example/ovn:v1".to_owned()),
+                    ..Ovn::default()
+                },
             };
             let api_server = ApiServer {
                 host: "192.0.2.1".to_owned(),

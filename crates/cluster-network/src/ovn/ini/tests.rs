@@ -84,13 +84,13 @@ logfile-maxage=0
 
 #[test]
 fn file_has_the_keys_of_the_table_in_its_order() {
-    // Case 35 of cluster-network, as far as it is a decision.
+    // cluster-network#35
     assert_eq!(written(&base(|_| {}), &facts()), DEFAULT);
 }
 
 #[test]
 fn hybrid_overlay_is_the_last_section_and_traffic_leaves_through_the_host() {
-    // Case 35 of cluster-network, as far as it is a decision.
+    // cluster-network#35
     let spec = base(|spec| {
         let ovn = &mut spec["defaultNetwork"]["ovnKubernetesConfig"];
         ovn["gatewayConfig"]["routingViaHost"] = json!(true);
@@ -109,7 +109,7 @@ fn hybrid_overlay_is_the_last_section_and_traffic_leaves_through_the_host() {
 
 #[test]
 fn single_control_plane_gives_elections_time_and_ipv6_hosts_have_brackets() {
-    // Case 35 of cluster-network, as far as it is a decision.
+    // cluster-network#35
     let facts = Facts {
         control_plane_nodes: 1,
         api_server: ApiServer {
@@ -163,7 +163,7 @@ fn network_without_tunnels_says_how_it_is_routed() {
 
 #[test]
 fn datagrams_are_aggregated_unless_the_config_map_says_otherwise() {
-    // Case 40 of cluster-network, as far as it is a decision.
+    // cluster-network#40
     for (value, expected) in [("true", false), ("false", true), ("garbage", true)] {
         let data = [("disable-udp-aggregation".to_owned(), value.to_owned())].into();
         let text = ini(&Input {

@@ -10,7 +10,7 @@ fn data(pairs: &[(&str, &str)]) -> Data {
 
 #[test]
 fn collectors_are_joined_and_that_of_the_config_map_is_the_last() {
-    // Case 39 of cluster-network, as far as it is a decision.
+    // cluster-network#39
     let export: ExportNetworkFlows = serde_json::from_value(json!({
         "netFlow": { "collectors": ["192.0.2.1:2056", "192.0.2.2:2056"] },
         "sFlow": { "collectors": ["192.0.2.3:6343"] },
@@ -59,7 +59,7 @@ fn collectors_are_joined_and_that_of_the_config_map_is_the_last() {
 
 #[test]
 fn invalid_overrides_are_ignored() {
-    // Case 41 of cluster-network, as far as it is a decision.
+    // cluster-network#41
     for value in ["-1", "abc"] {
         assert_eq!(overrides(&data(&[("openflow-probe", value)])), [] as [&str; 0]);
     }
@@ -85,7 +85,7 @@ fn invalid_overrides_are_ignored() {
 
 #[test]
 fn node_is_of_one_kind_at_most() {
-    // Case 43 of cluster-network, as far as it is a decision.
+    // cluster-network#43
     let hardware = hardware(&data(&[("smart-nic-mode-label", "card=smart")])).expect("hardware");
     let of = |labels: &[(&str, &str)]| offload(&hardware, "node1", &data(labels));
     let (dpu, host) = (
@@ -103,7 +103,7 @@ fn node_is_of_one_kind_at_most() {
 
 #[test]
 fn lease_lasts_longer_than_until_it_is_renewed() {
-    // Case 43 of cluster-network, as far as it is a decision.
+    // cluster-network#43
     let lease = |pairs: &[(&str, &str)]| {
         let hardware = hardware(&data(pairs)).expect("hardware");
         (hardware.lease_renew, hardware.lease_duration)

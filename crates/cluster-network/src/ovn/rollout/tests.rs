@@ -44,7 +44,7 @@ fn nodes_are_updated_first_and_set_back_last(
     #[case] control_plane: (&str, bool),
     #[case] expected: Order,
 ) {
-    // Case 44 of cluster-network, as far as it is a decision.
+    // cluster-network#44
     assert_eq!(
         order(&existing(node, control_plane), SAME, "single-stack"),
         expected
@@ -53,7 +53,7 @@ fn nodes_are_updated_first_and_set_back_last(
 
 #[test]
 fn images_are_pulled_before_nodes_are_updated() {
-    // Case 44 of cluster-network, as far as it is a decision.
+    // cluster-network#44
     let old = existing((OLD, false), (OLD, false));
     for (prepuller, expected) in [
         (None, Order::PREPULL),
@@ -90,7 +90,7 @@ fn daemon_set(desired: i32, updated: i32, available: i32) -> DaemonSetProgress {
 
 #[test]
 fn node_that_hangs_does_not_hold_up_the_rest() {
-    // Case 44 of cluster-network, as far as it is a decision.
+    // cluster-network#44
     let hung = |desired, updated| DaemonSetProgress {
         is_hung: true,
         ..daemon_set(desired, updated, updated)
@@ -117,7 +117,7 @@ fn node_that_hangs_does_not_hold_up_the_rest() {
 
 #[test]
 fn progress_of_workloads() {
-    // Case 47 of cluster-network, as far as it is a decision.
+    // cluster-network#47
     assert!(!daemon_set(0, 0, 0).is_progressing());
     assert!(daemon_set(3, 3, 0).is_progressing());
     assert!(!daemon_set(3, 3, 3).is_progressing());
@@ -153,7 +153,7 @@ fn progress_of_workloads() {
 
 #[test]
 fn control_plane_changes_families_first_and_before_any_version() {
-    // Case 45 of cluster-network, as far as it is a decision.
+    // cluster-network#45
     let with = |node: &str, control_plane: &str, is_progressing: bool| {
         let mut existing = existing((OLD, false), (OLD, is_progressing));
         existing.node.as_mut().expect("one").ip_family = node.to_owned();

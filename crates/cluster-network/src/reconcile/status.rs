@@ -1,4 +1,4 @@
-//! Tells users: the status of the operator configuration, and the `ClusterOperator` (§10, §11).
+//! The status of the operator configuration, and the `ClusterOperator` (§10, §11).
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -8,11 +8,7 @@ use api::cluster_network::{
     operator::{Condition, NetworkStatus},
 };
 use k8s_openapi::jiff::Timestamp;
-use kube_kit::{
-    apply,
-    cache::Lookup,
-    object::{self, ObjectId},
-};
+use kube_kit::{apply, cache::Lookup, object::ObjectId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -27,8 +23,8 @@ use crate::{
 };
 
 impl Reconciler {
-    /// Writes both statuses where they differ from what is to be told.
-    pub(super) async fn tell(&mut self) -> Result<(), apply::Error> {
+    /// Writes both statuses where they differ from the observed state.
+    pub(super) async fn report_status(&mut self) -> Result<(), apply::Error> {
         let live = self.live(&observe::cluster_operator_id());
         let status = live
             .as_ref()
@@ -83,13 +79,8 @@ impl Reconciler {
             object["metadata"]["labels"][names::STATUS_LABEL] == names::STAND_ALONE
                 && object.pointer("/metadata/deletionTimestamp").is_none()
         };
-        let mut all: Vec<_> = [object::DAEMON_SET, object::DEPLOYMENT]
-            .into_iter()
-            .flat_map(|kind| self.cache().list(kind))
-            .filter(counts)
-            .collect();
-        all.sort_by_key(|object| ObjectId::of(object));
-        let all: Vec<&Value> = all.iter().map(Arc::as_ref).collect();
+        let all = observe::workloads(self.cache());
+        let all: Vec<&Value> = all.values().filter(|it| counts(it)).map(Arc::as_ref).collect();
         workloads::assess(&all, before, &self.settings.version, now())
     }
 
@@ -232,11 +223,11 @@ impl Reconciler {
             "metadata": { "name": names::CLUSTER_OPERATOR },
             "status": after,
         });
-        let told = self
+        let written = self
             .applier
             .apply_as(manager::STATUS, &object, Some("status"))
             .await;
-        told.map(drop)
+        written.map(drop)
     }
 
     /// Everything that is ours, for those who gather what is needed to find a defect.

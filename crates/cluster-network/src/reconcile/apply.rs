@@ -1,4 +1,4 @@
-//! Carries a plan out: the record, then the objects in their order, then what is no longer rendered goes.
+//! Applies a plan: the record, then the objects in their order. Then it prunes what is no longer rendered.
 
 use std::collections::BTreeSet;
 
@@ -63,7 +63,7 @@ impl Reconciler {
     }
 
     /// Applies everything, as far as it goes, and removes what is not rendered any more.
-    pub(super) async fn carry_out(&mut self, stored: &Stored<NetworkSpec>, plan: &Plan) -> Result<(), Stop> {
+    pub(super) async fn apply_plan(&mut self, stored: &Stored<NetworkSpec>, plan: &Plan) -> Result<(), Stop> {
         let (level, now) = (Level::OperatorConfig, Instant::now());
         let rendered = &plan.rendered;
         tracing::debug!("Render phase done, rendered {} objects", rendered.objects.len());
@@ -103,7 +103,7 @@ impl Reconciler {
         if annotation(names::CREATE_WAIT).is_some() {
             return Ok(());
         }
-        let told = |error: String| {
+        let failed = |error: String| {
             if annotation(names::IGNORE_ERRORS).is_some() {
                 tracing::info!(%id, error, "ignored");
                 return Ok(());
@@ -114,7 +114,7 @@ impl Reconciler {
             match self.exists(&id).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(error) => return told(error),
+                Err(error) => return failed(error),
             }
         }
         if let Some(patch) = annotation(names::PRE_PATCH) {
@@ -122,7 +122,7 @@ impl Reconciler {
             match self.applier.strategic_patch(&id, &patch).await {
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => {}
-                Err(error) => return told(error.cause.to_string()),
+                Err(error) => return failed(error.cause.to_string()),
             }
         }
         let mut object = object.clone();
@@ -144,7 +144,7 @@ impl Reconciler {
                 if id.kind == "NetworkAttachmentDefinition" && text.contains("namespaces") {
                     text = format!("{text}: {}", messages::NAMESPACE_HINT);
                 }
-                told(text)
+                failed(text)
             }
         }
     }
@@ -177,7 +177,7 @@ impl Reconciler {
                 }
             }
         }
-        // Where something can't be rendered, nobody knows what of an earlier operator's objects is still needed.
+        // Where a part cannot be rendered, it is not known which objects of an earlier operator are still needed.
         if rendered.failed.is_empty() {
             superfluous.extend(self.related());
         }
@@ -219,7 +219,7 @@ impl Reconciler {
             .collect()
     }
 
-    /// Tells users of the cluster configuration what the network is like (§10.4).
+    /// Writes the status of the cluster configuration (§10.4).
     pub(super) async fn write_cluster_status(
         &mut self,
         cluster: Option<&Stored<config::NetworkSpec>>,
@@ -287,7 +287,7 @@ fn cluster_status(before: &config::NetworkStatus, applied: &NetworkSpec) -> conf
 }
 
 /// The reference to the operator configuration that everything carries.
-fn owner(operator: &Value) -> Value {
+pub(super) fn owner(operator: &Value) -> Value {
     json!({
         "apiVersion": "operator.openshift.io/v1",
         "kind": OWNER_KIND,

@@ -1,0 +1,229 @@
+//! Which of several operators works: the one that holds Lease `network-operator-lock` (§1).
+//!
+//! ```text
+//! Lease ──> next ──┬─> take it: it has no holder, or its holder has not renewed it for its whole duration
+//!                  └─> wait
+//! ```
+//!
+//! How long a Lease is unchanged is measured by the clock of this process, so that clocks of nodes need not agree.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use kube_kit::{client, shutdown::Shutdown};
+use tokio::time::Instant;
+
+use crate::names;
+
+/// How long a Lease lasts, and the pause between two renewals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Duration of the Lease.
+    pub lease: Duration,
+    /// Pause between two renewals, or two attempts.
+    pub renewal: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_mins(1),
+            renewal: Duration::from_secs(10),
+        }
+    }
+}
+
+/// One of the operators.
+#[derive(Debug)]
+pub struct Candidate {
+    api: Api<Lease>,
+    identity: String,
+    timing: Timing,
+    /// Version of the Lease that was read last, and since when it has been that.
+    seen: Option<(String, Instant)>,
+}
+
+/// Whether a candidate takes a Lease. `unchanged` is how long the Lease has been as it is.
+fn is_free(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> bool {
+    let holder = spec.holder_identity.as_deref().unwrap_or_default();
+    let seconds = spec.lease_duration_seconds.unwrap_or_default();
+    let lease = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    holder.is_empty() || holder == identity || unchanged >= lease
+}
+
+impl Candidate {
+    /// A candidate of this identity, for the Lease of this namespace.
+    pub fn new(client: Client, namespace: &str, identity: &str, timing: Timing) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            identity: identity.to_owned(),
+            timing,
+            seen: None,
+        }
+    }
+
+    /// Waits until this candidate is the leader. Returns whether it is: not after a shutdown.
+    pub async fn elected(&mut self, shutdown: &Shutdown) -> bool {
+        let mut is_waiting = false;
+        loop {
+            match self.attempt().await {
+                Ok(true) => {
+                    tracing::info!(identity = self.identity, "this operator is the leader");
+                    return true;
+                }
+                Ok(false) if !is_waiting => {
+                    is_waiting = true;
+                    tracing::info!("waiting: another operator is the leader");
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let error = client::message(&error);
+                    tracing::warn!(error, "cannot acquire Lease {}", names::LEADER_LEASE);
+                }
+            }
+            tokio::select! {
+                () = shutdown.wait() => return false,
+                () = tokio::time::sleep(self.timing.renewal) => {}
+            }
+        }
+    }
+
+    /// Renews the Lease until another candidate has it, or it cannot be renewed before it ends.
+    pub async fn lost(&mut self) {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(self.timing.renewal).await;
+            match self.attempt().await {
+                Ok(true) => renewed = Instant::now(),
+                Ok(false) => return,
+                Err(error) => {
+                    let error = client::message(&error);
+                    tracing::warn!(error, "cannot renew Lease {}", names::LEADER_LEASE);
+                }
+            }
+            // Another candidate may have it once its duration is over.
+            if renewed.elapsed() + self.timing.renewal * 2 >= self.timing.lease {
+                return;
+            }
+        }
+    }
+
+    /// Gives the Lease back, so that the next operator need not wait for its end.
+    pub async fn release(&self) {
+        let released = async {
+            let Some(mut lease) = self.api.get_opt(names::LEADER_LEASE).await? else {
+                return Ok(());
+            };
+            let spec = lease.spec.get_or_insert_default();
+            if spec.holder_identity.as_deref() != Some(&self.identity) {
+                return Ok(());
+            }
+            spec.holder_identity = None;
+            self.replace(&lease).await
+        };
+        if let Err(error) = released.await {
+            let error = client::message(&error);
+            tracing::warn!(error, "cannot release Lease {}", names::LEADER_LEASE);
+        }
+    }
+
+    async fn replace(&self, lease: &Lease) -> Result<(), kube::Error> {
+        let parameters = PostParams::default();
+        self.api
+            .replace(names::LEADER_LEASE, &parameters, lease)
+            .await
+            .map(drop)
+    }
+
+    /// Takes or renews the Lease, where that is possible.
+    async fn attempt(&mut self) -> Result<bool, kube::Error> {
+        let lease = self.api.get_opt(names::LEADER_LEASE).await?;
+        let Some(mut lease) = lease else {
+            let lease = Lease {
+                metadata: ObjectMeta {
+                    name: Some(names::LEADER_LEASE.to_owned()),
+                    ..ObjectMeta::default()
+                },
+                spec: Some(self.held(&LeaseSpec::default())),
+            };
+            let created = self.api.create(&PostParams::default(), &lease).await;
+            return unless_conflict(created.map(drop));
+        };
+        let version = lease.metadata.resource_version.clone().unwrap_or_default();
+        let since = match &self.seen {
+            Some((seen, since)) if *seen == version => *since,
+            _ => Instant::now(),
+        };
+        self.seen = Some((version, since));
+        let spec = lease.spec.clone().unwrap_or_default();
+        if !is_free(&spec, &self.identity, since.elapsed()) {
+            return Ok(false);
+        }
+        lease.spec = Some(self.held(&spec));
+        unless_conflict(self.replace(&lease).await)
+    }
+
+    /// The Lease as this candidate holds it from now on.
+    fn held(&self, before: &LeaseSpec) -> LeaseSpec {
+        let now = MicroTime(Timestamp::try_from(SystemTime::now()).unwrap_or_default());
+        let is_renewal = before.holder_identity.as_deref() == Some(&self.identity);
+        let transitions = before.lease_transitions.unwrap_or_default();
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(self.timing.lease.as_secs()).ok(),
+            acquire_time: if is_renewal {
+                before.acquire_time.clone()
+            } else {
+                Some(now.clone())
+            },
+            renew_time: Some(now),
+            lease_transitions: Some(transitions + i32::from(!is_renewal)),
+            ..before.clone()
+        }
+    }
+}
+
+/// Another candidate was faster.
+fn unless_conflict(written: Result<(), kube::Error>) -> Result<bool, kube::Error> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_is_taken_once_its_holder_does_not_renew_it() {
+        let lease = |holder: Option<&str>| LeaseSpec {
+            holder_identity: holder.map(str::to_owned),
+            lease_duration_seconds: Some(60),
+            ..LeaseSpec::default()
+        };
+        let (soon, late) = (Duration::from_secs(59), Duration::from_secs(60));
+        for (holder, unchanged, expected) in [
+            (None, soon, true),
+            (Some(""), soon, true),
+            (Some("me"), soon, true),
+            (Some("other"), soon, false),
+            (Some("other"), late, true),
+        ] {
+            assert_eq!(
+                is_free(&lease(holder), "me", unchanged),
+                expected,
+                "{holder:?} {unchanged:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The state of OVN-Kubernetes in the cluster, from the objects that the watches report (§7.2).
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use super::{
+    ipsec,
+    knobs::{self, Data, Offload},
+    rollout::{self, DaemonSetProgress, DeploymentProgress, Existing, Workload},
+};
+use crate::names;
+
+#[cfg(test)]
+mod tests;
+
+/// Annotation of `ovnkube-node` with the masquerade subnets that it was installed with.
+pub const MASQUERADE: &str = "networkoperator.openshift.io/default-masquerade-network-cidrs";
+/// Annotation of workloads with the families of pod addresses.
+pub const IP_FAMILY: &str = "networkoperator.openshift.io/ip-family-mode";
+/// Annotation of `ovnkube-node` where OVN encrypts.
+pub const IPSEC_ENABLED: &str = "networkoperator.openshift.io/ipsec-enabled";
+/// Names of the machine configurations that bring `IPsec` to hosts.
+pub const MACHINE_CONFIGS: [&str; 2] = ["80-ipsec-master-extensions", "80-ipsec-worker-extensions"];
+
+/// Masquerade subnets of a new cluster.
+const NEW_MASQUERADE: [&str; 2] = ["169.254.0.0/17", "fd69::/112"];
+/// Label of machine configurations with the role of the nodes.
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+/// Annotation of machine configurations by which users bring `IPsec` to hosts.
+const USERS: &str = "user-ipsec-machine-config";
+/// First version whose machines can be configured.
+const FIRST_VERSION: &str = "4.15.0";
+
+/// `ConfigMaps` that tune OVN-Kubernetes (§7.1); empty where there is none.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ConfigMaps {
+    /// `ovs-flows-config`.
+    pub flows: Data,
+    /// `udp-aggregation-config`.
+    pub udp_aggregation: Data,
+    /// `hardware-offload-config`.
+    pub hardware: Data,
+    /// `ovn-kubernetes-config-overrides`.
+    pub overrides: Data,
+    /// `network-node-identity`.
+    pub node_identity: Data,
+}
+
+impl ConfigMaps {
+    /// Whether each node is a user of its own (§17.2).
+    pub fn has_node_identity(&self) -> bool {
+        self.node_identity
+            .get("enabled")
+            .is_none_or(|value| value == "true")
+    }
+}
+
+/// The state of OVN-Kubernetes in the cluster.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Observed {
+    /// Workloads that exist.
+    pub existing: Existing,
+    /// What the decision about encryption depends on.
+    pub encryption: ipsec::Facts,
+    /// Masquerade subnets that count where the configuration has none.
+    pub masquerade: Vec<String>,
+    /// `ConfigMaps` that tune it.
+    pub config_maps: ConfigMaps,
+    /// Nodes that have a label of hardware offload, with all their labels.
+    pub offload_nodes: Vec<(String, Data)>,
+}
+
+/// Objects that the state is read from.
+#[derive(Clone, Debug, Default)]
+pub struct Objects<'a> {
+    /// `DaemonSet` `ovnkube-node`.
+    pub node: Option<&'a Value>,
+    /// Deployment `ovnkube-control-plane`.
+    pub control_plane: Option<&'a Value>,
+    /// `DaemonSet` `ovnkube-upgrades-prepuller`.
+    pub prepuller: Option<&'a Value>,
+    /// Whether machine configurations are served.
+    pub has_machine_configs: bool,
+    /// Whether the control plane is hosted by another cluster.
+    pub is_hosted: bool,
+    /// Machine configurations.
+    pub machine_configs: Vec<&'a Value>,
+    /// Pools of machines.
+    pub pools: Vec<&'a Value>,
+    /// `ClusterOperator` `machine-config`.
+    pub machine_operator: Option<&'a Value>,
+    /// All nodes.
+    pub nodes: Vec<&'a Value>,
+    /// `ConfigMaps` that tune it.
+    pub config_maps: ConfigMaps,
+}
+
+/// Reads the state.
+pub fn observe(objects: &Objects<'_>) -> Observed {
+    Observed {
+        existing: Existing {
+            node: objects
+                .node
+                .map(|it| workload(it, daemon_set(it).is_progressing())),
+            control_plane: objects
+                .control_plane
+                .map(|it| workload(it, deployment(it).is_progressing())),
+            prepuller: objects
+                .prepuller
+                .map(|it| workload(it, daemon_set(it).is_progressing())),
+        },
+        encryption: encryption(objects),
+        masquerade: masquerade(objects),
+        offload_nodes: offload_nodes(objects),
+        config_maps: objects.config_maps.clone(),
+    }
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"]["annotations"][key]
+        .as_str()
+        .unwrap_or_default()
+}
+
+fn number(value: &Value) -> i32 {
+    let number = value.as_i64().unwrap_or_default();
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+fn workload(object: &Value, is_progressing: bool) -> Workload {
+    Workload {
+        version: annotation(object, names::VERSION_ANNOTATION).to_owned(),
+        ip_family: annotation(object, IP_FAMILY).to_owned(),
+        is_progressing,
+    }
+}
+
+fn daemon_set(object: &Value) -> DaemonSetProgress {
+    let status = &object["status"];
+    DaemonSetProgress {
+        generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
+        observed: status["observedGeneration"].as_i64().unwrap_or_default(),
+        desired: number(&status["desiredNumberScheduled"]),
+        updated: number(&status["updatedNumberScheduled"]),
+        available: number(&status["numberAvailable"]),
+        unavailable: number(&status["numberUnavailable"]),
+        is_hung: object["metadata"]["annotations"]
+            .get(names::ROLLOUT_HUNG)
+            .is_some(),
+    }
+}
+
+/// Whether the current pods of a `DaemonSet` are there.
+pub fn is_rolled_out(object: &Value) -> bool {
+    let progress = daemon_set(object);
+    progress.desired > 0 && !progress.is_progressing()
+}
+
+fn deployment(object: &Value) -> DeploymentProgress {
+    let status = &object["status"];
+    DeploymentProgress {
+        generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
+        observed: status["observedGeneration"].as_i64().unwrap_or_default(),
+        replicas: object["spec"]["replicas"]
+            .as_i64()
+            .map_or(1, |_| number(&object["spec"]["replicas"])),
+        updated: number(&status["updatedReplicas"]),
+        available: number(&status["availableReplicas"]),
+    }
+}
+
+fn masquerade(objects: &Objects<'_>) -> Vec<String> {
+    let owned = |subnets: &mut dyn Iterator<Item = &str>| subnets.map(str::to_owned).collect();
+    let (Some(node), Some(_)) = (objects.node, objects.control_plane) else {
+        return owned(&mut NEW_MASQUERADE.into_iter());
+    };
+    let subnets = annotation(node, MASQUERADE).split(',').map(str::trim);
+    owned(&mut subnets.filter(|subnet| !subnet.is_empty()))
+}
+
+fn offload_nodes(objects: &Objects<'_>) -> Vec<(String, Data)> {
+    // A wrong ConfigMap fails where it is rendered.
+    let Ok(hardware) = knobs::hardware(&objects.config_maps.hardware) else {
+        return Vec::new();
+    };
+    let nodes = objects.nodes.iter().filter_map(|node| {
+        let labels: Data = serde_json::from_value(node["metadata"]["labels"].clone()).ok()?;
+        let name = node["metadata"]["name"].as_str()?;
+        let kind = knobs::offload(&hardware, name, &labels);
+        (!matches!(kind, Ok(None))).then(|| (name.to_owned(), labels))
+    });
+    nodes.collect()
+}
+
+/// Kinds of hardware offload of which there are nodes.
+///
+/// # Errors
+/// When `hardware-offload-config` is wrong, or a node is of two kinds.
+pub fn offloads(observed: &Observed) -> Result<(knobs::Hardware, Vec<Offload>), knobs::Error> {
+    let hardware = knobs::hardware(&observed.config_maps.hardware)?;
+    let mut kinds = Vec::new();
+    for (node, labels) in &observed.offload_nodes {
+        if let Some(kind) = knobs::offload(&hardware, node, labels)?
+            && !kinds.contains(&kind)
+        {
+            kinds.push(kind);
+        }
+    }
+    Ok((hardware, kinds))
+}
+
+fn encryption(objects: &Objects<'_>) -> ipsec::Facts {
+    let role = |config: &Value| {
+        config["metadata"]["labels"][ROLE]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let configs = |is_wanted: &dyn Fn(&Value) -> bool| -> Vec<&Value> {
+        let wanted = objects.machine_configs.iter().copied().filter(|it| is_wanted(it));
+        wanted.collect()
+    };
+    let has_both = |configs: &[&Value]| {
+        ["master", "worker"]
+            .iter()
+            .all(|wanted| configs.iter().any(|config| role(config) == *wanted))
+    };
+    let ours = configs(&|config| {
+        let name = config["metadata"]["name"].as_str().unwrap_or_default();
+        MACHINE_CONFIGS.contains(&name) && kube_kit::object::owned_by(config, "Network")
+    });
+    let users = configs(&|config| annotation(config, USERS) == "true");
+    let (has_ours, has_users) = (has_both(&ours), has_both(&users));
+    let carried = if has_ours { &ours } else { &users };
+    ipsec::Facts {
+        node: objects.node.map(node),
+        has_ours,
+        has_users,
+        // Without machine configurations, nothing can be brought to hosts (§19).
+        is_hosted: objects.is_hosted || !objects.has_machine_configs,
+        are_machines_ready: (has_ours || has_users)
+            && carried
+                .iter()
+                .all(|config| is_carried(config, &role(config), &objects.pools)),
+        can_configure_machines: objects.machine_operator.is_some_and(is_able),
+    }
+}
+
+fn node(object: &Value) -> ipsec::Node {
+    let version = annotation(object, names::VERSION_ANNOTATION);
+    let containers = object.pointer("/spec/template/spec/containers");
+    let mut containers = containers.and_then(Value::as_array).into_iter().flatten();
+    let database = containers.find(|container| container["name"] == "nbdb");
+    let encrypts = database.is_some_and(|it| it["lifecycle"]["postStart"].to_string().contains("ipsec=true"));
+    ipsec::Node {
+        is_progressing: daemon_set(object).is_progressing()
+            || object["metadata"]["generation"] != object["status"]["observedGeneration"],
+        says_so: !annotation(object, IPSEC_ENABLED).is_empty(),
+        is_old_and_encrypts: encrypts && rollout::compare(version, FIRST_VERSION) == Some(Ordering::Less),
+    }
+}
+
+/// Whether all machines of all pools that select this role have the configuration.
+fn is_carried(config: &Value, role: &str, pools: &[&Value]) -> bool {
+    let mut selected = pools.iter().filter(|pool| selects(pool, role)).peekable();
+    selected.peek().is_some()
+        && selected.all(|pool| {
+            let status = &pool["status"];
+            let sources = status["configuration"]["source"].as_array();
+            let has_it = |source: &Value| source["name"] == config["metadata"]["name"];
+            sources.is_some_and(|sources| sources.iter().any(has_it))
+                && status["updatedMachineCount"] == status["machineCount"]
+        })
+}
+
+fn selects(pool: &Value, role: &str) -> bool {
+    let selector = &pool["spec"]["machineConfigSelector"];
+    let expressions = selector["matchExpressions"].as_array();
+    selector["matchLabels"][ROLE] == role
+        || expressions.into_iter().flatten().any(|expression| {
+            let values = expression["values"].as_array();
+            expression["key"] == ROLE
+                && expression["operator"] == "In"
+                && values.is_some_and(|values| values.iter().any(|value| value == role))
+        })
+}
+
+/// Whether the operator of machines works, and is new enough.
+fn is_able(operator: &Value) -> bool {
+    let status = &operator["status"];
+    let is = |kind: &str, value: &str| {
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        conditions
+            .into_iter()
+            .any(|it| it["type"] == kind && it["status"] == value)
+    };
+    let mut versions = status["versions"].as_array().into_iter().flatten();
+    let version = versions.find(|version| version["name"] == "operator");
+    let version = version.and_then(|it| it["version"].as_str()).unwrap_or_default();
+    let order = rollout::compare(version, FIRST_VERSION);
+    is("Available", "True")
+        && is("Degraded", "False")
+        && is("Progressing", "False")
+        && order.is_some_and(|order| order != Ordering::Less)
+}

@@ -1,0 +1,306 @@
+//! OVN-Kubernetes (§7): its objects, in the order of §7.3.
+
+mod node;
+mod roles;
+
+use serde_json::{Value, json};
+
+use super::{
+    Context, Error,
+    objects::{containers_of, find, parse, set, set_host_path, set_variable, use_image},
+    parts::{complete, control_plane_selector, create_only, hash, without_monitoring},
+};
+use crate::{
+    cidr, messages, names,
+    ovn::{
+        flags,
+        ini::{self, ini},
+        ipsec::{self, Mode},
+        knobs::{self, Hardware, Offload},
+        observed,
+        rollout::{self, Order},
+    },
+};
+
+/// Placeholder of the image of OVN-Kubernetes in the files.
+pub(super) const OVN: &str = "ovn";
+const KUBE_RBAC_PROXY: &str = "kube-rbac-proxy";
+const CONTROL_PLANE: &str = "ovnkube-control-plane";
+/// Directory of CNI configurations that multus delegates to.
+const MULTUS_CONF_DIR: &str = "/var/run/multus/cni/net.d";
+
+/// Annotation of the control plane's pods with the hash of the file that they read once.
+const CONTROL_PLANE_HASH: &str = "network.operator.openshift.io/ovnkube-control-plane-config-hash";
+/// Annotation with the hash of the script.
+const SCRIPT_HASH: &str = "network.operator.openshift.io/ovnkube-script-lib-hash";
+
+/// Everything that the objects are completed with.
+struct Decided {
+    file: String,
+    script_hash: String,
+    hardware: Hardware,
+    kinds: Vec<Offload>,
+    order: Order,
+    ipsec: ipsec::Decision,
+    ip_family: &'static str,
+}
+
+impl Decided {
+    fn of(context: &Context<'_>, script: &Value) -> Result<Self, Error> {
+        let Context {
+            spec,
+            facts,
+            settings,
+            ..
+        } = *context;
+        let refused = |error: knobs::Error| Error::Refused(error.to_string());
+        let (hardware, kinds) = observed::offloads(&facts.ovn).map_err(refused)?;
+        let file = ini(&ini::Input {
+            spec,
+            facts,
+            udp_aggregation: knobs::udp_aggregation(&facts.ovn.config_maps.udp_aggregation),
+            egress_health_port: settings.ovn.egress_health_port,
+        });
+        let is_v6 = |text: &str| cidr::parse(text).is_ok_and(|net| cidr::is_v6(&net));
+        let mut families = spec.cluster_network.iter().map(|entry| is_v6(&entry.cidr));
+        let first = families.next();
+        let ip_family = if families.any(|family| Some(family) != first) {
+            "dual-stack"
+        } else {
+            "single-stack"
+        };
+        Ok(Self {
+            file,
+            script_hash: hash(&script.to_string()),
+            hardware,
+            kinds,
+            order: rollout::order(&facts.ovn.existing, &settings.version, ip_family),
+            ipsec: ipsec::decide(Mode::of(&flags::config(spec)), &facts.ovn.encryption),
+            ip_family,
+        })
+    }
+}
+
+/// All objects.
+pub(super) fn objects(context: &Context<'_>) -> Result<Vec<Value>, Error> {
+    let Context {
+        spec,
+        facts,
+        settings,
+        ..
+    } = *context;
+    let Some(image) = &settings.ovn.image else {
+        return Err(Error::Refused(messages::NO_OVN_IMAGE.to_owned()));
+    };
+    if facts.api_server.host.is_empty() {
+        return Err(Error::Refused(messages::NO_API_SERVER.to_owned()));
+    }
+    let mut configuration = parse("configuration.yaml", include_str!("ovn/configuration.yaml"))?;
+    let script = find(&mut configuration, "ConfigMap", "ovnkube-script-lib")?;
+    set(
+        script,
+        "/data/ovnkube-lib.sh",
+        json!(include_str!("ovn/ovnkube-lib.sh")),
+    )?;
+    let decided = Decided::of(context, &script["data"])?;
+    if decided.ipsec.ovn && !facts.ovn.config_maps.has_node_identity() {
+        tracing::warn!("{}", messages::IPSEC_WITHOUT_IDENTITY);
+    }
+    let file = find(&mut configuration, "ConfigMap", "ovnkube-config")?;
+    set(file, "/data/ovnkube.conf", json!(decided.file))?;
+
+    let mut objects = parse("namespace.yaml", include_str!("ovn/namespace.yaml"))?;
+    objects.extend(roles::definitions(context)?);
+    objects.extend(roles::roles(context)?);
+    objects.extend(configuration);
+    if decided.ipsec.machine_configs {
+        objects.extend(parse("machines.yaml", include_str!("ovn/machines.yaml"))?);
+    }
+    objects.push(create_only(json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": names::MANAGED_NAMESPACE },
+    })));
+    objects.extend(parse("admission.yaml", include_str!("ovn/admission.yaml"))?);
+    objects.extend(parse("monitoring.yaml", include_str!("ovn/monitoring.yaml"))?);
+    objects.extend(parse("host_network.yaml", include_str!("ovn/host_network.yaml"))?);
+    objects.push(control_plane(context, &decided)?);
+    objects.extend(node::nodes(context, &decided)?);
+    objects.extend(encryption(&decided)?);
+    if decided.order.prepull {
+        objects.extend(parse("prepuller.yaml", include_str!("ovn/prepuller.yaml"))?);
+    }
+    use_image(&mut objects, OVN, image, &settings.pull_policy);
+    guard_metrics(&mut objects, context)?;
+    complete(&mut objects, context);
+    let conf = if spec.disable_multi_network == Some(true) {
+        &facts.cni.conf
+    } else {
+        MULTUS_CONF_DIR
+    };
+    set_host_path(&mut objects, "host-cni-netd", conf);
+    Ok(without_monitoring(objects, facts))
+}
+
+/// Annotations of a workload and its pods that describe the network, and those that roll the pods.
+fn describe(workload: &mut Value, context: &Context<'_>, decided: &Decided, config_hash: &str) {
+    let spec = context.spec;
+    let cidrs: Vec<&str> = spec
+        .cluster_network
+        .iter()
+        .map(|entry| entry.cidr.as_str())
+        .collect();
+    let is_hybrid = flags::config(spec).hybrid_overlay_config.is_some();
+    let described = [
+        (observed::IP_FAMILY, decided.ip_family.to_owned()),
+        (
+            "networkoperator.openshift.io/cluster-network-cidr",
+            cidrs.join(","),
+        ),
+        (
+            "networkoperator.openshift.io/hybrid-overlay-status",
+            if is_hybrid { "enabled" } else { "disabled" }.to_owned(),
+        ),
+    ];
+    let pods = [
+        (config_hash, hash(&decided.file)),
+        (SCRIPT_HASH, decided.script_hash.clone()),
+    ];
+    for (key, value) in &described {
+        workload["metadata"]["annotations"][*key] = json!(value);
+    }
+    for (key, value) in described.iter().chain(&pods) {
+        workload["spec"]["template"]["metadata"]["annotations"][*key] = json!(value);
+    }
+}
+
+/// A workload that waits for another one stays as it is (§7.6).
+fn hold(workload: &mut Value, annotation: &str) {
+    workload["metadata"]["annotations"][annotation] = json!("");
+}
+
+fn control_plane(context: &Context<'_>, decided: &Decided) -> Result<Value, Error> {
+    let file = "control_plane.yaml";
+    let mut objects = parse(file, include_str!("ovn/control_plane.yaml"))?;
+    let workload = find(&mut objects, "Deployment", CONTROL_PLANE)?;
+    let facts = context.facts;
+    let replicas = if facts.control_plane_nodes == 1 { 1 } else { 2 };
+    set(workload, "/spec/replicas", json!(replicas))?;
+    set(
+        workload,
+        "/spec/template/spec/nodeSelector",
+        control_plane_selector(facts),
+    )?;
+    describe(workload, context, decided, CONTROL_PLANE_HASH);
+    let manager = container(workload, "ovnkube-cluster-manager")?;
+    extend(&mut manager["args"], flags::control_plane(context.spec, facts));
+    if !decided.order.control_plane {
+        hold(workload, names::CREATE_ONLY);
+    }
+    Ok(workload.take())
+}
+
+/// Workloads that encrypt (§7.8).
+fn encryption(decided: &Decided) -> Result<Vec<Value>, Error> {
+    let ipsec::Decision {
+        host,
+        containerized,
+        hold: waits,
+        ..
+    } = decided.ipsec;
+    let mut objects = parse("ipsec.yaml", include_str!("ovn/ipsec.yaml"))?;
+    objects.retain(|object| match object["metadata"]["name"].as_str() {
+        Some("ovn-ipsec-host") => host,
+        _ => containerized,
+    });
+    if host && containerized {
+        // Each of them finds out on the node which one works there.
+        set_variable(&mut objects, "IPSEC_DAEMON_SETS", Some("both"));
+    }
+    if waits {
+        // They encrypt until OVN does so no more.
+        for object in &mut objects {
+            hold(object, names::CREATE_WAIT);
+        }
+    }
+    Ok(objects)
+}
+
+/// Metrics are read through kube-rbac-proxy. On OpenShift its certificate comes once the network is there, elsewhere from
+/// `OperatorPKI` `ovn`.
+fn guard_metrics(objects: &mut Vec<Value>, context: &Context<'_>) -> Result<(), Error> {
+    const FOLDER: &str = "/etc/pki/tls/metrics-cert";
+    let settings = context.settings;
+    let is_guard = |it: &Value| it["image"] == KUBE_RBAC_PROXY;
+    let Some(image) = &settings.kube_rbac_proxy_image else {
+        for object in objects
+            .iter_mut()
+            .filter(|object| object["apiVersion"] == "apps/v1")
+        {
+            containers_of(object)?.retain(|it| !is_guard(it));
+        }
+        objects.retain(|object| {
+            !["ServiceMonitor", "Service"]
+                .iter()
+                .any(|kind| object["kind"] == *kind)
+        });
+        return Ok(());
+    };
+    if !context.facts.openshift {
+        for object in objects
+            .iter_mut()
+            .filter(|object| object["apiVersion"] == "apps/v1")
+        {
+            for guard in containers_of(object)?.iter_mut().filter(|it| is_guard(it)) {
+                guard["command"] = json!([KUBE_RBAC_PROXY, "--logtostderr"]);
+                extend(
+                    &mut guard["args"],
+                    vec![
+                        format!("--tls-private-key-file={FOLDER}/tls.key"),
+                        format!("--tls-cert-file={FOLDER}/tls.crt"),
+                    ],
+                );
+            }
+            let volumes = object
+                .pointer_mut("/spec/template/spec/volumes")
+                .and_then(Value::as_array_mut);
+            for volume in volumes
+                .into_iter()
+                .flatten()
+                .filter(|it| it["name"] == "metrics-cert")
+            {
+                volume["secret"] = json!({ "secretName": "ovn-cert" });
+            }
+        }
+    }
+    use_image(objects, KUBE_RBAC_PROXY, image, &settings.pull_policy);
+    Ok(())
+}
+
+fn container<'a>(workload: &'a mut Value, name: &str) -> Result<&'a mut Value, Error> {
+    let missing = Error::Missing {
+        object: format!("{} {}", workload["kind"], workload["metadata"]["name"]),
+        part: name.to_owned(),
+    };
+    let mut containers = containers_of(workload)?.iter_mut();
+    containers
+        .find(|container| container["name"] == name)
+        .ok_or(missing)
+}
+
+fn extend(list: &mut Value, more: Vec<String>) {
+    if let Some(list) = list.as_array_mut() {
+        list.extend(more.into_iter().map(Value::from));
+    }
+}
+
+fn push(list: &mut Value, one: Value) {
+    if let Some(list) = list.as_array_mut() {
+        list.push(one);
+    }
+}
+
+fn text(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! `ovnkube-node` (§7.5): one `DaemonSet` for most nodes, and one for each kind of hardware offload.
+
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        Context, Error,
+        objects::{containers_of, find, parse, set, set_variable},
+    },
+    Decided, container, describe, hold, push, text,
+};
+use crate::{
+    names,
+    ovn::{
+        flags, ipsec,
+        knobs::{Hardware, NodeLabel, Offload},
+        observed,
+    },
+};
+
+const NODE: &str = "ovnkube-node";
+const CONTROLLER: &str = "ovnkube-controller";
+/// Platform whose routers send wrong sizes.
+const AZURE: &str = "Azure";
+/// Annotation of the pods with the hash of the file that they read once.
+const CONFIG_HASH: &str = "network.operator.openshift.io/ovnkube-node-config-hash";
+
+/// `ovnkube-node`, and its variants for nodes with hardware offload.
+pub(super) fn nodes(context: &Context<'_>, decided: &Decided) -> Result<Vec<Value>, Error> {
+    let mut all = vec![node(context, decided, None)?];
+    for (kind, name) in [
+        (Offload::SmartNic, "ovnkube-node-smart-nic"),
+        (Offload::DpuHost, "ovnkube-node-dpu-host"),
+    ] {
+        if decided.kinds.contains(&kind) {
+            let mut workload = node(context, decided, Some(kind))?;
+            workload["metadata"]["name"] = json!(name);
+            for labels in ["/spec/selector/matchLabels", "/spec/template/metadata/labels"] {
+                set(&mut workload, &format!("{labels}/app"), json!(name))?;
+            }
+            all.push(workload);
+        }
+    }
+    Ok(all)
+}
+
+fn node(context: &Context<'_>, decided: &Decided, mode: Option<Offload>) -> Result<Value, Error> {
+    let Context {
+        spec,
+        facts,
+        settings,
+        ..
+    } = *context;
+    let ovn = flags::config(spec);
+    let mut objects = parse("node.yaml", include_str!("node.yaml"))?;
+    set_variable(
+        &mut objects,
+        "OVN_NB_INACTIVITY_PROBE",
+        Some(&settings.ovn.nb_inactivity_probe),
+    );
+    set_variable(
+        &mut objects,
+        "OVN_CONTROLLER_INACTIVITY_PROBE",
+        Some(&settings.ovn.controller_inactivity_probe),
+    );
+    set_variable(
+        &mut objects,
+        "OVN_NORTHD_PROBE_INTERVAL",
+        Some(settings.ovn.northd_probe_interval.as_deref().unwrap_or_default()),
+    );
+    let (bytes, files) = flags::audit_files(&ovn);
+    set_variable(&mut objects, "MAX_FILE_BYTES", Some(&bytes));
+    set_variable(&mut objects, "MAX_LOG_FILES", Some(&files));
+    set_variable(&mut objects, "OVN_IPSEC", Some(text(decided.ipsec.ovn)));
+    let is_always = ipsec::is_always_encapsulated(&ovn, &facts.platform.to_string());
+    set_variable(&mut objects, "OVN_IPSEC_ENCAPSULATION", Some(text(is_always)));
+    let is_local = ovn
+        .gateway_config
+        .as_ref()
+        .is_some_and(|gateway| gateway.routing_via_host);
+    let without_ct_inv = flags::advertises_routes(&ovn) && is_local;
+    set_variable(
+        &mut objects,
+        "OVN_USE_CT_INV_MATCH",
+        without_ct_inv.then_some("false"),
+    );
+    set_variable(
+        &mut objects,
+        "OVN_NOTRACK_PORTS",
+        Some(&flags::tunnel_ports(&ovn)),
+    );
+    let forwarding = if flags::forwards_all(&ovn) {
+        "Global"
+    } else {
+        "Restricted"
+    };
+    set_variable(&mut objects, "OVN_IP_FORWARDING", Some(forwarding));
+    let node_mode = match mode {
+        None | Some(Offload::Dpu) => "full",
+        Some(Offload::SmartNic) => "smart-nic",
+        Some(Offload::DpuHost) => "dpu-host",
+    };
+    set_variable(&mut objects, "OVN_NODE_MODE", Some(node_mode));
+
+    let workload = find(&mut objects, "DaemonSet", NODE)?;
+    describe(workload, context, decided, CONFIG_HASH);
+    if decided.ipsec.ovn {
+        workload["metadata"]["annotations"][observed::IPSEC_ENABLED] = json!("true");
+    }
+    if !facts.ovn.masquerade.is_empty() {
+        workload["metadata"]["annotations"][observed::MASQUERADE] = json!(facts.ovn.masquerade.join(","));
+    }
+    let terms = "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
+                 /nodeSelectorTerms/0/matchExpressions";
+    set(workload, terms, placement(&decided.hardware, mode))?;
+    if facts.control_plane_nodes == 1 {
+        // Without others to serve, a database need not wait before it counts as ready.
+        for name in ["nbdb", "sbdb"] {
+            if let Some(probe) = container(workload, name)?["readinessProbe"].as_object_mut() {
+                probe.shift_remove("initialDelaySeconds");
+            }
+        }
+    }
+    container(workload, "ovn-controller")?["args"] = json!(flags::audit(&ovn));
+    let controller = container(workload, CONTROLLER)?;
+    controller["args"] = json!(flags::node(spec, facts, mode, &decided.hardware));
+    let variables = flags::flow_variables(spec, &facts.ovn);
+    for (name, value) in variables {
+        push(&mut controller["env"], json!({ "name": name, "value": value }));
+    }
+    if mode.is_some() && !decided.hardware.port_resource.is_empty() {
+        let resource = &decided.hardware.port_resource;
+        let count = json!(decided.hardware.port_count.to_string());
+        controller["resources"]["requests"][resource] = count.clone();
+        controller["resources"]["limits"][resource] = count;
+        let name = "OVNKUBE_NODE_MGMT_PORT_DP_RESOURCE_NAME";
+        push(&mut controller["env"], json!({ "name": name, "value": resource }));
+    }
+    leave_out(workload, context, mode)?;
+    if !decided.order.node {
+        hold(workload, names::CREATE_ONLY);
+    }
+    Ok(workload.take())
+}
+
+/// Removes what a node of this mode, cluster and platform does not need.
+fn leave_out(workload: &mut Value, context: &Context<'_>, mode: Option<Offload>) -> Result<(), Error> {
+    let facts = context.facts;
+    let is_azure = facts.platform.to_string() == AZURE;
+    containers_of(workload)?.retain(|it| {
+        let is = |name: &str| it["name"] == name;
+        let is_needed = is_azure || !is("drop-icmp");
+        is_needed && (mode != Some(Offload::DpuHost) || is(CONTROLLER) || is("kube-rbac-proxy-node"))
+    });
+    let has_identity = facts.ovn.config_maps.has_node_identity();
+    if !has_identity && let Some(pod) = workload["spec"]["template"]["spec"].as_object_mut() {
+        pod.shift_remove("initContainers");
+    }
+    let mut unused = Vec::new();
+    if !has_identity {
+        unused.push("host-kubelet");
+    }
+    if !has_identity || facts.openshift {
+        unused.push("host-kubernetes");
+    }
+    let remove = |list: &mut Value| {
+        if let Some(list) = list.as_array_mut() {
+            list.retain(|it| !unused.iter().any(|name| it["name"] == *name));
+        }
+    };
+    remove(&mut workload["spec"]["template"]["spec"]["volumes"]);
+    remove(&mut container(workload, CONTROLLER)?["volumeMounts"]);
+    Ok(())
+}
+
+/// Which nodes a `DaemonSet` is for: those with its label, or those without any.
+fn placement(hardware: &Hardware, mode: Option<Offload>) -> Value {
+    let expression = |label: &NodeLabel, any: &str, one: &str| {
+        if label.value.is_empty() {
+            json!({ "key": label.key, "operator": any })
+        } else {
+            json!({ "key": label.key, "operator": one, "values": [label.value] })
+        }
+    };
+    let labels = hardware.labels.iter();
+    let all: Vec<Value> = match mode {
+        None => labels
+            .map(|(_, label)| expression(label, "DoesNotExist", "NotIn"))
+            .collect(),
+        Some(mode) => labels
+            .filter(|(kind, _)| *kind == mode)
+            .map(|(_, label)| expression(label, "Exists", "In"))
+            .collect(),
+    };
+    json!(all)
+}

@@ -1,0 +1,240 @@
+//! Workloads of kinds of nodes, those that wait for others, and those that encrypt.
+
+use super::*;
+
+// cluster-network#43
+#[test]
+fn nodes_with_hardware_offload_have_workloads_of_their_own() {
+    let labelled = |key: &str| {
+        let mut facts = facts();
+        let label = format!("network.operator.openshift.io/{key}");
+        facts.ovn.offload_nodes = vec![("a".to_owned(), [(label, String::new())].into())];
+        facts.ovn.config_maps.hardware = [(
+            "mgmt-port-resource-name".to_owned(),
+            "openshift.io/mgmt".to_owned(),
+        )]
+        .into();
+        facts
+    };
+    let terms = |workload: &Value| {
+        let affinity = &workload["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        let required = &affinity["requiredDuringSchedulingIgnoredDuringExecution"];
+        required["nodeSelectorTerms"][0]["matchExpressions"].clone()
+    };
+    let rendered = rendered(&b(), &labelled("smart-nic"));
+    let smart_nic = workload(&rendered, "ovnkube-node-smart-nic");
+    assert_eq!(
+        terms(smart_nic),
+        json!([{ "key": "network.operator.openshift.io/smart-nic", "operator": "Exists" }])
+    );
+    assert_eq!(
+        smart_nic["spec"]["selector"]["matchLabels"]["app"],
+        "ovnkube-node-smart-nic"
+    );
+    let controller = container(smart_nic, "ovnkube-controller");
+    assert_eq!(controller["resources"]["limits"]["openshift.io/mgmt"], "1");
+    let exists = ["dpu-host", "dpu", "smart-nic"].map(
+        |key| json!({ "key": format!("network.operator.openshift.io/{key}"), "operator": "DoesNotExist" }),
+    );
+    assert_eq!(terms(workload(&rendered, "ovnkube-node")), json!(exists));
+    let rendered = super::rendered(&b(), &labelled("dpu-host"));
+    let host = workload(&rendered, "ovnkube-node-dpu-host");
+    assert_eq!(
+        variable(container(host, "ovnkube-controller"), "OVN_NODE_MODE"),
+        Some("dpu-host")
+    );
+    let mut both = labelled("smart-nic");
+    let dpu = "network.operator.openshift.io/dpu".to_owned();
+    both.ovn.offload_nodes[0].1.insert(dpu, String::new());
+    let failed = rendered_by(&b(), &both, &settings(&[]));
+    assert_eq!(
+        failed.failed,
+        [(
+            Part::DefaultNetwork,
+            "node a has multiple hardware offload labels".to_owned()
+        )]
+    );
+}
+
+fn existing(version: &str, ip_family: &str, is_progressing: bool) -> Workload {
+    Workload {
+        version: version.to_owned(),
+        ip_family: ip_family.to_owned(),
+        is_progressing,
+    }
+}
+
+fn waits(rendered: &Rendered, name: &str) -> bool {
+    let annotations = &workload(rendered, name)["metadata"]["annotations"];
+    annotations
+        .get("networkoperator.openshift.io/create-only")
+        .is_some()
+}
+
+// cluster-network#44
+#[test]
+fn workloads_that_are_not_updated_yet_stay_as_they_are() {
+    const OLD: &str = "4.19.0";
+    const NEW: &str = "4.21.0";
+    // Node, control plane and whether images are pulled: versions and progress, then which of both wait.
+    for (node, control_plane, is_pulled, expected) in [
+        ((OLD, false), (OLD, false), false, (true, true)),
+        ((OLD, false), (OLD, false), true, (false, true)),
+        ((RELEASE, true), (OLD, false), true, (false, true)),
+        ((RELEASE, false), (OLD, false), true, (false, false)),
+        ((RELEASE, false), (RELEASE, false), true, (false, false)),
+        ((NEW, false), (NEW, false), true, (true, false)),
+        ((NEW, false), (RELEASE, true), true, (true, false)),
+        ((NEW, false), (RELEASE, false), true, (false, false)),
+    ] {
+        let mut facts = facts();
+        let family = "single-stack";
+        facts.ovn.existing.node = Some(existing(node.0, family, node.1));
+        facts.ovn.existing.control_plane = Some(existing(control_plane.0, family, control_plane.1));
+        facts.ovn.existing.prepuller = is_pulled.then(|| existing(RELEASE, "", false));
+        let rendered = rendered(&b(), &facts);
+        let found = (
+            waits(&rendered, "ovnkube-node"),
+            waits(&rendered, "ovnkube-control-plane"),
+        );
+        assert_eq!(found, expected, "{node:?} {control_plane:?} {is_pulled}");
+        let prepuller = find(&rendered, "DaemonSet", "ovnkube-upgrades-prepuller");
+        assert_eq!(prepuller.is_some(), !is_pulled);
+    }
+}
+
+// cluster-network#45
+#[test]
+fn nodes_wait_while_the_control_plane_changes_families() {
+    let mut dual = b();
+    dual.cluster_network = vec![entry("10.128.0.0/14", 23), entry("fd01::/48", 64)];
+    dual.service_network = texts(&["172.30.0.0/16", "fd02::/112"]);
+    for (control_plane, is_progressing, expected) in [
+        ("single-stack", false, (true, false)),
+        ("dual-stack", true, (true, false)),
+        ("dual-stack", false, (false, false)),
+    ] {
+        let mut facts = facts();
+        // An update of the version waits too.
+        facts.ovn.existing.node = Some(existing("4.19.0", "single-stack", false));
+        facts.ovn.existing.control_plane = Some(existing("4.19.0", control_plane, is_progressing));
+        let rendered = rendered(&dual, &facts);
+        let found = (
+            waits(&rendered, "ovnkube-node"),
+            waits(&rendered, "ovnkube-control-plane"),
+        );
+        assert_eq!(found, expected, "{control_plane} {is_progressing}");
+        let node = workload(&rendered, "ovnkube-node");
+        let family = &node["metadata"]["annotations"]["networkoperator.openshift.io/ip-family-mode"];
+        assert_eq!(family, "dual-stack");
+    }
+}
+
+// cluster-network#46
+#[test]
+fn encrypting_workloads_follow_the_mode_and_the_machines() {
+    let found = |mode: &str, facts_of: ipsec::Facts| {
+        let mut spec = b();
+        ovn(&mut spec).ipsec_config = Some(crate::base::spec(mode));
+        let mut facts = facts();
+        facts.ovn.encryption = facts_of;
+        let rendered = rendered(&spec, &facts);
+        let node = workload(&rendered, "ovnkube-node");
+        let is_annotated =
+            node["metadata"]["annotations"]["networkoperator.openshift.io/ipsec-enabled"] == "true";
+        assert_eq!(
+            variable(container(node, "nbdb"), "OVN_IPSEC") == Some("true"),
+            is_annotated
+        );
+        assert!(!conf(&rendered).contains("ipsec"));
+        let mut names: Vec<String> = Vec::new();
+        for object in ours(&rendered) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            if name.contains("ipsec") {
+                let annotations = &object["metadata"]["annotations"];
+                let waits = annotations
+                    .get("networkoperator.openshift.io/create-wait")
+                    .is_some();
+                names.push(format!("{name}{}", if waits { " waits" } else { "" }));
+            }
+        }
+        (is_annotated, names.join(", "))
+    };
+    let machines = "80-ipsec-master-extensions, 80-ipsec-worker-extensions";
+    let workloads = "ovn-ipsec-host, ovn-ipsec-containerized";
+    let able = ipsec::Facts {
+        node: Some(ipsec::Node::default()),
+        can_configure_machines: true,
+        ..ipsec::Facts::default()
+    };
+    for mode in ["{}", "{mode: Full}"] {
+        assert_eq!(
+            found(mode, able),
+            (true, format!("{machines}, {workloads}")),
+            "{mode}"
+        );
+    }
+    let unable = ipsec::Facts {
+        can_configure_machines: false,
+        ..able
+    };
+    assert_eq!(found("{mode: Full}", unable), (true, workloads.to_owned()));
+    let ready = ipsec::Facts {
+        node: Some(ipsec::Node {
+            says_so: true,
+            ..ipsec::Node::default()
+        }),
+        has_ours: true,
+        are_machines_ready: true,
+        ..able
+    };
+    assert_eq!(
+        found("{mode: Full}", ready),
+        (true, format!("{machines}, ovn-ipsec-host"))
+    );
+    let hosted = ipsec::Facts {
+        is_hosted: true,
+        ..able
+    };
+    assert_eq!(
+        found("{mode: Full}", hosted),
+        (true, "ovn-ipsec-containerized".to_owned())
+    );
+    assert_eq!(found("{mode: External}", able), (false, machines.to_owned()));
+    let users = ipsec::Facts {
+        has_users: true,
+        ..able
+    };
+    assert_eq!(found("{mode: Full}", users), (true, workloads.to_owned()));
+    // Switched off: OVN first.
+    assert_eq!(
+        found("{mode: Disabled}", ready),
+        (false, format!("{machines}, ovn-ipsec-host waits"))
+    );
+    let off = ipsec::Facts {
+        node: Some(ipsec::Node::default()),
+        ..ready
+    };
+    assert_eq!(found("{mode: Disabled}", off), (false, String::new()));
+}
+
+#[test]
+fn two_workloads_that_encrypt_choose_on_the_node() {
+    let mut spec = b();
+    ovn(&mut spec).ipsec_config = Some(crate::base::spec("{mode: Full, full: {encapsulation: Always}}"));
+    let mut facts = facts();
+    let number = |facts: &Facts, name: &str| {
+        let rendered = rendered(&spec, facts);
+        let value = variable(
+            container(workload(&rendered, name), "ovn-ipsec"),
+            "IPSEC_DAEMON_SETS",
+        );
+        value.map(str::to_owned)
+    };
+    assert_eq!(number(&facts, "ovn-ipsec-host").as_deref(), Some("both"));
+    facts.ovn.encryption.is_hosted = true;
+    assert_eq!(number(&facts, "ovn-ipsec-containerized").as_deref(), Some("one"));
+    let rendered = rendered(&spec, &facts);
+    let database = container(workload(&rendered, "ovnkube-node"), "nbdb");
+    assert_eq!(variable(database, "OVN_IPSEC_ENCAPSULATION"), Some("true"));
+}

@@ -1,0 +1,60 @@
+//! Several operators: one of them works.
+
+use std::time::Duration;
+
+use cluster_network::leader::{Candidate, Timing};
+use kube_kit::shutdown::Shutdown;
+use serde_json::json;
+
+use crate::stage::{ACCOUNT, Stage, Task};
+
+const NAMESPACE: &str = "openshift-network-operator";
+const LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/openshift-network-operator/leases/network-operator-lock";
+
+/// A candidate that leads until it is stopped, with the operator's rights. It releases the Lease only where it is to.
+fn candidate(stage: &Stage, identity: &'static str, releases: bool) -> Task {
+    stage.task_as(ACCOUNT, move |client, shutdown: Shutdown| async move {
+        let timing = Timing {
+            lease: Duration::from_secs(6),
+            renewal: Duration::from_secs(1),
+        };
+        let mut candidate = Candidate::new(client, NAMESPACE, identity, timing);
+        if candidate.elected(&shutdown).await {
+            tokio::select! {
+                () = shutdown.wait() => {}
+                () = candidate.lost() => return,
+            }
+            if releases {
+                candidate.release().await;
+            }
+        }
+    })
+}
+
+fn led_by(stage: &Stage, identity: &str) {
+    stage.wait_for(identity, LEASE, |lease| {
+        (lease?["spec"]["holderIdentity"] == identity).then_some(())
+    });
+}
+
+#[test]
+fn next_operator_leads_when_the_leader_ends_or_dies() {
+    let stage = Stage::start();
+    let one = candidate(&stage, "one", true);
+    led_by(&stage, "one");
+    let two = candidate(&stage, "two", false);
+    let before = stage.there(LEASE)["spec"]["renewTime"].clone();
+    stage.wait_for("a renewal", LEASE, |lease| {
+        (lease?["spec"]["renewTime"] != before).then_some(())
+    });
+    led_by(&stage, "one");
+    drop(one);
+    led_by(&stage, "two");
+    // As one that is killed, it leaves the Lease behind.
+    drop(two);
+    assert_eq!(stage.there(LEASE)["spec"]["holderIdentity"], "two");
+    let _three = candidate(&stage, "three", true);
+    led_by(&stage, "three");
+    assert_eq!(stage.there(LEASE)["spec"]["leaseTransitions"], json!(3));
+}

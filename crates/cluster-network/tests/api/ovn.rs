@@ -1,0 +1,426 @@
+//! OVN-Kubernetes: the API server accepts all that is rendered, and workloads are updated in order.
+//!
+//! No pod runs here: the tests write the statuses.
+
+use serde_json::{Value, json};
+
+use crate::stage::{ACCOUNT, CLUSTER, OPERATOR, Stage, condition};
+
+const NODE: &str = "/apis/apps/v1/namespaces/openshift-ovn-kubernetes/daemonsets/ovnkube-node";
+const CONTROL_PLANE: &str =
+    "/apis/apps/v1/namespaces/openshift-ovn-kubernetes/deployments/ovnkube-control-plane";
+const PREPULLER: &str =
+    "/apis/apps/v1/namespaces/openshift-ovn-kubernetes/daemonsets/ovnkube-upgrades-prepuller";
+const IPSEC: &str = "/apis/apps/v1/namespaces/openshift-ovn-kubernetes/daemonsets/ovn-ipsec-containerized";
+const IDENTITY: &str =
+    "/apis/apps/v1/namespaces/openshift-network-node-identity/daemonsets/network-node-identity";
+const WEBHOOK: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/\
+                       network-node-identity.openshift.io";
+
+/// The result of the prober of the MTU.
+fn found_out(stage: &Stage, mtu: &str) {
+    stage.apply(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "mtu", "namespace": "openshift-network-operator" }, "data": { "mtu": mtu },
+    }));
+}
+
+/// The configuration of a cluster whose MTU was found out.
+pub(crate) fn configure(stage: &Stage) {
+    found_out(stage, "1500");
+    choose(stage);
+}
+
+fn choose(stage: &Stage) {
+    stage.apply(&json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Network", "metadata": { "name": "cluster" },
+        "spec": {
+            "clusterNetwork": [{ "cidr": "10.244.0.0/16", "hostPrefix": 24 }], "serviceNetwork": ["10.96.0.0/12"],
+            "networkType": "OVNKubernetes",
+        },
+    }));
+}
+
+/// Waits until the operator has applied everything, and returns.
+pub(crate) fn settled(stage: &Stage) {
+    stage.there(NODE);
+    stage.there(IDENTITY);
+    stage.at_rest();
+    let operator = stage.there(OPERATOR);
+    assert_eq!(
+        condition(&operator, "Degraded").as_deref(),
+        Some("False : "),
+        "{operator:#}"
+    );
+}
+
+// cluster-network#34, cluster-network#47
+#[test]
+fn ovn_kubernetes_is_accepted_and_becomes_available() {
+    let stage = Stage::start();
+    let _operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    let operator = stage.there(OPERATOR);
+    let config = &operator["spec"]["defaultNetwork"]["ovnKubernetesConfig"];
+    assert_eq!(
+        (&config["mtu"], &config["genevePort"]),
+        (&json!(1400), &json!(6081))
+    );
+    for path in [
+        CONTROL_PLANE,
+        "/api/v1/namespaces/openshift-ovn-kubernetes/configmaps/ovnkube-config",
+        "/api/v1/namespaces/openshift-ovn-kubernetes/configmaps/ovnkube-script-lib",
+        "/api/v1/namespaces/openshift-ovn-kubernetes/serviceaccounts/ovn-kubernetes-node",
+        "/api/v1/namespaces/openshift-host-network/resourcequotas/host-network-namespace-quotas",
+        "/api/v1/namespaces/openshift-config-managed/configmaps/openshift-network-features",
+        "/apis/network.operator.openshift.io/v1/namespaces/openshift-ovn-kubernetes/operatorpkis/ovn",
+        "/apis/network.operator.openshift.io/v1/namespaces/openshift-ovn-kubernetes/operatorpkis/signer",
+        "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/openshift-ovn-kubernetes",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusteruserdefinednetworks.k8s.ovn.org",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/default-network-annotation",
+    ] {
+        stage.there(path);
+    }
+    // kube-proxy is not needed.
+    assert!(stage.get("/api/v1/namespaces/openshift-kube-proxy").is_none());
+    // Definitions are of the kind that an API server serves.
+    for plural in [
+        "egressfirewalls",
+        "egressips",
+        "egressqoses",
+        "adminpolicybasedexternalroutes",
+        "egressservices",
+        "userdefinednetworks",
+        "clusteruserdefinednetworks",
+    ] {
+        stage.wait_until_served(&format!("/apis/k8s.ovn.org/v1/{plural}"));
+    }
+    let available = |expected: &str| stage.condition("Available", expected);
+    available("False Startup: The network is starting up");
+    stage.roll_out_all();
+    available("True : ");
+    stage.condition("Progressing", "False : ");
+    let status = stage.there(CLUSTER)["status"].clone();
+    assert_eq!(
+        (&status["networkType"], &status["clusterNetworkMTU"]),
+        (&json!("OVNKubernetes"), &json!(1400))
+    );
+    // At rest, nothing is written.
+    let mark = stage.at_rest();
+    stage.change(
+        "/api/v1/namespaces/openshift-network-operator/configmaps/mtu",
+        &json!({ "metadata": { "labels": { "a": "b" } } }),
+    );
+    stage.at_rest();
+    let requests = stage.requests_of(ACCOUNT, mark);
+    let writes: Vec<_> = requests
+        .iter()
+        .filter(|it| !["get", "list", "watch"].contains(&it.verb.as_str()))
+        .collect();
+    assert!(writes.is_empty(), "{writes:#?}");
+}
+
+#[test]
+fn definitions_refuse_what_ovn_kubernetes_cannot_read() {
+    let stage = Stage::start();
+    let _operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    for plural in ["egressfirewalls", "userdefinednetworks"] {
+        stage.wait_until_served(&format!("/apis/k8s.ovn.org/v1/{plural}"));
+    }
+    let path = |plural: &str| format!("/apis/k8s.ovn.org/v1/namespaces/default/{plural}");
+    let firewall = |kind: &str| {
+        json!({
+            "apiVersion": "k8s.ovn.org/v1", "kind": "EgressFirewall", "metadata": { "name": "default" },
+            "spec": { "egress": [{ "type": kind, "to": { "cidrSelector": "0.0.0.0/0" } }] },
+        })
+    };
+    let send = |plural: &str, body: &Value| stage.send(::stage::Method::POST, &path(plural), Some(body));
+    send("egressfirewalls", &firewall("Deny")).accepted();
+    let refused = send("egressfirewalls", &firewall("Drop")).refused();
+    assert!(refused.contains("spec.egress[0].type"), "{refused}");
+    let network = |topology: &str, settings: &str| {
+        json!({
+            "apiVersion": "k8s.ovn.org/v1", "kind": "UserDefinedNetwork", "metadata": { "name": "a" },
+            "spec": { "topology": topology, settings: { "role": "Secondary", "subnets": ["10.100.0.0/16"] } },
+        })
+    };
+    let refused = send("userdefinednetworks", &network("Layer3", "layer2")).refused();
+    assert!(
+        refused.contains("exactly the settings of the topology"),
+        "{refused}"
+    );
+    send("userdefinednetworks", &network("Layer2", "layer2")).accepted();
+}
+
+// cluster-network#44
+#[test]
+fn update_pulls_images_then_nodes_then_the_control_plane() {
+    let stage = Stage::start();
+    let operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    stage.roll_out_all();
+    stage.condition("Available", "True : ");
+    stage.at_rest();
+    drop(operator);
+    // As if an older version had rendered both.
+    let version = json!({ "metadata": { "annotations": { "release.openshift.io/version": "1.2.2" } } });
+    for path in [NODE, CONTROL_PLANE] {
+        stage.change(path, &version);
+    }
+    let is = |object: &Value| object["metadata"]["annotations"]["release.openshift.io/version"].clone();
+    let _operator = stage.operator();
+    stage.there(PREPULLER);
+    stage.at_rest();
+    assert_eq!(is(&stage.there(NODE)), "1.2.2");
+    assert_eq!(is(&stage.there(CONTROL_PLANE)), "1.2.2");
+    stage.roll_out(PREPULLER);
+    let becomes = |path: &str| {
+        stage.wait_for("the release", path, |object| {
+            (is(object?) == "1.2.3").then_some(())
+        });
+    };
+    becomes(NODE);
+    stage.gone(PREPULLER);
+    // The nodes are as they were: only the annotation of the object changed.
+    becomes(CONTROL_PLANE);
+    stage.roll_out(CONTROL_PLANE);
+    stage.condition("Progressing", "False : ");
+}
+
+#[test]
+fn workloads_of_an_earlier_operator_are_updated_in_the_same_order() {
+    let stage = Stage::start();
+    let namespace = "openshift-ovn-kubernetes";
+    stage.namespace(namespace, &[]);
+    // Without the label of ours, by which all other objects are watched.
+    let workload = |kind: &str, name: &str, app: &str| {
+        let spec = json!({ "containers": [{ "name": "c", "image": "old" }] });
+        json!({
+            "apiVersion": "apps/v1", "kind": kind,
+            "metadata": {
+                "name": name, "namespace": namespace, "annotations": { "release.openshift.io/version": "1.2.2" },
+            },
+            "spec": {
+                "selector": { "matchLabels": { "app": app } },
+                "template": { "metadata": { "labels": { "app": app } }, "spec": spec },
+            },
+        })
+    };
+    stage.apply(&workload("DaemonSet", "ovnkube-node", "ovnkube-node"));
+    stage.apply(&workload(
+        "Deployment",
+        "ovnkube-control-plane",
+        "ovnkube-control-plane",
+    ));
+    let _operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    stage.there(PREPULLER);
+    let image = |path: &str| stage.there(path)["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+    assert_eq!((image(NODE), image(CONTROL_PLANE)), (json!("old"), json!("old")));
+    stage.roll_out(PREPULLER);
+    let node = stage.wait_for("the release", NODE, |object| {
+        let annotations = &object?["metadata"]["annotations"];
+        (annotations["release.openshift.io/version"] == "1.2.3")
+            .then(|| object.cloned())
+            .flatten()
+    });
+    // It was installed without masquerade subnets of its own, and keeps to that.
+    let masquerade = "networkoperator.openshift.io/default-masquerade-network-cidrs";
+    assert!(
+        node["metadata"]["annotations"].get(masquerade).is_none(),
+        "{node:#}"
+    );
+    assert_eq!(image(CONTROL_PLANE), "old");
+}
+
+// cluster-network#46
+#[test]
+fn encryption_is_switched_off_in_ovn_before_its_workload_goes() {
+    let stage = Stage::start();
+    let _operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    let mode = |mode: &str| {
+        let config = json!({ "ipsecConfig": { "mode": mode } });
+        stage.change(
+            OPERATOR,
+            &json!({ "spec": { "defaultNetwork": { "ovnKubernetesConfig": config } } }),
+        );
+    };
+    mode("Full");
+    stage.there(IPSEC);
+    let annotation = "networkoperator.openshift.io/ipsec-enabled";
+    stage.wait_for("the annotation", NODE, |object| {
+        (object?["metadata"]["annotations"][annotation] == "true").then_some(())
+    });
+    stage.at_rest();
+    stage.roll_out_all();
+    stage.at_rest();
+    mode("Disabled");
+    stage.wait_for("OVN without encryption", NODE, |object| {
+        object?["metadata"]["annotations"]
+            .get(annotation)
+            .is_none()
+            .then_some(())
+    });
+    stage.at_rest();
+    // The nodes still encrypt.
+    stage.there(IPSEC);
+    stage.roll_out(NODE);
+    stage.gone(IPSEC);
+}
+
+// cluster-network#74
+#[test]
+fn webhook_of_node_identity_comes_last() {
+    let stage = Stage::start();
+    let _operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    assert!(stage.get(WEBHOOK).is_none());
+    stage.roll_out_all();
+    stage.at_rest();
+    assert!(stage.get(WEBHOOK).is_none());
+    stage.apply(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "network-node-identity-ca", "namespace": "openshift-network-node-identity" },
+        "data": { "ca-bundle.crt": CA },
+    }));
+    let webhook = stage.there(WEBHOOK);
+    assert!(
+        webhook["webhooks"][0]["clientConfig"]["caBundle"].is_string(),
+        "{webhook:#}"
+    );
+}
+
+/// Any certificate: the API server reads it.
+const CA: &str = include_str!("ovn_ca.pem");
+
+// cluster-network#42, cluster-network#51
+#[test]
+fn programs_of_other_images_are_accepted() {
+    let stage = Stage::start();
+    let _operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    let config = r#"{"type":"macvlan","ipam":{"type":"whereabouts"}}"#;
+    let network = json!({ "name": "a", "namespace": "default", "type": "Raw", "rawCNIConfig": config });
+    stage.change(
+        OPERATOR,
+        &json!({ "spec": { "useMultiNetworkPolicy": true, "additionalNetworks": [network] } }),
+    );
+    let multus = "/apis/apps/v1/namespaces/openshift-multus/daemonsets";
+    stage.there(&format!("{multus}/multus-networkpolicy"));
+    stage.there(&format!("{multus}/whereabouts-reconciler"));
+    stage.wait_until_served("/apis/k8s.cni.cncf.io/v1beta1/multi-networkpolicies");
+    stage.wait_until_served("/apis/whereabouts.cni.cncf.io/v1alpha1/ippools");
+    settled(&stage);
+    let args = stage.there(CONTROL_PLANE)["spec"]["template"]["spec"]["containers"].to_string();
+    assert!(args.contains("--enable-multi-networkpolicy"), "{args}");
+    stage.change(OPERATOR, &json!({ "spec": { "useMultiNetworkPolicy": false } }));
+    stage.gone(&format!("{multus}/multus-networkpolicy"));
+}
+
+// cluster-network#20
+#[test]
+fn mtu_is_probed_by_a_job_that_goes_once_it_is_done() {
+    let stage = Stage::start();
+    let _operator = stage.operator_that_waits(std::time::Duration::from_secs(1));
+    choose(&stage);
+    let namespace = "openshift-network-operator";
+    let job = format!("/apis/batch/v1/namespaces/{namespace}/jobs/mtu-prober");
+    let pod = stage.there(&job)["spec"]["template"]["spec"].clone();
+    assert_eq!(
+        (&pod["hostNetwork"], &pod["restartPolicy"]),
+        (&json!(true), &json!("OnFailure"))
+    );
+    let container = &pod["containers"][0];
+    assert_eq!(
+        container["command"],
+        json!([
+            "/weft",
+            "cluster-network-operator",
+            "probe-mtu",
+            "--namespace=openshift-network-operator",
+            "--name=mtu"
+        ])
+    );
+    assert!(stage.get(NODE).is_none());
+    stage.condition(
+        "Degraded",
+        "True MTUProbeFailed: Failed to probe MTU: the MTU of the nodes is not known",
+    );
+    found_out(&stage, "abc");
+    stage.condition(
+        "Degraded",
+        "True MTUProbeFailed: Failed to probe MTU: format error: ConfigMap mtu says \"abc\"",
+    );
+    assert!(stage.get(NODE).is_none());
+    found_out(&stage, "5000");
+    stage.there(NODE);
+    for path in [
+        job,
+        format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/mtu-prober"),
+        format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/mtu-prober"),
+        format!("/api/v1/namespaces/{namespace}/serviceaccounts/mtu-prober"),
+    ] {
+        stage.gone(&path);
+    }
+    let mtu = &stage.there(OPERATOR)["spec"]["defaultNetwork"]["ovnKubernetesConfig"]["mtu"];
+    assert_eq!(*mtu, 4900);
+}
+
+// cluster-network#31
+#[test]
+fn mtu_migration_goes_on_until_it_is_finished() {
+    let stage = Stage::start();
+    let _operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    let conf = "/api/v1/namespaces/openshift-ovn-kubernetes/configmaps/ovnkube-config";
+    let file = |lines: &str| {
+        stage.wait_for(lines, conf, |map| {
+            map?["data"]["ovnkube.conf"]
+                .as_str()?
+                .starts_with(lines)
+                .then_some(())
+        });
+    };
+    file("[default]\nmtu=\"1400\"\ncluster-subnets=");
+    let migration = json!({ "mtu": { "network": { "from": 1400, "to": 1300 }, "machine": { "to": 1500 } } });
+    stage.change(OPERATOR, &json!({ "spec": { "migration": migration } }));
+    file("[default]\nmtu=\"1400\"\nroutable-mtu=\"1300\"\ncluster-subnets=");
+    stage.wait_for("the migration in the status", CLUSTER, |object| {
+        let status = &object?["status"];
+        (status["migration"]["mtu"] == migration["mtu"] && status["clusterNetworkMTU"] == 1300).then_some(())
+    });
+    let record = stage.there(crate::stage::RECORD)["data"]["applied"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(record.contains(r#""mtu":1300"#), "{record}");
+    let finish = |mtu: i64| {
+        let ovn = json!({ "ovnKubernetesConfig": { "mtu": mtu } });
+        stage.change(
+            OPERATOR,
+            &json!({ "spec": { "migration": null, "defaultNetwork": ovn } }),
+        );
+    };
+    finish(1350);
+    stage.condition(
+        "Degraded",
+        "True InvalidOperatorConfig: Not applying unsafe configuration change: invalid configuration: [cannot change \
+         ovn-kubernetes MTU without migration]. Use 'oc edit network.operator.openshift.io cluster' to undo the change.",
+    );
+    finish(1300);
+    file("[default]\nmtu=\"1300\"\ncluster-subnets=");
+    stage.condition("Degraded", "False : ");
+    stage.wait_for("no migration in the status", CLUSTER, |object| {
+        object?["status"].get("migration").is_none().then_some(())
+    });
+}
