@@ -1,5 +1,5 @@
-//! From the specification that a user wrote to the complete one that is applied: validation, defaults,
-//! and whether the change is allowed (operator §5).
+//! From the specification of a user to the complete one that is applied: validation, defaults, and the check whether
+//! the change is allowed (operator §5).
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::Value;
@@ -13,16 +13,16 @@ use crate::{
     general, layout,
 };
 
-/// A specification that is none.
+/// A specification that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {cause}")]
 pub struct Unreadable {
-    /// The path of the field, or `spec` for all of it.
+    /// The path of the field, or `spec`.
     place: String,
     cause: serde_json::Error,
 }
 
-/// Reads a specification: JSON with null for what is not there, as Go writes it, and with unknown keys.
+/// Parses a specification. Go's JSON has null for absent fields; unknown keys are ignored.
 pub fn read(mut spec: Value) -> Result<NetworkAddonsConfigSpec, Unreadable> {
     drop_nulls(&mut spec);
     match spec {
@@ -49,7 +49,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// All that is wrong with a specification, in the order of the table in operator §5.1.
+/// All errors of a specification, in the order of the table in operator §5.1.
 pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
     [
         Multus.validate(spec, cluster),
@@ -64,7 +64,7 @@ pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String
     .concat()
 }
 
-/// The specification with everything filled in that the user left open.
+/// Fills in all defaults.
 pub fn complete(
     spec: &NetworkAddonsConfigSpec,
     previous: Option<&NetworkAddonsConfigSpec>,
@@ -79,8 +79,8 @@ pub fn complete(
     spec
 }
 
-/// Why the change between two complete specifications is not allowed.
-pub fn change_safe(previous: &NetworkAddonsConfigSpec, spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+/// The reasons why a change between two complete specifications is not allowed.
+pub(crate) fn change_safe(previous: &NetworkAddonsConfigSpec, spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     let mut errors = general::pull_policy_change_safe(previous, spec);
     for component in components::ALL {
         errors.extend(component.change_safe(previous, spec));

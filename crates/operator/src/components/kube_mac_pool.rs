@@ -1,4 +1,4 @@
-//! The MAC pool: addresses of virtual machines and pods without collisions (operands §4).
+//! The MAC pool: unique addresses of virtual machines and pods (operands §4).
 
 use api::network_addons::NetworkAddonsConfigSpec;
 
@@ -10,11 +10,10 @@ use crate::{
     names,
 };
 
-/// The Deployment that answers webhooks; the other one renews its certificates.
-pub const MANAGER: &str = "kubemacpool-mac-controller-manager";
+/// The Deployment that answers webhooks; another one renews its certificates.
+pub(crate) const MANAGER: &str = "kubemacpool-mac-controller-manager";
 
-/// See the module.
-pub struct KubeMacPool;
+pub(crate) struct KubeMacPool;
 
 impl Component for KubeMacPool {
     fn name(&self) -> &'static str {
@@ -74,7 +73,7 @@ impl Component for KubeMacPool {
                 &mut base,
                 context.objects("kube_mac_pool/native-role.yaml", narrow)?,
             );
-            // Before the account loses what the wider role gave it.
+            // Rights are added before the wider role is replaced.
             objects.extend(context.objects(
                 "kube_mac_pool/native-namespace-role.yaml",
                 include_str!("kube_mac_pool/native-namespace-role.yaml"),

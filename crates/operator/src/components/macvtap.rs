@@ -10,11 +10,10 @@ use crate::{
     names,
 };
 
-/// ConfigMap of the device plugin when the specification names none.
+/// Default ConfigMap of the device plugin.
 const DEVICE_PLUGIN_CONFIG: &str = "macvtap-deviceplugin-config";
 
-/// See the module.
-pub struct Macvtap;
+pub(crate) struct Macvtap;
 
 impl Component for Macvtap {
     fn name(&self) -> &'static str {
@@ -71,7 +70,7 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     pods.place(&context.workloads())?;
     pods.host_path("cni", context.directories().bin)?;
     if image.is_native() {
-        // It talks to kubelet alone.
+        // It uses the kubelet's socket alone.
         pods.without_token()?;
     }
     let mut install = pods.container("install-cni")?;
@@ -93,8 +92,8 @@ fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error>
     Ok(())
 }
 
-/// Name of the ConfigMap that the device plugin reads. A complete specification has one; one that an operator before
-/// ours wrote down need not be complete.
+/// Name of the ConfigMap that the device plugin reads. A complete specification has one; a record of an earlier
+/// operator may be incomplete.
 fn device_plugin_config<'a>(context: &Context<'a>) -> &'a str {
     let settings = context.spec.macvtap.as_ref();
     settings

@@ -1,11 +1,11 @@
-//! Kinds that somebody else defines, without anybody who does something about them.
+//! Kinds of other products, without their controllers.
 
 use cluster::{ApiServer, wait};
 use kube_kit::object::CUSTOM_RESOURCE_DEFINITION;
 use serde_json::{Value, json};
 use stage::{Admin, DEADLINE, Method, until};
 
-/// Definitions that go when the test is over: others count on their absence.
+/// Definitions that are deleted at the end of the test: others rely on their absence.
 pub(crate) struct Stubs(Vec<String>);
 
 impl Stubs {
