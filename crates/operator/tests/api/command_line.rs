@@ -416,17 +416,17 @@ fn status_names_problem_and_its_place() {
 fn failed_command_prints_next_step() {
     let fixture = Fixture::installed("command-line-errors");
     let files = Files::new();
-    let nobody = files.kubeconfig(&fixture, "nobody");
+    let unprivileged = files.kubeconfig(&fixture, "nobody");
     let away = "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: \
                 'https://127.0.0.1:1'}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: \
                 {}}]}";
     let away = files.put("away", away);
     for command in ["diff", "status"] {
         for (kubeconfig, error, advice) in [
-            ("/nowhere", "error: no way to a cluster: ", "--kubeconfig FILE"),
+            ("/nowhere", "error: no usable kubeconfig: ", "--kubeconfig FILE"),
             (&away, "error: the API server does not answer: ", "does it run?"),
             (
-                &nobody,
+                &unprivileged,
                 "error: not allowed to read NetworkAddonsConfig cluster: ",
                 "Ask whoever",
             ),
@@ -438,7 +438,7 @@ fn failed_command_prints_next_step() {
         }
         let unknown = weft(&[command, "--kubeconfig", &away, "--context", "other"]);
         assert!(
-            unknown.remarks.starts_with("error: no way to a cluster: "),
+            unknown.remarks.starts_with("error: no usable kubeconfig: "),
             "{}",
             unknown.remarks
         );
