@@ -1,9 +1,9 @@
 //! The components, each a module with its validation, its defaults and its objects.
 //!
 //! ```text
-//! spec ──> validate ──> defaults ──> change_safe ──> render ──> objects in order
-//!                                        ▲
-//!                            specification applied before
+//! spec ──> validate ──> defaults ──> Component: enabled ──> render ──> objects in order
+//!                          ▲                       └──────> leftovers, issued
+//!              specification applied before
 //! ```
 
 use api::{network_addons::NetworkAddonsConfigSpec, placement::Placement};
@@ -12,7 +12,7 @@ use kube_kit::object::{ObjectId, SECURITY_CONTEXT_CONSTRAINTS};
 use serde_json::json;
 
 use crate::{
-    cluster_facts::{Cluster, NodeState, Platform},
+    cluster_facts::{Cluster, NodeState},
     images::Images,
     layout::Directories,
     manifest::{self, Error, Manifest},
@@ -41,30 +41,6 @@ pub(crate) trait Component: Sync {
 
     /// Whether the specification enables the component.
     fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool;
-
-    /// Errors in the component's part of the specification, with the texts of operator §5.1.
-    fn validate(&self, _spec: &NetworkAddonsConfigSpec, _cluster: &Cluster) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Fills in the defaults; `random` holds two random octets.
-    fn defaults(
-        &self,
-        _spec: &mut NetworkAddonsConfigSpec,
-        _previous: Option<&NetworkAddonsConfigSpec>,
-        _platform: Platform,
-        _random: [u8; 2],
-    ) {
-    }
-
-    /// Reasons why the change from the previously applied specification is not allowed; both are complete.
-    fn change_safe(
-        &self,
-        _previous: &NetworkAddonsConfigSpec,
-        _spec: &NetworkAddonsConfigSpec,
-    ) -> Vec<String> {
-        Vec::new()
-    }
 
     /// The component's objects in the order in which they are applied. Called for enabled components with a complete
     /// specification. Labels and owners are added later.

@@ -1,15 +1,11 @@
-//! From the specification of a user to the complete one that is applied: validation, defaults, and the check whether
-//! the change is allowed (operator §5).
+//! From the specification of a user to the complete one that is applied: validation and defaults (operator §5).
 
 use api::network_addons::NetworkAddonsConfigSpec;
 use serde_json::Value;
 
 use crate::{
     cluster_facts::{Cluster, Platform},
-    components::{
-        self, Component, kube_mac_pool::KubeMacPool, macvtap::Macvtap, multus::Multus,
-        multus_dynamic_networks::MultusDynamicNetworks,
-    },
+    components::{kube_mac_pool, macvtap, multus, multus_dynamic_networks},
     general, layout,
 };
 
@@ -52,12 +48,12 @@ fn drop_nulls(value: &mut Value) {
 /// All errors of a specification, in the order of the table in operator §5.1.
 pub fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
     [
-        Multus.validate(spec, cluster),
-        KubeMacPool.validate(spec, cluster),
+        multus::validate(spec, cluster),
+        kube_mac_pool::validate(spec),
         general::validate_pull_policy(spec),
         general::validate_self_sign(spec),
-        MultusDynamicNetworks.validate(spec, cluster),
-        Macvtap.validate(spec, cluster),
+        multus_dynamic_networks::validate(spec, cluster),
+        macvtap::validate(spec, cluster),
         general::validate_tls(spec),
         layout::validate(spec),
     ]
@@ -73,19 +69,10 @@ pub fn complete(
 ) -> NetworkAddonsConfigSpec {
     let mut spec = spec.clone();
     general::defaults(&mut spec, previous);
-    for component in components::ALL {
-        component.defaults(&mut spec, previous, platform, random);
-    }
+    kube_mac_pool::defaults(&mut spec, previous, random);
+    macvtap::defaults(&mut spec, previous);
+    multus_dynamic_networks::defaults(&mut spec, previous, platform);
     spec
-}
-
-/// The reasons why a change between two complete specifications is not allowed.
-pub(crate) fn change_safe(previous: &NetworkAddonsConfigSpec, spec: &NetworkAddonsConfigSpec) -> Vec<String> {
-    let mut errors = general::pull_policy_change_safe(previous, spec);
-    for component in components::ALL {
-        errors.extend(component.change_safe(previous, spec));
-    }
-    errors
 }
 
 #[cfg(test)]

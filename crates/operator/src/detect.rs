@@ -234,7 +234,7 @@ mod tests {
 
     // operator#47, the parsing
     #[test]
-    fn multus_is_disabled_only_where_openshift_says_so() {
+    fn read_network_reports_disabled_multus() {
         for (spec, disabled) in [
             (json!({ "disableMultiNetwork": true }), true),
             (json!({ "disableMultiNetwork": false }), false),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_wish_for_node_state_is_respected() {
+    fn nmstate_of_other_owner_is_foreign() {
         let nmstate = |owner: Option<&str>, spec: &Value| {
             let owners: Vec<_> = owner.into_iter().map(|kind| json!({ "kind": kind })).collect();
             json!({ "metadata": { "ownerReferences": owners }, "spec": spec })
@@ -259,18 +259,18 @@ mod tests {
             read(std::slice::from_ref(&ours)),
             NMStateObject::Ours(json!({ "logLevel": "debug" }))
         );
-        for stranger in [
+        for foreign in [
             nmstate(None, &json!({})),
             nmstate(Some("HyperConverged"), &json!({})),
         ] {
-            assert_eq!(read(std::slice::from_ref(&stranger)), NMStateObject::Foreign);
+            assert_eq!(read(std::slice::from_ref(&foreign)), NMStateObject::Foreign);
             // The node state operator decides which of two is kept.
-            assert!(matches!(read(&[stranger, ours.clone()]), NMStateObject::Ours(_)));
+            assert!(matches!(read(&[foreign, ours.clone()]), NMStateObject::Ours(_)));
         }
     }
 
     #[test]
-    fn the_operators_container_is_found_among_others() {
+    fn image_of_finds_container_of_operator() {
         let sidecar = json!({ "name": "proxy", "image": "proxy:1" });
         let ours = json!({ "name": "cluster-network-addons-operator", "image": "weft:1" });
         let pod = |containers: Value| image_of(&json!({ "spec": { "containers": containers } }));

@@ -80,14 +80,20 @@ mod tests {
         failures.add("multus", "FailedToApply", "b");
         failures.add("ovs", "FailedToApply", "c");
         failures.add_general("FailedToDeleteObjects", "d");
-        let told = |failure: Option<Failure>| failure.map(|found| (found.reason, found.message));
+        let summary_of = |failure: Option<Failure>| failure.map(|found| (found.reason, found.message));
         assert_eq!(
-            told(failures.all()),
+            summary_of(failures.all()),
             Some(("FailedToRender", "a\nb\nc\nd".into()))
         );
-        assert_eq!(told(failures.of("ovs")), Some(("FailedToRender", "a\nc".into())));
-        assert_eq!(told(failures.of("macvtap")), Some(("FailedToApply", "b".into())));
-        assert_eq!(told(failures.of("linuxBridge")), None);
+        assert_eq!(
+            summary_of(failures.of("ovs")),
+            Some(("FailedToRender", "a\nc".into()))
+        );
+        assert_eq!(
+            summary_of(failures.of("macvtap")),
+            Some(("FailedToApply", "b".into()))
+        );
+        assert_eq!(summary_of(failures.of("linuxBridge")), None);
         assert!(failures.has_none_of("linuxBridge") && !failures.has_none_of("multus"));
     }
 }

@@ -21,11 +21,8 @@ pub(crate) fn validate_pull_policy(spec: &NetworkAddonsConfigSpec) -> Vec<String
     }
 }
 
-/// Checks that the pull policy is unchanged.
-pub(crate) fn pull_policy_change_safe(
-    previous: &NetworkAddonsConfigSpec,
-    spec: &NetworkAddonsConfigSpec,
-) -> Vec<String> {
+/// Checks that the change from the previously applied specification is allowed: the pull policy must stay the same.
+pub(crate) fn change_safe(previous: &NetworkAddonsConfigSpec, spec: &NetworkAddonsConfigSpec) -> Vec<String> {
     if previous.image_pull_policy.is_empty() || previous.image_pull_policy == spec.image_pull_policy {
         Vec::new()
     } else {

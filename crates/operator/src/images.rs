@@ -7,7 +7,7 @@ use crate::names;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Image<'a> {
     /// An image from an environment variable: the container gets upstream's command line.
-    Established(&'a str),
+    Upstream(&'a str),
     /// The operator's own image: the container gets Weft's command line.
     Native(&'a str),
 }
@@ -15,7 +15,7 @@ pub(crate) enum Image<'a> {
 impl<'a> Image<'a> {
     pub(crate) fn reference(self) -> &'a str {
         match self {
-            Self::Established(reference) | Self::Native(reference) => reference,
+            Self::Upstream(reference) | Self::Native(reference) => reference,
         }
     }
 
@@ -40,7 +40,7 @@ pub struct UnknownImage {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Images {
     own: Option<String>,
-    established: BTreeMap<&'static str, String>,
+    upstream: BTreeMap<&'static str, String>,
 }
 
 impl Images {
@@ -53,7 +53,7 @@ impl Images {
         };
         Self {
             own: None,
-            established: names::env::IMAGES.into_iter().filter_map(set).collect(),
+            upstream: names::env::IMAGES.into_iter().filter_map(set).collect(),
         }
     }
 
@@ -68,12 +68,9 @@ impl Images {
 
     /// The image of the containers that `variable` configures.
     pub(crate) fn of(&self, variable: &'static str) -> Result<Image<'_>, UnknownImage> {
-        let established = self
-            .established
-            .get(variable)
-            .map(|image| Image::Established(image));
+        let upstream = self.upstream.get(variable).map(|image| Image::Upstream(image));
         let own = || self.own.as_deref().map(Image::Native);
-        established.or_else(own).ok_or(UnknownImage { variable })
+        upstream.or_else(own).ok_or(UnknownImage { variable })
     }
 
     /// The operator's own image, if it is known.
@@ -101,7 +98,7 @@ mod tests {
             _ => None,
         };
         let images = Images::read(lookup).with_own(Some("weft:1".into()));
-        assert_eq!(images.of("MULTUS_IMAGE"), Ok(Image::Established("multus:1")));
+        assert_eq!(images.of("MULTUS_IMAGE"), Ok(Image::Upstream("multus:1")));
         assert_eq!(images.of("LINUX_BRIDGE_IMAGE"), Ok(Image::Native("weft:1")));
         assert_eq!(images.of("OVS_CNI_IMAGE"), Ok(Image::Native("weft:1")));
         assert_eq!(images.complete(), Ok(()));

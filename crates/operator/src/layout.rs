@@ -1,4 +1,4 @@
-//! Where nodes keep CNI plugins, CNI configurations and the socket of the container runtime (operator §12).
+//! Paths of CNI plugins, CNI configurations and the socket of the container runtime on the nodes (operator §12).
 //!
 //! ```text
 //! Node of the operator's pod ──> Layout ──┐

@@ -16,20 +16,8 @@ pub(crate) struct MacAddress([u8; 6]);
 impl MacAddress {
     /// Parses `02:00:00:00:00:01`, `02-00-00-00-00-01` or `0200.0000.0001`, in any case.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (separator, digits) = match text.as_bytes().get(2)? {
-            b':' => (':', 2),
-            b'-' => ('-', 2),
-            _ => ('.', 4),
-        };
-        let groups: Vec<_> = text.split(separator).collect();
-        let hex = |group: &&str| group.len() == digits && group.bytes().all(|b| b.is_ascii_hexdigit());
-        if groups.len() * digits != 12 || !groups.iter().all(hex) {
-            return None;
-        }
-        let number = u64::from_str_radix(&groups.concat(), 16).ok()?.to_be_bytes();
-        let mut octets = [0; 6];
-        octets.copy_from_slice(&number[2..]);
-        Some(Self(octets))
+        let octets = cni::mac::parse(text).ok()?;
+        octets.try_into().ok().map(Self)
     }
 
     fn is_multicast(self) -> bool {

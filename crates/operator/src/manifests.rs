@@ -112,7 +112,7 @@ pub(crate) struct Parts {
     /// Service account, roles and their bindings, in the order in which they are applied.
     pub(crate) accounts: Vec<Manifest>,
     /// A role and its binding with the rights that only upstream's images need.
-    pub(crate) established: Vec<Manifest>,
+    pub(crate) upstream: Vec<Manifest>,
     pub(crate) deployment: Manifest,
     /// Roles of operands with rights that the operator does not hold, and so cannot grant.
     pub(crate) granted: Vec<Manifest>,
@@ -129,19 +129,19 @@ pub(crate) fn parts(install: &Install<'_>, choice: &Choice) -> Result<Parts, Err
         };
         set_rules(object, rules);
     }
-    let mut established = in_namespace(file, include_str!("manifests/established.yaml"), install)?;
-    for role in established
+    let mut upstream = in_namespace(file, include_str!("manifests/established.yaml"), install)?;
+    for role in upstream
         .iter_mut()
         .filter(|object| object.kind() == "ClusterRole")
     {
-        set_rules(role, rbac::established_rules(choice.allow_multus));
+        set_rules(role, rbac::upstream_rules(choice.allow_multus));
     }
     let mut deployments = in_namespace(file, include_str!("manifests/operator.yaml"), install)?;
     let mut deployment = deployments.pop().ok_or(Error::Empty { file })?;
     complete(&mut deployment, install, choice)?;
     Ok(Parts {
         accounts,
-        established,
+        upstream,
         deployment,
         granted: manifest::parse(file, include_str!("manifests/nmstate-role.yaml"))?,
     })
@@ -156,7 +156,7 @@ impl Parts {
     fn whole_cluster_role(&self) -> Option<Manifest> {
         let is_role = |object: &&Manifest| object.kind() == "ClusterRole";
         let mut role = self.accounts.iter().find(is_role)?.clone();
-        let more = self.established.iter().filter(is_role);
+        let more = self.upstream.iter().filter(is_role);
         let rules = [&role]
             .into_iter()
             .chain(more)
@@ -183,7 +183,7 @@ fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static 
     }
     let Parts {
         accounts,
-        established,
+        upstream,
         deployment,
         granted,
     } = parts(install, choice)?;
@@ -194,7 +194,7 @@ fn render_files(install: &Install<'_>, choice: &Choice) -> Result<Vec<(&'static 
             operator,
             documents(
                 operator,
-                &[accounts, established, vec![deployment], granted].concat(),
+                &[accounts, upstream, vec![deployment], granted].concat(),
             )?,
         ),
         (example, documents(example, &example_objects()?)?),
@@ -328,8 +328,8 @@ pub struct Args {
     /// Version that this one replaces, for OLM.
     #[arg(long, value_name = "VERSION")]
     pub(crate) version_replaces: Option<String>,
-    /// Established image to deploy instead of ours, as a variable of the operator: `MULTUS_IMAGE=quay.io/…`. Can be
-    /// given several times.
+    /// Image of upstream to deploy instead of Weft's own, as a variable of the operator: `MULTUS_IMAGE=quay.io/…`. Can
+    /// be given several times.
     #[arg(long, value_name = "VARIABLE=REF", value_parser = operand_image)]
     pub(crate) operand_image: Vec<(&'static str, String)>,
     /// When the image of the operator is pulled.

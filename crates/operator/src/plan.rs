@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster_facts::{Cluster, NodeState},
     components::Context,
-    configuration,
+    configuration, general,
     labels::{NOT_ON_OWN_NAMESPACE, Stamp},
     manifest, messages,
     names::reason,
@@ -151,7 +151,7 @@ fn complete(
     let previous = applied.spec.as_ref();
     let spec = configuration::complete(asked, previous, observed.cluster.platform, observed.random);
     let errors = previous
-        .map(|previous| configuration::change_safe(previous, &spec))
+        .map(|previous| general::change_safe(previous, &spec))
         .unwrap_or_default();
     if errors.is_empty() {
         Ok(spec)

@@ -242,7 +242,7 @@ pub(crate) fn cluster_rules(allow_multus: bool) -> Vec<Rule> {
 }
 
 /// Additional rules of the cluster role for upstream's images.
-pub(crate) fn established_rules(allow_multus: bool) -> Vec<Rule> {
+pub(crate) fn upstream_rules(allow_multus: bool) -> Vec<Rule> {
     let multus = allow_multus.then_some(MULTUS);
     ESTABLISHED.into_iter().chain(multus).collect()
 }

@@ -4,7 +4,6 @@ use api::network_addons::NetworkAddonsConfigSpec;
 
 use super::{Component, Context, monitoring, replace_roles};
 use crate::{
-    cluster_facts::{Cluster, Platform},
     mac,
     manifest::{Error, Manifest},
     names,
@@ -22,35 +21,6 @@ impl Component for KubeMacPool {
 
     fn enabled(&self, spec: &NetworkAddonsConfigSpec) -> bool {
         spec.kube_mac_pool.is_some()
-    }
-
-    fn validate(&self, spec: &NetworkAddonsConfigSpec, _cluster: &Cluster) -> Vec<String> {
-        let pool = spec.kube_mac_pool.as_ref();
-        pool.and_then(|pool| mac::check_range(&pool.range_start, &pool.range_end))
-            .into_iter()
-            .collect()
-    }
-
-    fn defaults(
-        &self,
-        spec: &mut NetworkAddonsConfigSpec,
-        previous: Option<&NetworkAddonsConfigSpec>,
-        _platform: Platform,
-        random: [u8; 2],
-    ) {
-        let Some(pool) = &mut spec.kube_mac_pool else {
-            return;
-        };
-        if !pool.range_start.is_empty() || !pool.range_end.is_empty() {
-            return;
-        }
-        let before = previous
-            .and_then(|spec| spec.kube_mac_pool.as_ref())
-            .filter(|pool| !pool.range_start.is_empty() && !pool.range_end.is_empty());
-        (pool.range_start, pool.range_end) = match before {
-            Some(pool) => (pool.range_start.clone(), pool.range_end.clone()),
-            None => mac::range_with_prefix(random),
-        };
     }
 
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
@@ -94,6 +64,35 @@ impl Component for KubeMacPool {
         )?);
         Ok(objects)
     }
+}
+
+/// Checks the range of the pool.
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec) -> Vec<String> {
+    let pool = spec.kube_mac_pool.as_ref();
+    pool.and_then(|pool| mac::check_range(&pool.range_start, &pool.range_end))
+        .into_iter()
+        .collect()
+}
+
+/// Keeps the range of the pool, or makes one of two random octets.
+pub(crate) fn defaults(
+    spec: &mut NetworkAddonsConfigSpec,
+    previous: Option<&NetworkAddonsConfigSpec>,
+    random: [u8; 2],
+) {
+    let Some(pool) = &mut spec.kube_mac_pool else {
+        return;
+    };
+    if !pool.range_start.is_empty() || !pool.range_end.is_empty() {
+        return;
+    }
+    let before = previous
+        .and_then(|spec| spec.kube_mac_pool.as_ref())
+        .filter(|pool| !pool.range_start.is_empty() && !pool.range_end.is_empty());
+    (pool.range_start, pool.range_end) = match before {
+        Some(pool) => (pool.range_start.clone(), pool.range_end.clone()),
+        None => mac::range_with_prefix(random),
+    };
 }
 
 fn complete(workload: &mut Manifest, context: &Context<'_>) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use api::network_addons::NetworkAddonsConfigSpec;
 
 use super::{Component, Context};
 use crate::{
-    cluster_facts::{Cluster, Platform},
+    cluster_facts::Cluster,
     manifest::{Error, Manifest},
     messages::specification,
     names,
@@ -24,31 +24,6 @@ impl Component for Macvtap {
         spec.macvtap.is_some()
     }
 
-    fn validate(&self, spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
-        if self.enabled(spec) && cluster.openshift_network.is_some() {
-            vec![specification::MACVTAP_ON_OPENSHIFT.into()]
-        } else {
-            Vec::new()
-        }
-    }
-
-    fn defaults(
-        &self,
-        spec: &mut NetworkAddonsConfigSpec,
-        previous: Option<&NetworkAddonsConfigSpec>,
-        _platform: Platform,
-        _random: [u8; 2],
-    ) {
-        let Some(macvtap) = &mut spec.macvtap else { return };
-        if macvtap.device_plugin_config.is_empty() {
-            let before = previous.and_then(|spec| spec.macvtap.as_ref());
-            macvtap.device_plugin_config = before
-                .map(|macvtap| macvtap.device_plugin_config.clone())
-                .filter(|name| !name.is_empty())
-                .unwrap_or_else(|| DEVICE_PLUGIN_CONFIG.to_owned());
-        }
-    }
-
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let mut objects = context.namespace_object()?;
         objects.extend(context.objects("macvtap/account.yaml", include_str!("macvtap/account.yaml"))?);
@@ -61,6 +36,27 @@ impl Component for Macvtap {
         }
         objects.extend(node);
         Ok(objects)
+    }
+}
+
+/// Checks that this is not OpenShift.
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
+    if spec.macvtap.is_some() && cluster.openshift_network.is_some() {
+        vec![specification::MACVTAP_ON_OPENSHIFT.into()]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Keeps the ConfigMap of the device plugin, or fills in the default one.
+pub(crate) fn defaults(spec: &mut NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>) {
+    let Some(macvtap) = &mut spec.macvtap else { return };
+    if macvtap.device_plugin_config.is_empty() {
+        let before = previous.and_then(|spec| spec.macvtap.as_ref());
+        macvtap.device_plugin_config = before
+            .map(|macvtap| macvtap.device_plugin_config.clone())
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| DEVICE_PLUGIN_CONFIG.to_owned());
     }
 }
 

@@ -23,17 +23,6 @@ impl Component for Multus {
         spec.multus.is_some()
     }
 
-    fn validate(&self, spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
-        let disabled = cluster
-            .openshift_network
-            .is_some_and(|network| network.multus_disabled);
-        if self.enabled(spec) && disabled {
-            vec![specification::MULTUS_DISABLED.into()]
-        } else {
-            Vec::new()
-        }
-    }
-
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         if context.cluster.openshift_network.is_some() {
             // OpenShift deploys multus itself.
@@ -70,6 +59,18 @@ impl Component for Multus {
             name: "kube-multus-ds-amd64",
         }];
         &OLD
+    }
+}
+
+/// Checks that OpenShift is not configured to deploy no multus.
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
+    let disabled = cluster
+        .openshift_network
+        .is_some_and(|network| network.multus_disabled);
+    if spec.multus.is_some() && disabled {
+        vec![specification::MULTUS_DISABLED.into()]
+    } else {
+        Vec::new()
     }
 }
 

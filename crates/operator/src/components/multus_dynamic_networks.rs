@@ -40,42 +40,6 @@ impl Component for MultusDynamicNetworks {
         spec.multus_dynamic_networks.is_some()
     }
 
-    fn validate(&self, spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
-        let Some(settings) = &spec.multus_dynamic_networks else {
-            return Vec::new();
-        };
-        let socket = settings.host_cri_socket_path.as_str();
-        let error = if cluster.openshift_network.is_some() {
-            specification::DYNAMIC_ON_OPENSHIFT.to_owned()
-        } else if spec.multus.is_none() {
-            specification::DYNAMIC_WITHOUT_MULTUS.to_owned()
-        } else if !socket.is_empty() && !CRI_SOCKETS.contains(&socket) {
-            specification::cri_socket(&CRI_SOCKETS)
-        } else {
-            return Vec::new();
-        };
-        vec![error]
-    }
-
-    fn defaults(
-        &self,
-        spec: &mut NetworkAddonsConfigSpec,
-        previous: Option<&NetworkAddonsConfigSpec>,
-        platform: Platform,
-        _random: [u8; 2],
-    ) {
-        let Some(settings) = &mut spec.multus_dynamic_networks else {
-            return;
-        };
-        if settings.host_cri_socket_path.is_empty() {
-            let before = previous.and_then(|spec| spec.multus_dynamic_networks.as_ref());
-            settings.host_cri_socket_path = before
-                .map(|settings| settings.host_cri_socket_path.clone())
-                .filter(|path| !path.is_empty())
-                .unwrap_or_else(|| platform.layout.cri_socket.unwrap_or(CRI_SOCKETS[0]).to_owned());
-        }
-    }
-
     fn render(&self, context: &Context<'_>) -> Result<Vec<Manifest>, Error> {
         let mut objects = context.objects(
             "multus_dynamic_networks/controller.yaml",
@@ -101,6 +65,42 @@ impl Component for MultusDynamicNetworks {
             }
         }
         Ok(objects)
+    }
+}
+
+/// Checks that multus is enabled, that this is not OpenShift, and that the socket is supported.
+pub(crate) fn validate(spec: &NetworkAddonsConfigSpec, cluster: &Cluster) -> Vec<String> {
+    let Some(settings) = &spec.multus_dynamic_networks else {
+        return Vec::new();
+    };
+    let socket = settings.host_cri_socket_path.as_str();
+    let error = if cluster.openshift_network.is_some() {
+        specification::DYNAMIC_ON_OPENSHIFT.to_owned()
+    } else if spec.multus.is_none() {
+        specification::DYNAMIC_WITHOUT_MULTUS.to_owned()
+    } else if !socket.is_empty() && !CRI_SOCKETS.contains(&socket) {
+        specification::cri_socket(&CRI_SOCKETS)
+    } else {
+        return Vec::new();
+    };
+    vec![error]
+}
+
+/// Keeps the socket of the container runtime, or fills in the detected one.
+pub(crate) fn defaults(
+    spec: &mut NetworkAddonsConfigSpec,
+    previous: Option<&NetworkAddonsConfigSpec>,
+    platform: Platform,
+) {
+    let Some(settings) = &mut spec.multus_dynamic_networks else {
+        return;
+    };
+    if settings.host_cri_socket_path.is_empty() {
+        let before = previous.and_then(|spec| spec.multus_dynamic_networks.as_ref());
+        settings.host_cri_socket_path = before
+            .map(|settings| settings.host_cri_socket_path.clone())
+            .filter(|path| !path.is_empty())
+            .unwrap_or_else(|| platform.layout.cri_socket.unwrap_or(CRI_SOCKETS[0]).to_owned());
     }
 }
 

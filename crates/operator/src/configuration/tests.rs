@@ -315,12 +315,15 @@ fn pull_policy_is_kept_and_immutable() {
 
     let (always, never) = (spec(always), spec(json!({ "imagePullPolicy": "IfNotPresent" })));
     assert_eq!(
-        messages::unsafe_change(&change_safe(&always, &never)),
+        messages::unsafe_change(&general::change_safe(&always, &never)),
         "not applying unsafe change: invalid configuration:\n\
          cannot modify ImagePullPolicy configuration once components were deployed"
     );
-    assert_eq!(change_safe(&always, &always), Vec::<String>::new());
-    assert_eq!(change_safe(&spec(json!({})), &always), Vec::<String>::new());
+    assert_eq!(general::change_safe(&always, &always), Vec::<String>::new());
+    assert_eq!(
+        general::change_safe(&spec(json!({})), &always),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -334,7 +337,10 @@ fn change_safe_refuses_only_change_of_pull_policy() {
         "imagePullPolicy": "Always",
         "kubeMacPool": { "rangeStart": "02:00:00:00:00:00", "rangeEnd": "02:00:00:00:00:0f" },
     });
-    assert_eq!(change_safe(&spec(before), &spec(after)), Vec::<String>::new());
+    assert_eq!(
+        general::change_safe(&spec(before), &spec(after)),
+        Vec::<String>::new()
+    );
 }
 
 // operator#43
@@ -408,7 +414,7 @@ fn placement_replaces_default_and_empty_one_means_no_constraint() {
 fn change_safe_accepts_specification_of_first_generation() {
     let before = spec(json!({ "multus": {}, "imagePullPolicy": "IfNotPresent" }));
     let now = complete(&spec(json!({})), Some(&before), Platform::default(), [0, 0]);
-    assert_eq!(change_safe(&before, &now), Vec::<String>::new());
+    assert_eq!(general::change_safe(&before, &now), Vec::<String>::new());
     assert_eq!(now.multus, None);
     let again = complete(&before, Some(&before), Platform::default(), [0, 0]);
     assert!(

@@ -174,11 +174,11 @@ fn operator() -> Result<String, Error> {
         add_to_pods(deployment, member, &pointer)?;
     }
     let always = documents("chart", &[parts.accounts, vec![parts.deployment]].concat())?;
-    let established = documents("chart", &parts.established)?;
+    let upstream = documents("chart", &parts.upstream)?;
     let granted = documents("chart", &parts.granted)?;
     let yaml = [
         always,
-        only_if(ESTABLISHED, &established),
+        only_if(ESTABLISHED, &upstream),
         only_if(NODE_STATE, &granted),
     ]
     .concat();

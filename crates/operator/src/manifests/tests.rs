@@ -36,7 +36,7 @@ fn operator(kind: &str) -> Value {
 }
 
 /// The role for upstream's images.
-fn established() -> Value {
+fn upstream() -> Value {
     let (_, objects) = files(&install()).remove(2);
     let named = |object: &Value| {
         object["kind"] == "ClusterRole"

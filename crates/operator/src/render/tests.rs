@@ -109,7 +109,7 @@ fn prometheus() -> Prometheus {
 }
 
 fn images(native: bool) -> Images {
-    let established = |name: &str| {
+    let upstream = |name: &str| {
         let image = match name {
             "MULTUS_IMAGE" => "multus:4",
             "LINUX_BRIDGE_IMAGE" => "plugins:1",
@@ -125,7 +125,7 @@ fn images(native: bool) -> Images {
         };
         (!native).then(|| image.to_owned())
     };
-    Images::read(established).with_own(Some("weft:1".to_owned()))
+    Images::read(upstream).with_own(Some("weft:1".to_owned()))
 }
 
 fn namespace() -> Value {

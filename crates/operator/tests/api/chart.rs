@@ -108,13 +108,13 @@ fn chart_grants_optional_rights_if_needed() {
     }
     let node_state = "ClusterRole cluster-network-addons-nmstate-operator";
     let create = "--set=networkAddonsConfig.create=true";
-    let wish = "--set-json=networkAddonsConfig.spec={\"nmstate\":{}}";
+    let request = "--set-json=networkAddonsConfig.spec={\"nmstate\":{}}";
     for (values, there) in [
         (&[] as &[&str], true),
         (&["--set=nodeState=false"], false),
         (&[create], false),
-        (&[create, wish], true),
-        (&[create, wish, "--set=nodeState=false"], false),
+        (&[create, request], true),
+        (&[create, request, "--set=nodeState=false"], false),
     ] {
         let rendered = template(values).expect("objects");
         let expected = there.then(|| &manifests[node_state]);

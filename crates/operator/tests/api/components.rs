@@ -131,7 +131,7 @@ impl Component {
 }
 
 /// Starts with the images of upstream and cert-manager's kinds.
-fn established(namespace: &'static str) -> (Fixture, Stubs) {
+fn upstream(namespace: &'static str) -> (Fixture, Stubs) {
     let mut fixture = Fixture::installed(namespace);
     let definitions = Stubs::with(Stubs::cert_manager);
     fixture.start_images(&IMAGES);
@@ -197,7 +197,7 @@ fn emitted(fixture: &Fixture, reason: &str) -> i64 {
 // operator#8
 #[test]
 fn component_alone_has_all_of_its_objects() {
-    let (fixture, _definitions) = established("components-alone");
+    let (fixture, _definitions) = upstream("components-alone");
     for component in &COMPONENTS {
         let field = component.field;
         // Dynamic networks need multus.
@@ -239,7 +239,7 @@ fn component_alone_has_all_of_its_objects() {
 // operator#10
 #[test]
 fn components_are_added_one_by_one() {
-    let (fixture, _definitions) = established("components-added");
+    let (fixture, _definitions) = upstream("components-added");
     let mut spec = json!({});
     let (mut modified, mut progressing) = (0, 0);
     for component in &COMPONENTS {
@@ -266,7 +266,7 @@ fn components_are_added_one_by_one() {
 // operator#12
 #[test]
 fn same_specification_again_changes_nothing() {
-    let (fixture, _definitions) = established("components-again");
+    let (fixture, _definitions) = upstream("components-again");
     fixture.configure(&everything());
     roll_out_everything(&fixture);
     let before = fixture.wait_until_available();
@@ -317,7 +317,7 @@ fn same_specification_again_changes_nothing() {
 // operator#13, operator#14
 #[test]
 fn deletion_of_configuration_deletes_everything() {
-    let (mut fixture, _definitions) = established("components-deleted");
+    let (mut fixture, _definitions) = upstream("components-deleted");
     fixture.configure(&everything());
     roll_out_everything(&fixture);
     fixture.wait_until_available();
@@ -362,7 +362,7 @@ fn deletion_of_configuration_deletes_everything() {
 // operator#17
 #[test]
 fn annotation_on_pods_of_macvtap_is_removed() {
-    let (fixture, _definitions) = established("components-annotated");
+    let (fixture, _definitions) = upstream("components-annotated");
     fixture.configure(&json!({ "macvtap": {} }));
     fixture.roll_out(&["macvtap-cni"]);
     fixture.wait_until_available();
@@ -387,7 +387,7 @@ fn annotation_on_pods_of_macvtap_is_removed() {
 // controller of DaemonSets would
 #[test]
 fn macvtap_waits_for_configured_config_map() {
-    let (fixture, _definitions) = established("components-device-plugin");
+    let (fixture, _definitions) = upstream("components-device-plugin");
     fixture.configure(&json!({ "macvtap": {} }));
     fixture.roll_out(&["macvtap-cni"]);
     fixture.wait_until_available();

@@ -595,7 +595,7 @@ fn path(kind: &str, namespace: Option<&str>, name: &str) -> String {
         "crd" => Some(&object::CUSTOM_RESOURCE_DEFINITION),
         _ => object::ALL.iter().find(is_meant),
     };
-    let kind = found.unwrap_or_else(|| panic!("nobody knows {kind}"));
+    let kind = found.unwrap_or_else(|| panic!("unknown kind {kind}"));
     format!("{}/{name}", kind.path(namespace))
 }
 

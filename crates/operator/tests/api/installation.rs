@@ -80,7 +80,7 @@ pub(crate) struct Installation {
 
 impl Installation {
     /// All eight components of upstream's current release, with changes by other clients.
-    pub(crate) fn established(fixture: &Fixture) -> Self {
+    pub(crate) fn of_upstream(fixture: &Fixture) -> Self {
         Self::stamped(
             fixture,
             "0.102.0",

@@ -51,7 +51,7 @@ fn missing_kind_stops_one_component_until_it_is_served() {
     let webhook = "kubevirt-ipam-controller-mutating-webhook-configuration";
     assert!(
         fixture.operand("mutatingwebhookconfiguration", webhook).is_none(),
-        "a webhook that nobody can trust would block everybody"
+        "a webhook without a trusted certificate would block all users"
     );
 
     // Other components are removed and repaired too.

@@ -106,7 +106,7 @@ fn give_itself(account: &Account, role: &str) -> Result<Value, Refusal> {
 }
 
 /// Revokes the rights that the operator holds for upstream's images, and returns its account.
-fn without_established(fixture: &Fixture) -> Account {
+fn without_upstream_rights(fixture: &Fixture) -> Account {
     fixture
         .admin()
         .delete(&format!("{}/{ESTABLISHED}", CLUSTER_ROLE_BINDING.path(None)));
@@ -181,7 +181,7 @@ fn mac_pool_may_change_its_own_secrets_and_webhook_alone() {
 #[test]
 fn native_components_need_no_cluster_admin_rights() {
     let mut fixture = Fixture::installed("rights-operator");
-    let account = without_established(&fixture);
+    let account = without_upstream_rights(&fixture);
     let home = Some(fixture.namespace);
     // Every program, as if all were available.
     fixture.start_images(&[]);
@@ -219,7 +219,7 @@ fn native_components_need_no_cluster_admin_rights() {
 fn accounts_of_product_cannot_access_foreign_objects() {
     let mut fixture = Fixture::installed("rights-everybody");
     let namespace = fixture.namespace;
-    let addons = without_established(&fixture);
+    let addons = without_upstream_rights(&fixture);
     fixture.start_images(&[]);
     let mut spec = everything();
     spec["nmstate"] = json!({});

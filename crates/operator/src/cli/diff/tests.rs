@@ -155,10 +155,10 @@ fn each_kind_of_change_has_its_mark() {
 + DaemonSet addons/multus
 -/+ DaemonSet addons/multus (deleted and recreated)
     spec.selector.matchLabels.name: \"old\" → \"multus\"
-! DaemonSet addons/multus: this cluster does not know DaemonSet of apps/v1
+! DaemonSet addons/multus: this cluster does not serve DaemonSet of apps/v1
 - ClusterRole old
 
-1 to create, 1 to make anew, 1 to delete, 1 that cannot be applied, 3 unchanged
+1 to create, 1 to recreate, 1 to delete, 1 that cannot be applied, 3 unchanged
 "
     );
 }

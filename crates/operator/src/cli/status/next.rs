@@ -63,8 +63,7 @@ pub(super) fn step(report: &Report, has_operator: bool, trouble: Option<&Trouble
         let why = find(report, condition::DEGRADED);
         if why.is_some_and(|found| found.message.contains(UNKNOWN_KIND)) {
             return Some(Next {
-                text: "install the definition of the missing kind; the operator then continues by itself"
-                    .to_owned(),
+                text: "install the definition of the missing kind; the operator then continues".to_owned(),
                 commands: Vec::new(),
             });
         }

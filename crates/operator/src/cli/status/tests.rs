@@ -178,7 +178,7 @@ fn problem_of_pod_without_image_names_its_node() {
                 "message": "older", "lastTimestamp": "2026-03-01T11:58:00Z",
             }),
             json!({
-                "involvedObject": { "kind": "Pod", "name": "somebody-elses" }, "reason": "Failed",
+                "involvedObject": { "kind": "Pod", "name": "foreign" }, "reason": "Failed",
                 "message": "no", "lastTimestamp": "2026-03-01T11:59:00Z",
             }),
             json!({
@@ -333,7 +333,7 @@ In progress:
 Problems:
   kubeSecondaryDNS: FailedToApply: no matches for kind
 
-Next: install what defines the missing kind; the operator then goes on by itself
+Next: install the definition of the missing kind; the operator then continues
 "
         ),
         "{text}"
@@ -425,7 +425,7 @@ Next: install the operator
     assert!(
         text.ends_with(
             "\
-Next: create a NetworkAddonsConfig that asks for components
+Next: create a NetworkAddonsConfig that enables components
 kubectl apply -f - <<EOF
 apiVersion: networkaddonsoperator.network.kubevirt.io/v1
 kind: NetworkAddonsConfig

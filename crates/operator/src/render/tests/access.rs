@@ -65,12 +65,12 @@ struct Held {
 
 impl Held {
     /// With or without the rights for upstream's images.
-    fn new(established: bool) -> Self {
+    fn new(upstream: bool) -> Self {
         let values =
             |rules: Vec<rbac::Rule>| -> Vec<Value> { rules.into_iter().map(rbac::Rule::to_value).collect() };
         let mut cluster = values(rbac::cluster_rules(true));
-        if established {
-            cluster.extend(values(rbac::established_rules(true)));
+        if upstream {
+            cluster.extend(values(rbac::upstream_rules(true)));
         }
         let namespaced = [cluster.clone(), values(rbac::namespace_rules())].concat();
         Self { cluster, namespaced }

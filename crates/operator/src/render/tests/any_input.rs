@@ -8,7 +8,7 @@ use proptest::{
 };
 
 use super::*;
-use crate::{configuration, record};
+use crate::{configuration, general, record};
 
 /// Keys with a meaning somewhere, and some without.
 const KEYS: [&str; 41] = [
@@ -251,7 +251,7 @@ fn go(spec: &NetworkAddonsConfigSpec, previous: Option<&NetworkAddonsConfigSpec>
         if let Some(previous) = previous {
             let previous =
                 configuration::complete(previous, Some(previous), context.cluster.platform, [1, 2]);
-            let _ = configuration::change_safe(&previous, &complete);
+            let _ = general::change_safe(&previous, &complete);
         }
         let context = Context {
             spec: &complete,
@@ -344,7 +344,7 @@ fn read_of_any_record_succeeds_or_names_key() {
                 let complete =
                     configuration::complete(&spec, applied.spec.as_ref(), Platform::default(), [1, 2]);
                 if let Some(previous) = &applied.spec {
-                    let _ = configuration::change_safe(previous, &complete);
+                    let _ = general::change_safe(previous, &complete);
                 }
             }
             Err(error) => assert!(error.to_string().starts_with("applied: "), "{error}"),

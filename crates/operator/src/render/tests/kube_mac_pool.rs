@@ -30,7 +30,7 @@ fn rule(group: &str, resource: &str, names: &[&str], verbs: &str) -> Value {
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// The role for upstream's image: operands §4.
-fn established_role() -> Value {
+fn upstream_role() -> Value {
     cluster_role(
         "kubemacpool-manager-role",
         &json!([
@@ -108,7 +108,7 @@ fn base(native: bool) -> Vec<Value> {
     }
     objects.extend([
         service_account("kubemacpool-sa"),
-        if native { native_role() } else { established_role() },
+        if native { native_role() } else { upstream_role() },
         binding(
             "ClusterRoleBinding",
             "kubemacpool-manager-rolebinding",

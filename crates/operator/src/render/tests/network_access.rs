@@ -86,7 +86,8 @@ fn policies_allow_egress_of_clients_and_ingress_of_servers() {
                 .iter()
                 .filter_map(pods)
                 .find(|template| selects(&selector, &template["metadata"]["labels"]));
-            let labels = &served.unwrap_or_else(|| panic!("nobody serves {selector}"))["metadata"]["labels"];
+            let labels =
+                &served.unwrap_or_else(|| panic!("no Service selects {selector}"))["metadata"]["labels"];
             let open = of_kind("NetworkPolicy").any(|policy| {
                 let spec = &policy["spec"];
                 let rules = spec["ingress"].as_array().into_iter().flatten();
@@ -98,7 +99,7 @@ fn policies_allow_egress_of_clients_and_ingress_of_servers() {
                     && spec["podSelector"]["matchLabels"].is_object()
                     && ports.iter().any(|allowed| allowed["port"] == port)
             });
-            assert!(open, "nobody is let in at {port} of {selector}");
+            assert!(open, "no ingress is allowed at {port} of {selector}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Today's established operator: taken over from, and handed back to.
+//! Takeover of the current installation of upstream, and its return.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::{
     stubs::Stubs,
 };
 
-/// Any certificate: what somebody put into a webhook configuration.
+/// A certificate that another client wrote into a webhook configuration.
 pub(super) const BUNDLE: &str = include_str!("../fixtures/bundle.txt");
 
-/// Traces of other people on everything: labels, annotations, and the bundles that issuers write.
+/// Adds changes of other clients to all objects: labels, annotations, and the bundles of certificate issuers.
 fn leave_traces(installation: &mut Installation) {
     for object in &mut installation.objects {
         object["metadata"]["labels"]["example.com/theirs"] = json!("label");
@@ -28,7 +28,7 @@ fn leave_traces(installation: &mut Installation) {
     }
 }
 
-/// Waits until everything owned satisfies the condition.
+/// Waits until all owned objects meet the condition.
 fn wait_for_all(
     fixture: &Fixture,
     what: &str,
@@ -54,7 +54,7 @@ fn installation_of_upstream_is_taken_over_without_restart() {
     let mut fixture = Fixture::installed("takeover-established");
     let _cert_manager = Stubs::with(Stubs::cert_manager);
     fixture.configure(&everything());
-    let mut installation = Installation::established(&fixture);
+    let mut installation = Installation::of_upstream(&fixture);
     leave_traces(&mut installation);
     installation.create(&fixture);
     fixture.roll_out(&DAEMON_SETS);
@@ -96,7 +96,7 @@ fn native_installation_is_handed_back_and_taken_over_again_in_place() {
     let mut fixture = Fixture::installed("takeover-handed-back");
     let _cert_manager = Stubs::with(Stubs::cert_manager);
     fixture.configure(&everything());
-    let installation = Installation::established(&fixture);
+    let installation = Installation::of_upstream(&fixture);
     installation.create(&fixture);
     let established = owned(&fixture);
     installation.delete(&fixture);

@@ -140,7 +140,7 @@ fn record(objects: &mut [Value], change: impl FnOnce(&Value) -> Value) {
 
 /// Today's objects, with the bundle that the MAC pool puts into its webhooks.
 fn today(fixture: &Fixture) -> Vec<Value> {
-    let mut objects = Installation::established(fixture).objects;
+    let mut objects = Installation::of_upstream(fixture).objects;
     let is_pool = |object: &&mut Value| key(object) == "MutatingWebhookConfiguration/kubemacpool-mutator";
     let webhooks = objects.iter_mut().find(is_pool).expect("webhooks")["webhooks"].as_array_mut();
     for webhook in webhooks.into_iter().flatten() {
